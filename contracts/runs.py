@@ -179,6 +179,9 @@ class RunRequested(Message):
         default_factory=dict, description="left out of `run_started`, which listeners get"
     )
     tools: list[str] | None = None
+    key_tools: list[str] | None = Field(
+        default=None, description="tools that the API key allows; of these the run may use what is there; null: all"
+    )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
     body_sha256: str = Field(default="", description="of the request body, to detect a reused idempotency key")
 

@@ -15,7 +15,7 @@ from services.shared.artifacts.client import ArtifactClient
 from services.shared.tool_catalogue import Catalogue
 
 from .artifacts.inlining import Inliner
-from .auth import build_guard
+from .auth.guard import build_guard
 from .edge.http_connection import connection_class
 from .edge.origins import Origins
 from .open_streams import OpenStreams
@@ -69,7 +69,7 @@ class Gateway:
             self.run_inputs,
             self.runs,
             self.models,
-            RunQuota(bus, settings.max_open_runs),
+            RunQuota(bus, self.runs, settings.max_open_runs),
             self.images,
             self.writer,
             self.streams,
@@ -123,15 +123,17 @@ def build_server(settings: GatewaySettings) -> HttpServer:
     catalogue = Catalogue(link.bus)
     gateway = Gateway(settings, link.bus, catalogue.live)
     health.on_stop.append(gateway.streams.close)
+    health.checks["api_keys"] = gateway.guard.keys.problem
 
     @asynccontextmanager
     async def work(_health: Health) -> AsyncIterator[None]:
         await catalogue.start()
         places = link.bus.tasks.keep("queue_places", gateway.queue.keep_places())
+        keys = link.bus.tasks.keep("api_keys", gateway.guard.keys.watch()) if settings.api_keys_file else None
         try:
             yield
         finally:
-            await cancelled(places)
+            await cancelled(places, keys)
             await catalogue.stop()
 
     app, origins = build_app(gateway), Origins(settings.cors_origins)

@@ -195,8 +195,26 @@ class Forbidden(Problem):
     status, code = 403, "forbidden"
 
 
+class RightMissing(Problem):
+    """The API key has not the right that this route needs."""
+
+    status, code = 403, "right_missing"
+
+    def __init__(self, right: str) -> None:
+        super().__init__(f"This needs an API key with the right `{right}`.")
+
+
+class NotAllowed(Problem):
+    """The request names what its API key may not use."""
+
+    status, code = 403, "not_allowed"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__("This API key does not allow the request.", errors=[{"field": field, "message": message}])
+
+
 class NotFound(Problem):
-    """It does not exist, or belongs to another tenant: the answer is the same."""
+    """It does not exist, or belongs to another tenant or user: the answer is the same."""
 
     status, code, default = (
         404,
@@ -276,13 +294,14 @@ class RangeNotSatisfiable(Problem):
 
 
 class TooManyRuns(Problem):
-    """The tenant has as many open runs as it may."""
+    """The tenant or the API key has as many open runs as it may."""
 
     status, code = 429, "too_many_runs"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, owner: str) -> None:
+        """`owner`: whose limit it is, in words."""
         super().__init__(
-            f"{limit} runs are open, and no more are allowed; wait for one to end, or cancel one.",
+            f"{limit} runs of this {owner} are open, and no more are allowed; wait for one to end, or cancel one.",
             headers={"Retry-After": "2"},
         )
 

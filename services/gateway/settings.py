@@ -13,7 +13,9 @@ class GatewaySettings(ImageSettings):
     host: str = Field(default="127.0.0.1", description="any other address than loopback needs API keys")
     port: int = Field(default=8080, ge=0, le=65535, description="0: the kernel chooses, see the log")
     api_keys_file: Path | None = Field(
-        default=None, description="lines `tenant sha256hex`, as `python -m services.gateway.auth` prints them"
+        default=None,
+        description="lines `tenant sha256hex` with rights and limits, as `python -m services.gateway.auth` prints "
+        "them; read again when it changes",
     )
     api_keys: str = Field(default="", description="the same, separated by commas or line breaks")
     cors_origins: str = Field(

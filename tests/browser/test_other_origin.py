@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from tests.browser.conftest import DRAWN, Site
 from tests.browser.sales_tools import MONTHS, SALES
 from tests.support.nats_server import NatsServer

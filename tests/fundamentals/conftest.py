@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from runwire import Client
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

@@ -4,12 +4,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from contracts.health import EXIT_WRONG_SETTINGS
-from services.gateway.auth import OPEN_PATHS, Guard, build_guard, is_loopback, new_key
+from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
+from services.gateway.auth.guard import OPEN_PATHS, Guard, build_guard, is_loopback
+from services.gateway.auth.key_file import KeyFile
+from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
@@ -18,12 +22,16 @@ from tests.support.nats_server import NatsServer
 
 ANN, ANNS_LINE = new_key("ann")
 BOB, BOBS_LINE = new_key("bob")
+READER, READERS_LINE = new_key("ann", {"rights": ""})
+WITHOUT = {right: new_key("ann", {"rights": ",".join(ALL_RIGHTS - {right})}) for right in ALL_RIGHTS}
+"""Keys with all rights but one, and their lines."""
 
 
 @pytest.fixture
 async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
     """A gateway that knows two tenants."""
-    async with serving(shared_nats.url, api_keys=f"{ANNS_LINE},{BOBS_LINE}") as served:
+    lines = [ANNS_LINE, BOBS_LINE, READERS_LINE, *(line for _, line in WITHOUT.values())]
+    async with serving(shared_nats.url, api_keys=",".join(lines)) as served:
         yield served
 
 
@@ -32,24 +40,28 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-ROUTES = [
-    ("POST", "/v1/runs"),
-    ("GET", "/v1/runs"),
-    ("GET", "/v1/runs/{run}"),
-    ("DELETE", "/v1/runs/{run}"),
-    ("GET", "/v1/runs/{run}/events"),
-    ("POST", "/v1/runs/{run}/cancel"),
-    ("POST", "/v1/runs/{run}/top-up"),
-    ("POST", "/chat"),
-    ("GET", "/v1/tools"),
-    ("GET", "/v1/agents"),
-    ("GET", "/v1/runs/{run}/artifacts"),
-    ("GET", "/v1/artifacts"),
-    ("POST", "/v1/artifacts"),
-    ("GET", "/v1/artifacts/{artifact}"),
-    ("HEAD", "/v1/artifacts/{artifact}"),
-    ("DELETE", "/v1/artifacts/{artifact}"),
-]
+RIGHTS: dict[tuple[str, str], Right | None] = {
+    ("POST", "/v1/runs"): "run",
+    ("GET", "/v1/runs"): None,
+    ("GET", "/v1/runs/{run}"): None,
+    ("DELETE", "/v1/runs/{run}"): "run",
+    ("GET", "/v1/runs/{run}/events"): None,
+    ("POST", "/v1/runs/{run}/cancel"): "run",
+    ("POST", "/v1/runs/{run}/top-up"): "run",
+    ("POST", "/chat"): "run",
+    ("GET", "/v1/tools"): None,
+    ("GET", "/v1/agents"): None,
+    ("GET", "/v1/runs/{run}/artifacts"): None,
+    ("GET", "/v1/artifacts"): None,
+    ("POST", "/v1/artifacts"): "run",
+    ("GET", "/v1/artifacts/{artifact}"): None,
+    ("HEAD", "/v1/artifacts/{artifact}"): None,
+    ("DELETE", "/v1/artifacts/{artifact}"): "run",
+}
+"""Every route, with the right that it needs; None: any key may read."""
+ROUTES = list(RIGHTS)
+BODIES: dict[str, Any] = {"/v1/runs/{run}/top-up": {"limits": {"max_steps": 5}}}
+"""A valid body for each route about one run that needs one."""
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -84,6 +96,19 @@ def test_no_route_was_forgotten() -> None:
     assert found == listed | {("GET", path) for path in OPEN_PATHS if path == "/"}
 
 
+async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, writer: Writer) -> None:
+    """A key with every other right is refused, whether or not the run exists and whatever the body is."""
+    for (method, path), right in RIGHTS.items():
+        header = bearer(WITHOUT[right][0] if right else READER)
+        url = path.format(run=writer.run, artifact="x")
+        answer = await keyed.http.request(method, url, headers=header, content=b"[" if method == "POST" else None)
+        if right is None:
+            assert answer.status_code in {200, 404, 422}, path
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (403, "right_missing"), path
+            assert f"`{right}`" in answer.json()["detail"]
+
+
 async def test_health_and_documents_need_no_key(keyed: Served) -> None:
     """Probes have none."""
     for path in ("/livez", "/readyz", "/openapi.json"):
@@ -110,9 +135,11 @@ async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
     opened = Writer(bus, tenant="ann")
     await opened.open()
     for known in (run, opened.run):
-        for method, path in ROUTES[2:5]:
-            theirs = await keyed.http.request(method, path.format(run=known), headers=bearer(BOB))
-            missing = await keyed.http.request(method, path.format(run="0" * 32), headers=bearer(BOB))
+        for method, path in [route for route in ROUTES if "{run}" in route[1]]:
+            theirs, missing = [
+                await keyed.http.request(method, path.format(run=run), headers=bearer(BOB), json=BODIES.get(path))
+                for run in (known, "0" * 32)
+            ]
             assert theirs.status_code == 404
             assert (theirs.content, dict(theirs.headers) | {"date": ""}) == (
                 missing.content,
@@ -170,12 +197,12 @@ async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> 
 )
 def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], admitted: bool) -> None:  # noqa: FBT001
     """Not a name that was bound to 127.0.0.1 elsewhere; `edge/test_origins` has the pages of other origins."""
-    guard = Guard([])
+    guard = Guard(KeyFile("", None))
     if admitted:
-        assert guard.tenant_of(headers) == "default"
+        assert guard.caller_of(headers) == Caller(tenant="default", rights=ALL_RIGHTS)
     else:
         with pytest.raises(Forbidden):
-            guard.tenant_of(headers)
+            guard.caller_of(headers)
 
 
 def test_a_key_is_stored_as_its_digest_only() -> None:
@@ -185,10 +212,10 @@ def test_a_key_is_stored_as_its_digest_only() -> None:
     assert (tenant, len(digest)) == ("ann", 64)
     assert key not in line
     assert new_key("ann") != (key, line)
-    guard = Guard([(tenant, digest)])
-    assert guard.tenant_of(bearer_of(key)) == "ann"
+    guard = Guard(KeyFile(line, None))
+    assert guard.caller_of(bearer_of(key)) == Caller(tenant="ann", key_id=digest[:12], rights=DEFAULT_RIGHTS)
     with pytest.raises(KeyMissing):
-        guard.tenant_of(bearer_of(digest))
+        guard.caller_of(bearer_of(digest))
 
 
 def bearer_of(key: str) -> dict[str, str]:
@@ -201,7 +228,7 @@ def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"# who\n\n{ANNS_LINE}\n")
     guard = build_guard(GatewaySettings(api_keys_file=file, api_keys=BOBS_LINE))
-    assert (guard.tenant_of(bearer_of(ANN)), guard.tenant_of(bearer_of(BOB))) == ("ann", "bob")
+    assert [guard.caller_of(bearer_of(key)).tenant for key in (ANN, BOB)] == ["ann", "bob"]
 
 
 def test_a_wrong_line_is_refused_without_repeating_it() -> None:
@@ -226,7 +253,7 @@ def test_an_open_address_needs_keys(host: str) -> None:
     """One sentence says so."""
     with pytest.raises(StartRefused, match="no API keys"):
         build_guard(GatewaySettings(host=host))
-    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).tenant_of(bearer_of(ANN)) == "ann"
+    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).caller_of(bearer_of(ANN)).tenant == "ann"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +287,7 @@ def test_a_key_is_made_on_the_command_line() -> None:
         [sys.executable, "-m", "services.gateway.auth", "ann"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     key, line = (text.partition(": ")[2] for text in result.stdout.splitlines())
-    assert build_guard(GatewaySettings(api_keys=line)).tenant_of(bearer_of(key)) == "ann"
+    assert build_guard(GatewaySettings(api_keys=line)).caller_of(bearer_of(key)).tenant == "ann"
 
 
 async def test_keys_are_not_needed_to_learn_that_a_path_is_wrong(keyed: Served) -> None:

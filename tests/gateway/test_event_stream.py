@@ -13,7 +13,7 @@ from contracts.events import Asked, ToolProgress
 from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER
 from runwire.client.sse import ServerSentEvent, SseDecoder
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import RunFollower
 from tests.support.gateways import Served, Writer, connected, disconnect, frames_of, serving

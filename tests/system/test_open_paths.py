@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from services.gateway.auth import OPEN_PATHS, new_key
+from services.gateway.auth.guard import OPEN_PATHS
+from services.gateway.auth.key_lines import new_key
 from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

@@ -15,7 +15,7 @@ from services.gateway.stored_runs.reader import RunReader
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactTooLarge
 
-from .common import Tenant, new_router
+from .common import RequestCaller, Tenant, needs, new_router
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 ListCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
@@ -66,12 +66,16 @@ class ArtifactRoutes:
         path = "/v1/artifacts/{artifact_id}"
         router.head(path, include_in_schema=False, response_model=None)(self.get_artifact)
         router.get(path, response_model=None, responses=DOWNLOAD)(self.get_artifact)
-        router.post("/v1/artifacts", status_code=201, response_model=ArtifactRef, openapi_extra=UPLOAD)(
-            self.upload_artifact
-        )
+        router.post(
+            "/v1/artifacts",
+            status_code=201,
+            dependencies=[needs("run")],
+            response_model=ArtifactRef,
+            openapi_extra=UPLOAD,
+        )(self.upload_artifact)
         router.get("/v1/artifacts")(self.list_artifacts)
         router.get("/v1/runs/{run_id}/artifacts")(self.list_artifacts_of_a_run)
-        router.delete(path, status_code=204, response_class=Response)(self.delete_artifact)
+        router.delete(path, status_code=204, dependencies=[needs("run")], response_class=Response)(self.delete_artifact)
         return router
 
     async def get_artifact(self, artifact_id: str, request: Request, tenant: Tenant) -> Response:
@@ -133,11 +137,11 @@ class ArtifactRoutes:
         return await self._page(tenant, session_id, None, limit, cursor)
 
     async def list_artifacts_of_a_run(
-        self, run_id: str, tenant: Tenant, limit: Limit = 100, cursor: ListCursor = None
+        self, run_id: str, caller: RequestCaller, limit: Limit = 100, cursor: ListCursor = None
     ) -> ArtifactList:
         """List the artifacts of a run: those of its tools, and its images; the oldest first."""
-        request = (await self._runs.get(tenant, run_id)).request()
-        return await self._page(tenant, request.session_id if request else None, run_id, limit, cursor)
+        request = (await self._runs.get(caller, run_id)).request()
+        return await self._page(caller.tenant, request.session_id if request else None, run_id, limit, cursor)
 
     async def _page(
         self, tenant: str, session: str | None, run: str | None, limit: int, cursor: str | None

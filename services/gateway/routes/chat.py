@@ -15,7 +15,7 @@ from services.gateway.stored_runs.reader import RunReader
 from services.gateway.stored_runs.stored_run import StoredRun
 from services.gateway.submissions.accept import Submissions
 
-from .common import Tenant, body_of, new_router
+from .common import RequestCaller, body_of, needs, new_router
 
 
 class ChatInput(RunInput):
@@ -56,26 +56,27 @@ class ChatRoutes:
         router = new_router("compatibility")
         router.post(
             "/chat",
+            dependencies=[needs("run")],
             response_model=ChatAnswer,
             responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
             openapi_extra=body_of(ChatInput, keyed=True),
         )(self.chat)
         return router
 
-    async def chat(self, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
+    async def chat(self, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
         """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it.
 
         202 when the run does nothing but wait for a person.
         """
-        with self._streams.counted(tenant):
-            accepted = await self._submissions.accept(request, tenant, ChatInput, is_followed=True)
-            result = self._runs.wait_for_result(tenant, accepted.run, accepted.follower)
+        with self._streams.counted(caller.tenant):
+            accepted = await self._submissions.accept(request, caller, ChatInput, is_followed=True)
+            result = self._runs.wait_for_result(caller, accepted.run, accepted.follower)
             detail = "The gateway is stopping; the run goes on."
             found = await self._streams.while_connected(request.receive, result, detail, run_id=accepted.run)
         ids = {"run_id": accepted.run, "session_id": accepted.session_id}
         if isinstance(found, StoredRun):
             waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)
             return await json_response(waiting.model_dump_json().encode(), request.headers, status=202)
-        payload = await self._inliner.payload(tenant, found) if artifacts == "values" else found
+        payload = await self._inliner.payload(caller.tenant, found) if artifacts == "values" else found
         answer = ChatAnswer(**ids, payload=payload)
         return await json_response(answer.model_dump_json().encode(), request.headers)

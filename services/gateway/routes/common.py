@@ -1,21 +1,39 @@
-"""What the routes of all nouns share: the caller's tenant, checked queries, and descriptions of bodies."""
+"""What the routes of all nouns share: the caller and its rights, checked queries, and descriptions of bodies."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
+from services.gateway.auth.caller import Caller, Right
 from services.gateway.errors import InvalidInput
 
 
-async def _tenant(request: Request) -> str:
+async def _caller(request: Request) -> Caller:
     # A coroutine: FastAPI runs plain functions in a thread, and each request would wait for one.
-    tenant: str = request.state.tenant
-    return tenant
+    caller: Caller = request.state.caller
+    return caller
+
+
+RequestCaller = Annotated[Caller, Depends(_caller)]
+"""Who sent the request, as the guard has found (`auth.guard`)."""
+
+
+async def _tenant(caller: RequestCaller) -> str:
+    return caller.tenant
 
 
 Tenant = Annotated[str, Depends(_tenant)]
-"""The caller's tenant, which the guard has found (`auth.Guard`)."""
+"""The caller's tenant, for a route that needs no more."""
+
+
+def needs(right: Right) -> Any:
+    """Return the dependency of a route that only callers with this right may use."""
+
+    async def check(caller: RequestCaller) -> None:
+        caller.require(right)
+
+    return Depends(check)
 
 
 async def _prepare(request: Request, response: Response) -> None:

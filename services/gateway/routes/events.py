@@ -16,7 +16,7 @@ from services.gateway.stored_runs.stored_run import StoredRun
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import RunFollower
 
-from .common import Tenant, new_router
+from .common import RequestCaller, new_router
 
 EVENT_STREAM: dict[str, Any] = {
     "description": "The run's events, as docs/http.md says.",
@@ -63,7 +63,7 @@ class EventRoutes:
     async def run_events(
         self,
         run_id: str,
-        tenant: Tenant,
+        caller: RequestCaller,
         last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
         after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=EVENT_ID)] = None,
         artifacts: Form = "values",
@@ -72,18 +72,18 @@ class EventRoutes:
 
         `Last-Event-ID` resumes; 204 when nothing more will come.
         """
-        self._streams.check(tenant)
-        found = await self._runs.get(tenant, run_id)
+        self._streams.check(caller.tenant)
+        found = await self._runs.get(caller, run_id)
         cursor = _cursor(last_event_id or after)
-        if not await self._has_reached(tenant, found, cursor):
+        if not await self._has_reached(caller.tenant, found, cursor):
             # Another gateway has shown more than this replica of the log holds, or the id is invented.
-            found = await self._runs.current(tenant, run_id)
-            if not await self._has_reached(tenant, found, cursor):
+            found = await self._runs.current(caller, run_id)
+            if not await self._has_reached(caller.tenant, found, cursor):
                 raise BadCursor
         if found.has_ended and cursor.log == found.last_sequence:
             return Response(status_code=204, headers={RUN_HEADER: run_id})
-        follower = RunFollower(self._bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
-        return self.stream(tenant, run_id, follower, artifacts, found.request_sequence)
+        follower = RunFollower(self._bus, caller.tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
+        return self.stream(caller.tenant, run_id, follower, artifacts, found.request_sequence)
 
     async def _has_reached(self, tenant: str, found: StoredRun, cursor: Cursor) -> bool:
         if cursor.log > found.last_sequence:

@@ -20,7 +20,7 @@ from services.gateway.submissions.control import RunControl
 from services.gateway.submissions.idempotency import idempotency_key
 from services.gateway.submissions.request_body import BodyLimit, parse, read_body, read_json
 
-from .common import Tenant, body_of, new_router
+from .common import RequestCaller, body_of, needs, new_router
 from .events import EVENT_STREAM, EventRoutes
 
 
@@ -84,6 +84,7 @@ class RunRoutes:
         router.post(
             "/v1/runs",
             status_code=202,
+            dependencies=[needs("run")],
             response_model=RunAccepted,
             responses={200: EVENT_STREAM},
             openapi_extra=body_of(RunInput, keyed=True),
@@ -93,27 +94,33 @@ class RunRoutes:
         router.post(
             "/v1/runs/{run_id}/cancel",
             status_code=202,
+            dependencies=[needs("run")],
             responses={200: {"model": RunStatus, "description": "The run had ended before."}},
             openapi_extra=body_of(CancelInput, optional=True),
         )(self.cancel_run)
-        router.delete("/v1/runs/{run_id}", status_code=202, response_class=Response)(self.delete_run)
-        router.post("/v1/runs/{run_id}/top-up", status_code=202, openapi_extra=body_of(TopUpInput, keyed=True))(
-            self.top_up_run
+        router.delete("/v1/runs/{run_id}", status_code=202, dependencies=[needs("run")], response_class=Response)(
+            self.delete_run
         )
+        router.post(
+            "/v1/runs/{run_id}/top-up",
+            status_code=202,
+            dependencies=[needs("run")],
+            openapi_extra=body_of(TopUpInput, keyed=True),
+        )(self.top_up_run)
         return router
 
-    async def create_run(self, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
+    async def create_run(self, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
         """Start a run. With `Accept: text/event-stream` the answer is its event stream.
 
         With an `Idempotency-Key` header the same key and body always give the same run.
         """
         is_streamed = "text/event-stream" in request.headers.get("accept", "")
         if is_streamed:
-            self._streams.check(tenant)
-        accepted = await self._submissions.accept(request, tenant, RunInput, is_followed=is_streamed)
+            self._streams.check(caller.tenant)
+        accepted = await self._submissions.accept(request, caller, RunInput, is_followed=is_streamed)
         run, url = accepted.run, f"/v1/runs/{accepted.run}"
         if is_streamed:
-            stream = self._events.stream(tenant, run, accepted.follower, artifacts, accepted.request_sequence)
+            stream = self._events.stream(caller.tenant, run, accepted.follower, artifacts, accepted.request_sequence)
             stream.headers["Location"] = url
             return stream
         answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")
@@ -121,7 +128,7 @@ class RunRoutes:
 
     async def list_runs(
         self,
-        tenant: Tenant,
+        caller: RequestCaller,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
         cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
         status: State | None = None,
@@ -130,47 +137,49 @@ class RunRoutes:
 
         With a filter a page may be short: go on while there is a `next_cursor`.
         """
-        runs, next_cursor = await self._index.page(tenant, limit, cursor, status)
+        runs, next_cursor = await self._index.page(caller, limit, cursor, status)
         return RunPage(runs=runs, next_cursor=next_cursor)
 
-    async def get_run(self, run_id: str, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
+    async def get_run(
+        self, run_id: str, request: Request, caller: RequestCaller, artifacts: Form = "values"
+    ) -> Response:
         """Return the status of a run, and its result once it has ended.
 
         The result contains JSON artifacts up to 1 MiB as values, or all artifacts as references.
         """
-        status = (await self._runs.get(tenant, run_id)).status()
+        status = (await self._runs.get(caller, run_id)).status()
         if artifacts == "values" and status.payload is not None:
-            status = status.model_copy(update={"payload": await self._inliner.payload(tenant, status.payload)})
+            status = status.model_copy(update={"payload": await self._inliner.payload(caller.tenant, status.payload)})
         return await json_response(status.model_dump_json().encode(), request.headers)
 
-    async def cancel_run(self, run_id: str, request: Request, response: Response, tenant: Tenant) -> RunStatus:
+    async def cancel_run(self, run_id: str, request: Request, response: Response, caller: RequestCaller) -> RunStatus:
         """End a run now. 202: it will end, though it may just have ended another way; 200: it had ended before."""
         body = await read_body(request, BodyLimit(self._max_body_bytes))
         cancel = parse(CancelInput, body) if body else CancelInput()
-        found = await self._runs.get(tenant, run_id)
+        found = await self._runs.get(caller, run_id)
         if found.has_ended:
             response.status_code = 200
         else:
-            await self._control.cancel(tenant, run_id, cancel.reason)
+            await self._control.cancel(caller.tenant, run_id, cancel.reason)
         return found.status()
 
-    async def delete_run(self, run_id: str, tenant: Tenant) -> None:
+    async def delete_run(self, run_id: str, caller: RequestCaller) -> None:
         """Delete a run with its events, artifacts and images.
 
         From now on it is not found; one that has not ended is cancelled first.
         """
-        request = (await self._runs.get(tenant, run_id)).request()
-        await self._deletions.delete(tenant, run_id, request.requested_at if request else None)
+        request = (await self._runs.get(caller, run_id)).request()
+        await self._deletions.delete(caller.tenant, run_id, request.requested_at if request else None)
 
-    async def top_up_run(self, run_id: str, request: Request, tenant: Tenant) -> RunStatus:
+    async def top_up_run(self, run_id: str, request: Request, caller: RequestCaller) -> RunStatus:
         """Let a run spend more, counted from now on.
 
         One that waits for it goes on. With an `Idempotency-Key` the same request counts once.
         """
         top_up = await read_json(request, TopUpInput, self._max_body_bytes)
         key = idempotency_key(request)
-        found = await self._runs.get(tenant, run_id)
+        found = await self._runs.get(caller, run_id)
         if found.has_ended or found.first is None:
             raise NotRunning
-        await self._control.top_up(tenant, run_id, top_up.limits, key)
+        await self._control.top_up(caller.tenant, run_id, top_up.limits, key)
         return found.status()

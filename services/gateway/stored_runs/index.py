@@ -12,6 +12,7 @@ import re
 
 from contracts import keys
 from contracts.runs import RunStatus, State
+from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
@@ -35,12 +36,15 @@ class RunIndex:
         self._deletions = deletions
 
     async def page(
-        self, tenant: str, limit: int, cursor: str | None = None, status: State | None = None
+        self, caller: Caller, limit: int, cursor: str | None = None, status: State | None = None
     ) -> tuple[list[RunStatus], str | None]:
-        """Return up to `limit` runs after `cursor`, and the cursor of the next page; None after the oldest run.
+        """Return up to `limit` runs after `cursor` that the caller may see, and the cursor of the next page.
+
+        The cursor is None after the oldest run.
 
         Raises InvalidInput and BusError.
         """
+        tenant = caller.tenant
         before = _decoded(cursor) if cursor else None
         prefix = keys.runs_of(tenant).removesuffix("*")
         known = (key.removeprefix(prefix) for key in await self._bucket.keys(keys.runs_of(tenant)))
@@ -53,7 +57,9 @@ class RunIndex:
             runs = [entry.parsed(RunStatus) for entry in entries]  # None: deleted, or written by another version.
             deleted = await self._deletions.among(tenant, [run.run_id for run in runs if run is not None])
             for position, run in enumerate(runs, start):
-                if run is not None and run.run_id not in deleted and status in {None, run.status}:
+                if run is None or run.run_id in deleted or not caller.may_see(run.user_id):
+                    continue
+                if status in {None, run.status}:
                     found.append(run)
                 if len(found) == limit:
                     return found, _encoded(newest[position]) if position + 1 < len(newest) else None

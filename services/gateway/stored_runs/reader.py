@@ -4,7 +4,8 @@ Rule 1: REQUESTS is read before the log. A planner writes the log before it remo
 one of them, and an accepted run is never reported as unknown.
 Rule 2: direct gets may be answered by a replica that lags behind. So a run counts as unknown only after the leaders of
 the streams were asked.
-Rule 3: messages that are no valid record or request are ignored: they hide neither the beginning nor the end of a run.
+Rule 3: a caller whose key is pinned to a user finds that user's runs only.
+Rule 4: messages that are no valid record or request are ignored: they hide neither the beginning nor the end of a run.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from contracts.ids import InvalidName, checked_id
 from contracts.payload import FinalPayload
 from contracts.records import PAUSES_HEADER, Record
 from contracts.runs import RunRequested
+from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound
 from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
@@ -47,6 +49,13 @@ class _Stored(NamedTuple):
 _Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
 
 
+def _visible(caller: Caller, found: StoredRun | None) -> StoredRun:
+    request = found.request() if found is not None else None
+    if found is None or not caller.may_see(request.user_id if request is not None else None):
+        raise NotFound
+    return found
+
+
 class RunReader:
     """Reads runs of any tenant."""
 
@@ -63,21 +72,19 @@ class RunReader:
             return None
         return await self._read(tenant, run, self._from_replica) or await self._read(tenant, run, self._from_leader)
 
-    async def get(self, tenant: str, run: str) -> StoredRun:
-        """Return what is stored of a run. Raises NotFound, also for an impossible id, and BusError."""
+    async def get(self, caller: Caller, run: str) -> StoredRun:
+        """Return what is stored of a run that the caller may see. Every route about one run passes here.
+
+        Raises NotFound, also for an impossible id, and BusError.
+        """
         try:
-            found = await self.find(tenant, checked_id(run))
+            return _visible(caller, await self.find(caller.tenant, checked_id(run)))
         except InvalidName as error:
             raise NotFound from error
-        if found is None:
-            raise NotFound
-        return found
 
-    async def current(self, tenant: str, run: str) -> StoredRun:
+    async def current(self, caller: Caller, run: str) -> StoredRun:
         """Return what `get` returns, but as the leaders of the streams have it: a replica may lag behind."""
-        if (found := await self._read(tenant, run, self._from_leader)) is None:
-            raise NotFound
-        return found
+        return _visible(caller, await self._read(caller.tenant, run, self._from_leader))
 
     async def is_deleted(self, tenant: str, run: str) -> bool:
         """Return whether the run was deleted in the last day. Raises BusError."""
@@ -98,7 +105,7 @@ class RunReader:
             return stream <= found.last_sequence
         return stream <= int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
 
-    async def wait_for_result(self, tenant: str, run: str, follower: RunFollower) -> FinalPayload | StoredRun:
+    async def wait_for_result(self, caller: Caller, run: str, follower: RunFollower) -> FinalPayload | StoredRun:
         """Return the payload of an accepted run once it has ended, however long that takes. NATS may be unavailable.
 
         A run that does nothing but wait for a person is returned as it is. Raises NotFound for one that was deleted.
@@ -110,17 +117,17 @@ class RunReader:
                     async for records in batches:
                         last = records[-1].data
                         has_paused = has_paused or any(_PAUSED in record.data for record in records)
-                        if has_paused and (waiting := await self._waiting(tenant, run)) is not None:
+                        if has_paused and (waiting := await self._waiting(caller, run)) is not None:
                             return waiting
                 end = record.events[-1] if (record := parsed(Record, last)) is not None else None
                 if isinstance(end, Terminal):
                     return payload_of(end)
-                if (payload := (await self.get(tenant, run)).status().payload) is not None:
+                if (payload := (await self.get(caller, run)).status().payload) is not None:
                     return payload
             except Unavailable:
                 pass
             await self._bus.retry_pause(3)
-            follower = RunFollower(self._bus, tenant, run)
+            follower = RunFollower(self._bus, caller.tenant, run)
 
     async def facts_of(self, tenant: str, run: str) -> list[RunEvent]:
         """Return all events of a run's log. Raises BusError."""
@@ -128,9 +135,9 @@ class RunReader:
         stored = await reader.read(subjects.log(tenant, run), attempts=_LOG_READ_ATTEMPTS)
         return [event for _, data in stored if (record := parsed(Record, data)) is not None for event in record.events]
 
-    async def _waiting(self, tenant: str, run: str) -> StoredRun | None:
+    async def _waiting(self, caller: Caller, run: str) -> StoredRun | None:
         """Return the run if it does nothing but wait for a person."""
-        return await self.get(tenant, run) if waits_for_person(await self.facts_of(tenant, run)) else None
+        return await self.get(caller, run) if waits_for_person(await self.facts_of(caller.tenant, run)) else None
 
     async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
         log = subjects.log(tenant, run)

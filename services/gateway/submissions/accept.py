@@ -13,9 +13,10 @@ import structlog
 from fastapi import Request
 
 from contracts import subjects
-from contracts.ids import new_id, own_session_id, run_id_for_key
+from contracts.ids import new_id, own_session_id
 from contracts.images import ImageRef
 from contracts.runs import RunInput, RunRequested
+from services.gateway.auth.caller import Caller
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
 from services.messaging.connection import Bus
@@ -77,32 +78,33 @@ class Submissions:
         allows."""
 
     async def accept(
-        self, request: Request, tenant: str, model: type[RunInput], *, is_followed: bool = False
+        self, request: Request, caller: Caller, model: type[RunInput], *, is_followed: bool = False
     ) -> Accepted:
         """Store the request for a run; the same key and body always give the same run.
 
         `is_followed`: the follower subscribes before a new request is stored.
 
-        Raises BodyTooLarge, BodyTooSlow, InvalidInput, IdempotencyConflict, TooManyRuns, ImageInvalid,
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, TooManyRuns, ImageInvalid,
         VisionUnsupported, and TryAgain when it is unknown whether the request was stored. Repeating it with its key is
         safe.
         """
+        tenant = caller.tenant
         async with self._reader.read(request, model) as run_input:
             key = idempotency_key(request)
-            run = run_id_for_key(tenant, key) if key else new_id()
+            run = caller.run_id_for_key(key) if key else new_id()
             digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
-            requested = run_request(tenant, run, run_input, trace_id(request), digests)
+            requested = run_request(caller, run, run_input, trace_id(request), digests)
             data = encoded(requested)
             follower = RunFollower(self._bus, tenant, run)
             session_id = requested.session_id or own_session_id(run)
             if key and (known := await already_stored(self._runs, requested)) is not None:
                 return Accepted(run, session_id, follower, known.request_sequence)
             await self._models.check_name(run_input.model)
-            async with self._quota.admitted(tenant):
+            async with self._quota.admitted(caller, run):
                 if run_input.images:
                     images = await self._streams.while_connected(
                         request.receive,
-                        self._stored_images(tenant, run, run_input),
+                        self._stored_images(requested, run_input),
                         "The gateway is stopping; nothing was accepted.",
                     )
                     data = encoded(requested.model_copy(update={"images": images}))
@@ -113,12 +115,12 @@ class Submissions:
                 except BaseException:
                     await follower.stop()
                     raise
-        logger.info("run_accepted", run_id=run, tenant=tenant)
+        logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
         return Accepted(run, session_id, follower, request_sequence)
 
-    async def _stored_images(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
-        await self._models.check_vision(run_input.model, run_input.agent, run_input.vision)
-        return await self._images.store(tenant, run, run_input)
+    async def _stored_images(self, requested: RunRequested, run_input: RunInput) -> list[ImageRef]:
+        await self._models.check_vision(requested.model, requested.agent, requested.vision)
+        return await self._images.store(requested.tenant, requested.run_id, run_input)
 
     async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
         tenant, run = requested.tenant, requested.run_id

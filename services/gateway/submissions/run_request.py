@@ -9,17 +9,18 @@ from contracts.ids import new_id, unix_ms
 from contracts.images import ImageInput
 from contracts.limits import MAX_REQUEST_BYTES
 from contracts.runs import LimitsInput, MemoryInput, RunInput, RunRequested
+from services.gateway.auth.caller import Caller
 from services.gateway.errors import BodyTooLarge, InvalidInput
 
 _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
 
 
 def run_request(
-    tenant: str, run_id: str, run_input: RunInput, trace_id: str | None, image_digests: list[dict[str, Any]]
+    caller: Caller, run_id: str, run_input: RunInput, trace_id: str | None, image_digests: list[dict[str, Any]]
 ) -> RunRequested:
-    """Return the request, still without images.
+    """Return the request, still without images, with what the caller's key adds.
 
-    Raises InvalidInput for an impossible name of a tool, and for messages beside a session.
+    Raises NotAllowed, and InvalidInput for an impossible name of a tool, and for messages beside a session.
     """
     for number, name in enumerate(run_input.tools or ()):
         try:
@@ -38,9 +39,8 @@ def run_request(
     if memory := given_memory(run_input.memory):
         content["memory"] = memory
     return RunRequested(
-        **content,
+        **{**content, **caller.request_fields(run_input)},
         run_id=run_id,
-        tenant=tenant,
         requested_at=unix_ms(),
         trace_id=trace_id or new_id(),
         body_sha256=digest_of({**content, "images": image_digests} if image_digests else content),

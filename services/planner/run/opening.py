@@ -87,7 +87,11 @@ def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str
     """Return the tools that the agent names and the run may use, but that no tool service offers."""
     agent = agent_of(agents, request.agent)
     named = agent.tools if agent is not None and agent.tools is not None else []
-    return [name for name in named if name not in live and (request.tools is None or name in request.tools)]
+    return [name for name in named if name not in live and all(name in limit for limit in _tool_limits(request))]
+
+
+def _tool_limits(request: RunRequested) -> list[list[str]]:
+    return [limit for limit in (request.tools, request.key_tools) if limit is not None]
 
 
 def _check_strategy(request: RunRequested) -> None:
@@ -134,4 +138,6 @@ def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) 
         if missing:
             raise CannotOpen("unknown_tool", f"no such tool for agent {request.agent!r}: {', '.join(sorted(missing))}")
         names = set(request.tools)
+    if request.key_tools is not None:
+        names &= set(request.key_tools)
     return {name: live[name] for name in sorted(names)}

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from services.gateway.edge.http_connection import HttpConnection
 from services.gateway.errors import MEDIA_TYPE
 from services.messaging.connection import Bus

@@ -12,7 +12,7 @@ from contracts.artifacts import ArtifactRef
 from contracts.ids import new_id
 from runwire.client import Client
 from runwire.errors import NotFound
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store

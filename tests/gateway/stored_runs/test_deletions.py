@@ -7,7 +7,7 @@ import httpx
 from contracts import keys
 from contracts.ids import new_id
 from contracts.runs import RunDeletion, RunStatus
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer

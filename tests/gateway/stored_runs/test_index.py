@@ -5,7 +5,8 @@ from typing import Any
 from contracts import keys
 from contracts.ids import new_id
 from contracts.runs import RunStatus
-from services.gateway.auth import new_key
+from services.gateway.auth.caller import Caller
+from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.deletions import Deletions
 from services.gateway.stored_runs.index import RunIndex
 from services.messaging.connection import Bus
@@ -59,12 +60,12 @@ async def test_a_new_run_does_not_shift_pages(bus: Bus) -> None:
     """A cursor is a key, not an offset."""
     gateway_index = RunIndex(bus, Deletions(bus))
     made = await index(bus, "pager", 6)
-    first, cursor = await gateway_index.page("pager", 3)
+    first, cursor = await gateway_index.page(Caller(tenant="pager"), 3)
     entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
     await bus.publish(
         f"$KV.runs.{keys.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode()
     )
-    second, end = await gateway_index.page("pager", 3, cursor)
+    second, end = await gateway_index.page(Caller(tenant="pager"), 3, cursor)
     assert [run.run_id for run in (*first, *second)] == made[::-1]
     assert end is None
 
@@ -75,5 +76,5 @@ async def test_invalid_entries_are_left_out(bus: Bus) -> None:
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 1, new_id())}", b"{}")
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 2, new_id())}", b"", {"KV-Operation": "DEL"})
     await bus.publish("$KV.runs.odd.not-a-key", b"{}")
-    runs, cursor = await RunIndex(bus, Deletions(bus)).page("odd", 10)
+    runs, cursor = await RunIndex(bus, Deletions(bus)).page(Caller(tenant="odd"), 10)
     assert ([run.run_id for run in runs], cursor) == (made[::-1], None)

@@ -13,7 +13,7 @@ import pytest
 
 from contracts import subjects
 from contracts.ids import new_id
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import OpenRuns, open_runs
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, planner_process, serving

@@ -14,6 +14,7 @@ from contracts import subjects
 from contracts.events import Done
 from contracts.ids import new_id
 from contracts.runs import RunInput, RunRequested
+from services.gateway.auth.caller import KEYLESS
 from services.gateway.submissions.run_request import run_request
 from services.messaging.connection import Bus
 from services.messaging.direct_get import DirectReader
@@ -303,7 +304,7 @@ async def test_a_conversation_may_come_with_the_question(served: Served, bus: Bu
 
 def test_a_version_without_sessions_recognises_the_requests_of_this_one() -> None:
     """And the other way round: what a request leaves out is not part of its digest."""
-    requested = run_request("t", new_id(), RunInput(query="buy", session_id="a"), None, [])
+    requested = run_request(KEYLESS, new_id(), RunInput(query="buy", session_id="a"), None, [])
     content = {"query": "buy", "session_id": "a", "limits": {}}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     assert requested.body_sha256 == digest

@@ -14,7 +14,7 @@ from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id, new_id, run_id_for_key
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
 from contracts.runs import RunInput, RunRequested
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
 from tests.support.gateways import Served, serving

@@ -8,12 +8,17 @@ import pytest
 from contracts import subjects
 from contracts.ids import new_id
 from contracts.inbox import TimerFired
+from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns
+from services.gateway.stored_runs.deletions import Deletions
+from services.gateway.stored_runs.reader import RunReader
 from services.gateway.submissions import quota
 from services.gateway.submissions.quota import RunQuota
 from services.messaging.streams.provision import provision
 from tests.support.gateways import connected, serving
 from tests.support.nats_server import NatsServer
+
+ACME = Caller(tenant="acme")
 
 
 async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsServer) -> None:
@@ -42,13 +47,13 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
 
         assert [await ask("acme", key) for key in ("one", "two", "one", "three", "two")] == [202, 202, 202, 429, 202]
         assert await ask("other", "one") == 202
-        fresh = RunQuota(bus, 4)
-        async with fresh.admitted("acme"):
+        fresh = RunQuota(bus, RunReader(bus, Deletions(bus)), 4)
+        async with fresh.admitted(ACME, new_id()):
             with pytest.raises(TooManyRuns):
-                async with fresh.admitted("acme"):
+                async with fresh.admitted(ACME, new_id()):
                     pass
         await bus.api(f"STREAM.PURGE.{subjects.TIMERS}", {"filter": subjects.timers_of("acme", running)})
-        assert await RunQuota(bus, 3)._open_runs("acme") == 2
+        assert await RunQuota(bus, RunReader(bus, Deletions(bus)), 3)._open_runs("acme") == 2
 
 
 async def test_runs_that_are_not_written_yet_count_too(
@@ -58,11 +63,11 @@ async def test_runs_that_are_not_written_yet_count_too(
     monkeypatch.setattr(quota, "MAX_COUNT_AGE_S", 0.0)
     async with connected(own_nats_server.url) as bus:
         await provision(bus)
-        runs = RunQuota(bus, 3)
+        runs = RunQuota(bus, RunReader(bus, Deletions(bus)), 3)
         async with AsyncExitStack() as writing:
             for _ in range(3):
-                await writing.enter_async_context(runs.admitted("acme"))
+                await writing.enter_async_context(runs.admitted(ACME, new_id()))
             with pytest.raises(TooManyRuns):
-                await writing.enter_async_context(runs.admitted("acme"))
-        async with runs.admitted("acme"):
+                await writing.enter_async_context(runs.admitted(ACME, new_id()))
+        async with runs.admitted(ACME, new_id()):
             assert await runs._open_runs("acme") == 0

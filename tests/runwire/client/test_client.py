@@ -15,7 +15,7 @@ from contracts.tools import RefusedTool, ToolSpec
 from runwire.cli.checks import examine
 from runwire.client import Client, retries
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
-from services.gateway.auth import new_key
+from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
 from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving

@@ -1,0 +1,75 @@
+"""A caller: the tenant, and what its API key may do there.
+
+Rule 1: reading needs a key and no right. What changes something needs the one right that its route names.
+Rule 2: a pinned caller sees what belongs to its user. The rest does not exist for it, in the same bytes as what never
+did.
+Rule 3: a request that a key does not allow is refused. What a request leaves out is filled in.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from contracts import subjects
+from contracts.ids import run_id_for_key
+from contracts.runs import RunInput
+from services.gateway.errors import NotAllowed, RightMissing
+
+Right = Literal["run", "approve", "apply", "operate"]
+ALL_RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+DEFAULT_RIGHTS: frozenset[Right] = frozenset({"run", "approve", "apply"})
+"""Those of a key whose line names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who sent a request. None in a limit: there is no such limit."""
+
+    tenant: str
+    key_id: str = ""
+    """Of its API key; empty: a caller of a gateway without keys."""
+    rights: frozenset[Right] = DEFAULT_RIGHTS
+    user_id: str | None = None
+    """The user that the key is pinned to."""
+    max_runs: int | None = None
+    """Open runs at once of this key."""
+    tools: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+
+    def require(self, right: Right) -> None:
+        """Raise RightMissing unless the key has the right."""
+        if right not in self.rights:
+            raise RightMissing(right)
+
+    def may_see(self, user_id: str | None) -> bool:
+        """Return whether the caller may see what belongs to this user; None: it belongs to nobody."""
+        return self.user_id is None or self.user_id == user_id
+
+    def run_id_for_key(self, key: str) -> str:
+        """Derive the id of a run from an idempotency key. Keys of one user say nothing about another's."""
+        # A key has no line break, so no key of another caller gives the same text.
+        return run_id_for_key(self.tenant, key if self.user_id is None else f"{self.user_id}\n{key}")
+
+    def request_fields(self, run_input: RunInput) -> dict[str, Any]:
+        """Return the fields of RunRequested that the key decides or fills in. Raises NotAllowed."""
+        agent = run_input.agent
+        if self.user_id is not None and run_input.user_id not in {None, self.user_id}:
+            raise NotAllowed("user_id", "this key belongs to another user; leave it out")
+        if self.agents is not None and agent not in self.agents:
+            if "agent" in run_input.model_fields_set:
+                raise NotAllowed("agent", f"this key may name: {', '.join(self.agents)}")
+            agent = self.agents[0]
+        for number, name in enumerate(run_input.tools or ()):
+            if self.tools is not None and name not in self.tools:
+                raise NotAllowed(f"tools.{number}", f"this key may name: {', '.join(self.tools) or 'none'}")
+        return {
+            "tenant": self.tenant,
+            "key_id": self.key_id,
+            "user_id": self.user_id or run_input.user_id,
+            "is_user_pinned": self.user_id is not None,
+            "agent": agent,
+            "key_tools": None if self.tools is None else list(self.tools),
+        }
+
+
+KEYLESS = Caller(tenant=subjects.DEFAULT_TENANT, rights=ALL_RIGHTS)
+"""Every caller of a gateway without keys, which listens on loopback only."""

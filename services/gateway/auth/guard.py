@@ -1,0 +1,78 @@
+"""Admit requests: find the caller of each, or refuse it.
+
+Rule 1: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
+Rule 2: without keys the Host must be a loopback name. A page whose own name was bound to a loopback address (DNS
+rebinding) would pass `edge/origins`, which refuses other pages.
+Rule 3: a path needs a key unless `OPEN_PATHS` names it, also when its route does not use the caller.
+"""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from fastapi import Request
+
+from services.gateway.errors import Forbidden, KeyMissing, StartRefused
+from services.gateway.settings import GatewaySettings
+
+from .caller import KEYLESS, Caller
+from .key_file import KeyFile
+
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
+"""Answered without a key: they show nothing of any tenant, and change nothing."""
+
+_PORT = re.compile(r":[0-9]*$", re.ASCII)
+
+
+@lru_cache(maxsize=16)
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach `host`: `localhost`, an address of 127.0.0.0/8, or ::1."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Finds the caller of a request, or refuses the request."""
+
+    def __init__(self, keys: KeyFile) -> None:
+        self.keys = keys
+        self._is_keyless = not keys.current
+
+    async def check(self, request: Request) -> None:
+        """Put the caller into `request.state`, unless the path is open. Raises KeyMissing or Forbidden."""
+        if request.scope["path"] not in OPEN_PATHS:
+            request.state.caller = self.caller_of(request.headers)
+
+    def caller_of(self, headers: Mapping[str, str]) -> Caller:
+        """Return the caller. Raises KeyMissing or Forbidden."""
+        if self._is_keyless:
+            _check_host(headers.get("host", ""))
+            return KEYLESS
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        caller = self.keys.current.find(key.strip())
+        if caller is None or scheme.lower() != "bearer":
+            raise KeyMissing
+        return caller
+
+
+def _check_host(host: str) -> None:
+    if not is_loopback(_PORT.sub("", host)):
+        raise Forbidden(
+            "Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost."
+        )
+
+
+def build_guard(settings: GatewaySettings) -> Guard:
+    """Read the keys. Raises StartRefused for an invalid line, and for a public address without keys."""
+    keys = KeyFile(settings.api_keys, settings.api_keys_file)
+    if not keys.current and not is_loopback(settings.host):
+        raise StartRefused(
+            f"RUNWIRE_HOST is {settings.host}, which others can reach, and there are no API keys: "
+            "set RUNWIRE_API_KEYS_FILE, or listen on 127.0.0.1."
+        )
+    return Guard(keys)

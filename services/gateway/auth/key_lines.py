@@ -1,0 +1,151 @@
+"""The lines that name API keys: read them, and make them.
+
+    tenant sha256hex [name=..] [rights=run,approve,apply,operate] [user=..] [max_runs=..] [tools=a,b] [agents=x,y]
+
+Rule 1: keys are 32 random bytes. Only their SHA-256 is stored.
+Rule 2: errors name the line and the field and quote no value: a line may contain the key itself by mistake.
+Rule 3: what cannot be read is refused: a misspelt right or limit must not give a key more than was meant.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from contracts import names
+
+from .caller import ALL_RIGHTS, Caller
+from .keys import digest_of
+
+FORM = "tenant sha256hex [name=..] [rights=..] [user=..] [max_runs=..] [tools=..] [agents=..]"
+MAX_USER_CHARACTERS = 200
+_COLUMNS = 2
+_KEY_ID_CHARACTERS = 12
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_BETWEEN_KEYS = re.compile(r",(?=\s*[^\s,]+[ \t]+[0-9A-Fa-f]{16})")
+"""A comma between two keys: what follows it is a tenant and a digest, not one more right or tool."""
+_PREFIX = "rw_"
+
+
+class KeyLineInvalid(Exception):
+    """A line cannot be read. The text is one sentence, with the source, the line and the field."""
+
+
+def new_key(tenant: str, options: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return a new key for the caller, and its line for the gateway. `options` are fields of the line by their names.
+
+    Raises InvalidName and KeyLineInvalid.
+    """
+    key = _PREFIX + secrets.token_urlsafe(32)
+    fields = [f"{name}={value}" for name, value in (options or {}).items()]
+    line = " ".join([names.checked_tenant(tenant), digest_of(key), *fields])
+    _parsed(line, "the new key")
+    return key, line
+
+
+def callers(text: str, source: str) -> dict[str, Caller]:
+    """Return the caller of each key by its digest. Empty lines and those that begin with `#` are skipped.
+
+    `source`: where the text comes from, as errors name it. Raises KeyLineInvalid.
+    """
+    found: dict[str, Caller] = {}
+    line_of: dict[str | tuple[str, str], int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        for part in [] if line.lstrip().startswith("#") else _BETWEEN_KEYS.split(line):
+            if not (entry := part.strip(" \t,")):
+                continue
+            digest, caller = _parsed(entry, f"{source}, line {number}")
+            for what, used in (("key", digest), ("name", (caller.tenant, caller.key_id))):
+                if used in line_of:
+                    raise KeyLineInvalid(f"{source}, line {number}: its {what} stands in line {line_of[used]} too.")
+                line_of[used] = number
+            found[digest] = caller
+    return found
+
+
+def _parsed(line: str, where: str) -> tuple[str, Caller]:
+    """Return the digest and the caller of a line."""
+    tenant, _, rest = line.partition(" ")
+    digest, *fields = rest.split() or [""]
+    try:
+        names.checked_tenant(tenant)
+    except names.InvalidName as error:
+        raise KeyLineInvalid(f"{where}: does not begin with a tenant's name; expected `{FORM}`.") from error
+    if not _DIGEST.fullmatch(digest):
+        raise KeyLineInvalid(
+            f"{where}: the second column is not the SHA-256 of a key, of 64 lower-case hexadecimal digits."
+        )
+    values: dict[str, Any] = {"key_id": digest[:_KEY_ID_CHARACTERS]}
+    given: set[str] = set()
+    for column, field in enumerate(fields, _COLUMNS + 1):
+        name, _, value = field.partition("=")
+        if name not in _FIELDS:
+            raise KeyLineInvalid(f"{where}, column {column}: is none of {', '.join(f'{known}=' for known in _FIELDS)}.")
+        if name in given:
+            raise KeyLineInvalid(f"{where}, {name}: stands there twice.")
+        given.add(name)
+        attribute, parse = _FIELDS[name]
+        try:
+            values[attribute] = parse(value)
+        except ValueError as error:
+            raise KeyLineInvalid(f"{where}, {name}: {error}.") from None
+    return digest, Caller(tenant=tenant, **values)
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("expected 1 to 64 of A-Z, a-z, 0-9, _, . and -")
+    return value
+
+
+def _rights(value: str) -> frozenset[str]:
+    found = frozenset(_listed(value))
+    if not found <= ALL_RIGHTS:
+        raise ValueError("expected some of run, approve, apply, operate, separated by commas; empty: reading only")
+    return found
+
+
+def _user(value: str) -> str:
+    if not 0 < len(value) <= MAX_USER_CHARACTERS or not value.isprintable():
+        raise ValueError(f"expected a user_id of 1 to {MAX_USER_CHARACTERS} characters without white space")
+    return value
+
+
+def _max_runs(value: str) -> int:
+    if not _NUMBER.fullmatch(value):
+        raise ValueError("expected a whole number from 1 on")
+    return int(value)
+
+
+def _tools(value: str) -> tuple[str, ...]:
+    return _checked_names(_listed(value), "tools, separated by commas; empty: none")
+
+
+def _agents(value: str) -> tuple[str, ...]:
+    if not (found := _checked_names(_listed(value), "agents, separated by commas")):
+        raise ValueError("names no agent; a key that starts no runs has no right `run`")
+    return found
+
+
+def _listed(value: str) -> list[str]:
+    return value.split(",") if value else []
+
+
+def _checked_names(found: Iterable[str], what: str) -> tuple[str, ...]:
+    try:  # Names of tools and agents have the same form.
+        return tuple(names.checked_tool(name) for name in found)
+    except names.InvalidName:
+        raise ValueError(f"expected names of {what}") from None
+
+
+_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "name": ("key_id", _name),
+    "rights": ("rights", _rights),
+    "user": ("user_id", _user),
+    "max_runs": ("max_runs", _max_runs),
+    "tools": ("tools", _tools),
+    "agents": ("agents", _agents),
+}
+"""Field of a line -> attribute of Caller, and how its text is read. They raise ValueError with the reason."""
