@@ -1,6 +1,11 @@
 """Errors of the planner."""
 
+from pydantic import ValidationError
+
 from contracts.faults import Code, Fault
+from contracts.validation_errors import describe
+
+MAX_REASON_CHARACTERS = 300
 
 
 class PlannerError(Exception):
@@ -13,3 +18,9 @@ class CannotOpen(PlannerError):
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
         self.fault = Fault(code=code, reason=reason)
+
+
+def short(error: Exception) -> str:
+    """Describe the fault of a message without its content."""
+    text = describe(error, limit=1) if isinstance(error, ValidationError) else str(error)
+    return text[:MAX_REASON_CHARACTERS]

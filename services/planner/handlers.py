@@ -25,6 +25,7 @@ from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.executor import Effects
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
+from services.planner.errors import short
 from services.planner.run.advance import advance
 from services.planner.run.commands import (
     DECIDES_NOTHING,
@@ -39,7 +40,8 @@ from services.planner.run.commands import (
     Rules,
 )
 from services.planner.run.state import Run
-from services.planner.run_log import RunLogs, short
+from services.planner.run_log import RunLogs
+from services.planner.session_log import SessionLogs
 
 logger = structlog.get_logger(__name__)
 
@@ -60,7 +62,8 @@ class Planner:
         self._bus = bus
         self._model_requests = model_requests
         self._rules = rules
-        self._logs = RunLogs(bus, cached_runs=cached_runs)
+        sessions = SessionLogs(bus)
+        self._logs = RunLogs(bus, sessions, cached_runs=cached_runs)
         self._chunks = ChunkWriter(bus, chunk_ttl_s)
         self._time_slices = TimeSlices()
         self._places = CallPlaces(bus)

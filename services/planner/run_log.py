@@ -16,7 +16,6 @@ from contracts import subjects
 from contracts.events import Chunk, UnknownEvent
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import KeptContext
-from contracts.validation_errors import describe
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import StoredMessage, sequence_of
@@ -25,11 +24,12 @@ from services.messaging.guarded_write import Guard
 from services.planner.effects.offload import Offloader
 from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
+from services.planner.errors import short
 from services.planner.run import terminal
 from services.planner.run.state import Event, Run, begin_history, fold
+from services.planner.session_log import SessionAddress, SessionLogs
 from services.planner.sessions import conversation
 
-MAX_REASON_CHARACTERS = 300
 CHUNK_TYPE = b'"chunk"'
 
 
@@ -47,8 +47,9 @@ class _Lock:
 class RunLogs:
     """Reads and writes the logs of all runs."""
 
-    def __init__(self, bus: Bus, *, cached_runs: int) -> None:
+    def __init__(self, bus: Bus, sessions: SessionLogs, *, cached_runs: int) -> None:
         self._bus = bus
+        self._sessions = sessions
         self._offloader = Offloader(bus)
         self._cached_runs = cached_runs
         self._runs: OrderedDict[Address, Run] = OrderedDict()
@@ -77,18 +78,25 @@ class RunLogs:
             if cached is not None and cached.seq >= run.seq:
                 run = cached  # Another handling has read it meanwhile, and may append to it.
             await self._take_in(where, run, tail)
-        self._begin_history(run)
+        await self._begin_history(where, run)
         self._runs[where] = run
         self._runs.move_to_end(where)
         while len(self._runs) > self._cached_runs:
             self._runs.popitem(last=False)
         return run
 
-    def _begin_history(self, run: Run) -> None:
-        """Add the conversation before the run, which the log only refers to."""
-        if run.conversation is not None or run.started is None or run.started.memory is None:
+    async def _begin_history(self, where: Address, run: Run) -> None:
+        """Add what was said before the run: its log only names the record of the session up to which it knows it."""
+        started = run.started
+        if started is None or started.memory is None or run.conversation is not None or run.terminal is not None:
             return
-        begin_history(run, conversation.of_messages(run.started.request.messages, run.started.memory))
+        said = conversation.of_messages(started.request.messages, started.memory)
+        if started.conversation_seq is not None and started.request.session_id is not None:
+            address = SessionAddress.of(where.tenant, started.request.session_id)
+            session = await self._sessions.at(address, started.conversation_seq)
+            said = conversation.of_session(session, started.memory)
+        if run.started is started:
+            begin_history(run, said)
 
     def begin(self, where: Address, *, is_new: bool) -> None:
         """Forget what is known of a requested run: an earlier run with its id may have been purged.
@@ -188,9 +196,3 @@ def _text_shown(turn: int, stored: list[bytes]) -> str:
             ]
     last = max((chunk.attempt for chunk in chunks), default=0)
     return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
-
-
-def short(error: Exception) -> str:
-    """Describe the fault of a message without its content."""
-    text = describe(error, limit=1) if isinstance(error, ValidationError) else str(error)
-    return text[:MAX_REASON_CHARACTERS]

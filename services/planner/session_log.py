@@ -19,7 +19,7 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
-from services.planner.run_log import short
+from services.planner.errors import short
 from services.shared.session_state import Session, fold
 
 MAX_CACHED_SESSIONS = 500

@@ -5,12 +5,26 @@ import time
 
 from contracts import subjects
 from contracts.events import Asked, Done
-from contracts.runs import RunRequested
+from contracts.ids import new_id
+from contracts.runs import Memory, RunRequested
+from contracts.sessions import (
+    CHECKPOINT_EVERY,
+    ContextSet,
+    KnownSessionEvent,
+    RunBegun,
+    RunEnded,
+    RunQueued,
+    SessionStarted,
+)
+from services.messaging.connection import Bus
 from services.messaging.direct_get import StoredMessage
 from services.messaging.streams.provision import provision
+from services.planner.conversation.encoding import encoded
+from services.planner.conversation.rendering import Renderer
 from services.planner.effects.ownership_watch import Address
 from services.planner.run.state import Run, fold
 from services.planner.run_log import RunLogs
+from services.planner.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
 from tests.support.buses import connected
@@ -40,7 +54,8 @@ async def test_a_late_read_does_not_replace_what_was_appended_meanwhile(nats_ser
     """The handling that appended it would decide from an older state, and could abandon its own message."""
     async with connected(nats_server.url, "planner") as bus:
         await provision(bus)
-        logs, first = SlowLogs(bus, cached_runs=1), RunLogs(bus, cached_runs=1)
+        sessions = SessionLogs(bus)
+        logs, first = SlowLogs(bus, sessions, cached_runs=1), RunLogs(bus, sessions, cached_runs=1)
         logs.released = asyncio.Event()
         await first.append(WHERE, await first.load(WHERE, fresh=True), 1, [started()])
         late = asyncio.create_task(logs.load(WHERE, fresh=True))
@@ -50,6 +65,55 @@ async def test_a_late_read_does_not_replace_what_was_appended_meanwhile(nats_ser
         logs.released.set()
         assert await late is run
         assert await logs.load(WHERE, fresh=False) is run
+
+
+def runs_of(count: int) -> list[KnownSessionEvent]:
+    """The events of runs that have begun and ended at once."""
+    found: list[KnownSessionEvent] = []
+    for _ in range(count):
+        run = new_id()
+        ended = RunEnded(run=run, outcome="done", question=f"q {run}", answer=f"a {run}", requested_at=1)
+        found += [RunQueued(run=run, requested_at=1), RunBegun(run=run), ended]
+    return found
+
+
+async def rendered(bus: Bus, sessions: SessionLogs, where: Address) -> bytes:
+    """The messages of a run, as a planner sends them that does not know the run yet."""
+    run = await RunLogs(bus, sessions, cached_runs=1).load(where, fresh=False)
+    pieces = Renderer().request(run, {"role": "system", "content": ""}, []).pieces
+    return b"".join(encoded(piece) for piece in pieces)
+
+
+async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_server: NatsServer) -> None:
+    """However the session goes on, and in any planner: its model is shown the same bytes."""
+    where, session_id = Address("default", new_id()), new_id()
+    address = SessionAddress.of("default", session_id)
+    async with connected(nats_server.url, "planner") as bus:
+        await provision(bus)
+        sessions = SessionLogs(bus)
+        session = await sessions.load(address)
+        for events in ([SessionStarted(session_id=session_id)], runs_of(90), [ContextSet(values={"city": "Turin"})]):
+            written = await sessions.append(address, session, "", events)
+            assert written is not None
+            session = written
+        opening = started()
+        request = opening.request.model_copy(update={"session_id": session_id})
+        changes = {"conversation_seq": session.seq, "memory": Memory(recent_turns=30), "request": request}
+        logs = RunLogs(bus, sessions, cached_runs=1)
+        await logs.append(where, await logs.load(where, fresh=True), 1, [opening.model_copy(update=changes)])
+        first = await rendered(bus, sessions, where)
+        newest = session.turns[-1].question.encode()
+        assert [newest in first, b"60 older turns are not shown" in first, b"Turin" in first] == [True] * 3
+
+        for number in range(CHECKPOINT_EVERY + 20):
+            events = [*runs_of(2), ContextSet(values={"city": f"city {number}"})]
+            written = await sessions.append(address, session, "", events)
+            assert written is not None
+            session = written
+        assert await rendered(bus, sessions, where) == first
+        assert await rendered(bus, SessionLogs(bus), where) == first
+        await sessions.load(address)
+        assert await rendered(bus, sessions, where) == first
 
 
 async def request(planning: Planning, run: str) -> None:
