@@ -5,22 +5,37 @@ what a server does with a call: it checks JSON arguments, runs the function, che
 """
 
 import logging
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts import ids
-from runwire.tools.context import ToolLogger, encode_piece
+from pydantic_core import from_json, to_json
 
-__all__ = ["RecordingContext"]
+from contracts import ids
+from contracts.pauses import PauseAnswer
+from runwire.tools.context import ToolLogger, encode_piece
+from runwire.tools.pauses import Paused, Pauses
+
+__all__ = ["Paused", "RecordingContext", "Rejected"]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The answer of a person who says no, for `RecordingContext.answers`."""
+
+    note: str = ""
 
 
 @dataclass
-class RecordingContext:
+class RecordingContext(Pauses):
     """A ToolContext that records what the function reports. Every field may be given, `cancelled=True` for instance.
 
     `progressed` holds (message, fraction) of each report, `pieces` the artifact chunks by stream id, `finished` the
     stream ids whose last piece said `done`.
+
+    `answers` are those to the function's pauses, in their order: JSON values or models, True for an approval,
+    `Rejected(note)` for a rejection. A pause without an answer raises `Paused`, whose `pause` says what was asked;
+    `state` is what the next round is given.
     """
 
     call_id: str = "1-0"
@@ -37,9 +52,12 @@ class RecordingContext:
     progressed: list[tuple[str, float | None]] = field(default_factory=list)
     pieces: dict[str, list[Any]] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
+    answers: Sequence[Any] = ()
+    state: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.idempotency_key = self.idempotency_key or f"{self.run_id}.{self.call_id}"
+        super().__init__([_answer(number, given) for number, given in enumerate(self.answers)], self.state)
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Record a report of progress."""
@@ -56,6 +74,12 @@ class RecordingContext:
         if done:
             self.finished.add(stream_id)
         return _Done()
+
+
+def _answer(number: int, given: Any) -> PauseAnswer:
+    if isinstance(given, Rejected):
+        return PauseAnswer(number=number, decision="reject", note=given.note)
+    return PauseAnswer(number=number, decision="answer", input=from_json(to_json(given, by_alias=True)))
 
 
 class _Done:

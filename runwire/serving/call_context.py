@@ -10,16 +10,18 @@ from typing import Any
 from contracts import tools as wire
 from runwire.serving.calls import Call, Reply, reply_of
 from runwire.tools.context import ToolLogger, encode_piece
+from runwire.tools.pauses import Pauses
 
 _SEND_TIMEOUT_S = 30
 _MAX_MESSAGE_CHARACTERS = 2000
 
 
-class CallContext:
+class CallContext(Pauses):
     """What a served function receives as its ToolContext. It may be used from any thread."""
 
     def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         request = call.request
+        super().__init__(request.answers, request.state, accepted=request.understands_pause)
         self.call_id, self.run_id, self.tenant = request.call_id, request.run_id, request.tenant
         self.session_id, self.user_id, self.trace_id = request.session_id, request.user_id, request.trace_id
         self.idempotency_key, self.deadline_at = request.idempotency_key, request.deadline_at

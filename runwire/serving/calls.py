@@ -1,8 +1,8 @@
 """The calls of a process: those that run, and those that ended a short while ago.
 
-Rule 1: a call is known by its idempotency key. A repeated request, or a status request, joins the call that runs: it
-receives all pieces of artifacts from the first one on, then the end. A call that has ended is answered again, never
-run again.
+Rule 1: a call is known by its idempotency key and its round: after a pause its function runs again. A repeated
+request, or a status request, joins the call that runs: it receives all pieces of artifacts from the first one on, then
+the end. A call that has ended is answered again, never run again.
 Rule 2: what is kept of ended calls is bounded, in number, bytes and time.
 Rule 3: everything here belongs to the event loop that serves; `CallContext` is the way in from the functions' threads.
 """
@@ -18,6 +18,8 @@ from runwire.errors import ToolError
 
 Reply = tuple[dict[str, str], bytes]
 """Headers and body."""
+Key = tuple[str, int]
+"""Idempotency key and round of a call."""
 Send = Callable[[str, Reply], Awaitable[None]]
 """Sends one reply to a reply subject; never raises."""
 
@@ -68,6 +70,11 @@ class Call:
         self._pieces_bytes = 0
         self._send = send
         self._lock = asyncio.Lock()
+
+    @property
+    def key(self) -> Key:
+        """What identifies the call among those of this process."""
+        return self.request.idempotency_key, self.request.round
 
     @property
     def kept_bytes(self) -> int:
@@ -130,14 +137,14 @@ class Call:
 
 
 class Calls:
-    """All calls of this process by idempotency key."""
+    """All calls of this process by their keys."""
 
     def __init__(self) -> None:
-        self._running: dict[str, Call] = {}
-        self._ended: OrderedDict[str, Call] = OrderedDict()
+        self._running: dict[Key, Call] = {}
+        self._ended: OrderedDict[Key, Call] = OrderedDict()
         self._ended_bytes = 0
 
-    def find(self, key: str) -> Call | None:
+    def find(self, key: Key) -> Call | None:
         """Return the call with this key, running or ended."""
         return self._running.get(key) or self._ended.get(key)
 
@@ -153,13 +160,12 @@ class Calls:
 
     def add(self, call: Call) -> None:
         """Add a call that starts."""
-        self._running[call.request.idempotency_key] = call
+        self._running[call.key] = call
 
     def move_to_ended(self, call: Call) -> None:
         """Keep a call that has ended."""
-        key = call.request.idempotency_key
-        self._running.pop(key, None)
-        self._ended[key] = call
+        self._running.pop(call.key, None)
+        self._ended[call.key] = call
         self._ended_bytes += call.kept_bytes
         self._expire()
 

@@ -6,7 +6,7 @@ Rule 2: heartbeats say that the process is alive, the function's own reports tha
 for `timeout_s` the call fails.
 Rule 3: a call that is no longer wanted is not started. A process that was stopped finds old requests in its socket when
 it resumes; those that a later cancel names, or that came over a connection now lost, are dropped (`stall`).
-Rule 4: the function runs once per idempotency key; a repeated request joins the call (`calls`).
+Rule 4: the function runs once per idempotency key and round; a repeated request joins the call (`calls`).
 Rule 5: no permissions are needed beyond `tool.<name>`, its `.status`, `.cancel` and `.rejected`, `$SRV` and replies: no
 requests are sent from here.
 """
@@ -31,10 +31,11 @@ from contracts.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.call_context import CallContext
-from runwire.serving.calls import Call, Calls, Reply, failure_replies, reply_of, result_replies
+from runwire.serving.calls import Call, Calls, Key, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor
 from runwire.serving.stall import StallDetector
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
+from runwire.tools.pauses import pause_in
 
 logger = logging.getLogger("runwire.serving")
 
@@ -52,7 +53,7 @@ class ToolServer:
         self._tool = tool
         self._executor = executor
         self._stall = stall
-        self._cancelled_keys: set[str] = set()
+        self._cancelled_keys: set[Key] = set()
         """Calls that were cancelled before they started here, as read since the last stall."""
         self._calls = Calls()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,19 +111,19 @@ class ToolServer:
             reason = f"not a tool call: {str(error)[:_MAX_REQUEST_ERROR_CHARACTERS]}"
             await self._send_all(message.reply, failure_replies(reason, "bad_request"))
             return
-        key = request.idempotency_key
+        key = request.idempotency_key, request.round
         call = self._calls.find(key)
         if call is not None:
             await call.join(message.reply, self._heartbeat)
             return
         if self._stall.just_resumed and (is_from_lost_connection or await self._is_stale(key)):
-            logger.warning("%s: call %s was cancelled while this process was stopped", self._tool.name, key)
+            logger.warning("%s: call %s was cancelled while this process was stopped", self._tool.name, key[0])
             if request.understands_declined:
                 await self._decline(message.reply, "late")
             # Any other caller that still waits sends a status request, and no instance answers that it has the call.
             return
         if time.time() * 1000 > min(request.deadline_at, request.start_by or request.deadline_at):
-            logger.warning("%s: call %s came too late and was not started", self._tool.name, key)
+            logger.warning("%s: call %s came too late and was not started", self._tool.name, key[0])
             if request.understands_declined:
                 await self._decline(message.reply, "late")
             else:
@@ -139,7 +140,7 @@ class ToolServer:
     async def _decline(self, reply_to: str, reason: Literal["busy", "late"]) -> None:
         await self._send_all(reply_to, [reply_of("declined", wire.Declined(reason=reason).model_dump_json().encode())])
 
-    async def _is_stale(self, key: str) -> bool:
+    async def _is_stale(self, key: Key) -> bool:
         reconnects = self._client.stats["reconnects"]
         await self._stall.read_backlog()
         is_same_connection = self._client.is_connected and self._client.stats["reconnects"] == reconnects
@@ -163,7 +164,7 @@ class ToolServer:
     async def _on_rejected(self, message: Msg) -> None:
         with contextlib.suppress(ValidationError):
             rejected = wire.ResultRejected.model_validate_json(message.data)
-            if self._calls.find(rejected.idempotency_key) is not None:
+            if self._calls.find((rejected.idempotency_key, rejected.round)) is not None:
                 self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
 
     def _log_failure(self, key: str, reason: str) -> None:
@@ -172,10 +173,10 @@ class ToolServer:
     async def _run(self, call: Call) -> None:
         began, error = time.perf_counter_ns(), None
         try:
-            replies = result_replies(await self._result(call), self._client.max_payload)
+            replies = await self._end(call)
         except ToolError as failure:
             error = failure.reason
-            if failure.code == "invalid_result":
+            if failure.code in {"invalid_result", "invalid_pause"}:
                 self._log_failure(call.request.idempotency_key, error)
             replies = failure_replies(error[:_MAX_REASON_CHARACTERS], failure.code, retryable=failure.retryable)
         except ValidationError as failure:
@@ -192,16 +193,24 @@ class ToolServer:
         await call.end(replies)
         self._calls.move_to_ended(call)
 
-    async def _result(self, call: Call) -> bytes:
+    async def _end(self, call: Call) -> list[Reply]:
+        """Run the function and return the replies that end the call: its result, or its pause."""
         loop = asyncio.get_running_loop()
         arguments = self._tool.check(call.request.args)
-        execution = self._executor.start(self._tool, arguments, CallContext(call, loop))
+        context = CallContext(call, loop)
+        execution = self._executor.start(self._tool, arguments, context)
         call.interrupt = execution.stop
         call.timer = loop.call_later(_FIRST_HEARTBEAT_S, self._begin_watch, call)
         try:
-            return await execution.outcome
+            result = await execution.outcome
+        except BaseException as error:
+            if (pause := pause_in(error)) is None:
+                raise
+            return [reply_of("pause", pause.model_dump_json().encode())]
         finally:
             call.timer.cancel()
+        context.check_not_caught()
+        return result_replies(result, self._client.max_payload)
 
     def _begin_watch(self, call: Call) -> None:
         self._spawn(call.send_heartbeat(self._heartbeat))
@@ -240,9 +249,10 @@ class ToolServer:
             await self._send(subject, reply)
 
 
-def _key(message: Msg) -> str:
-    """The idempotency key in a status or cancel request; empty when it cannot be read."""
+def _key(message: Msg) -> Key:
+    """The key of the call in a status or cancel request; empty when it cannot be read."""
     try:
-        return wire.CallQuestion.model_validate_json(message.data).idempotency_key
+        question = wire.CallQuestion.model_validate_json(message.data)
     except ValidationError:
-        return ""
+        return "", 0
+    return question.idempotency_key, question.round

@@ -7,13 +7,16 @@ produce faster than the connection sends; a plain function, which runs in a thre
 import base64
 import logging
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from datetime import timedelta
+from typing import Any, Protocol, overload
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
 from contracts import limits
 from contracts import tools as wire
+from contracts.pauses import PauseReason
+from runwire.tools.pauses import Answer, M
 
 ToolLogger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
@@ -28,7 +31,7 @@ class ToolContext(Protocol):
 
     `idempotency_key` is the same for every repetition of the call and unique over all runs: pass it to whatever must
     not happen twice. `deadline_at` is Unix time in ms. `context` is the caller's `tool_context`; the model never sees
-    it.
+    it. `state` is kept from one pause of the call to the next, up to 32 KiB as JSON.
     """
 
     call_id: str
@@ -40,6 +43,7 @@ class ToolContext(Protocol):
     idempotency_key: str
     deadline_at: int
     context: Mapping[str, Any]
+    state: dict[str, Any]
     logger: ToolLogger
 
     @property
@@ -47,6 +51,57 @@ class ToolContext(Protocol):
         """Whether the result is no longer wanted.
 
         A coroutine is cancelled as well; a plain function should check this from time to time.
+        """
+
+    @overload
+    def pause(
+        self,
+        reason: PauseReason = ...,
+        payload: Any = ...,
+        *,
+        schema: type[M],
+        title: str = ...,
+        expires: timedelta | None = ...,
+        default: M | None = ...,
+    ) -> Answer[M]: ...
+    @overload
+    def pause(
+        self,
+        reason: PauseReason = ...,
+        payload: Any = ...,
+        *,
+        schema: dict[str, Any] | None = ...,
+        title: str = ...,
+        expires: timedelta | None = ...,
+        default: Any = ...,
+    ) -> Answer[Any]: ...
+    def pause(
+        self,
+        reason: PauseReason = "input",
+        payload: Any = None,
+        *,
+        schema: Any = None,
+        title: str = "",
+        expires: timedelta | None = None,
+        default: Any = None,
+    ) -> Answer[Any]:
+        """Ask a person, and return the answer: `await ctx.pause(…)`; in a plain function `ctx.pause(…).value`.
+
+        Without an answer yet, the function ends here, and no process waits. Once there is one, the function runs again
+        from its beginning, and its n-th pause returns the n-th answer. What must not run twice belongs into `state`.
+
+        Args:
+            reason: `input`, `approval` or `confirmation`.
+            payload: any JSON that the person needs to decide.
+            schema: the type of the answer, a pydantic model for instance, or a JSON Schema. Without one the answer is
+                any JSON, and True if the person only approves.
+            title: one line, up to 200 characters.
+            expires: 7 days unless set, at most 365.
+            default: the answer if nobody has answered by then; without one it is a rejection.
+
+        Raises:
+            ToolError: code `rejected`, with the person's note; `pause_unsupported` if the caller accepts no pauses.
+            ValueError: `state` is above 32 KiB as JSON, or the pause is too large.
         """
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:

@@ -76,7 +76,7 @@ class Caller:
         headers = message.headers or {}
         kind = headers.get("Runwire-Reply", headers.get("Status", ""))
         self.replies.append((kind, message.data))
-        if kind in {"result", "failure", "declined", "503"}:
+        if kind in {"result", "failure", "declined", "pause", "503"}:
             self.ended.set()
 
     async def send(self, name: str, args: dict[str, Any], key: str, **fields: Any) -> None:
@@ -87,9 +87,10 @@ class Caller:
         )
         await self.client.publish(f"tool.{name}", call.model_dump_json().encode(), reply=self.inbox)
 
-    async def query(self, subject: str, key: str) -> None:
+    async def query(self, subject: str, key: str, round_: int = 0) -> None:
         """Send a request about a call, such as `.status`."""
-        await self.client.publish(subject, json.dumps({"idempotency_key": key}).encode(), reply=self.inbox)
+        question = {"idempotency_key": key, "round": round_}
+        await self.client.publish(subject, json.dumps(question).encode(), reply=self.inbox)
 
     async def end(self) -> tuple[str, Any]:
         """Return the last reply, once it is there, as kind and JSON."""
