@@ -36,6 +36,7 @@ WHOLE_ROOMS = {
 #: A module -> the test of the module through which it is used.
 THROUGH = {
     "contracts/actions.py": "tests/planner/replies/test_actions.py",
+    "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
     "services/messaging/request_reply.py": "tests/artifact_store/test_store.py",
