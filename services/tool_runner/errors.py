@@ -41,14 +41,15 @@ class UnknownTool(CallFailed):
     code = "unknown_tool"
 
 
-class ApprovalUnavailable(CallFailed):
-    """The tool requires a person's approval, which cannot be given yet."""
+class ApprovalMissing(CallFailed):
+    """The call needs a person's approval, and bears none or that of another call."""
 
     code = "approval_missing"
 
     def __init__(self, tool: str) -> None:
         super().__init__(
-            f"{tool} may run only with a person's approval, and there is no way to give it yet, so it did not run."
+            f"this call of {tool} needs a person's approval, and bears none for exactly these arguments, so {tool} was"
+            " not called"
         )
 
 

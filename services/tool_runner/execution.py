@@ -1,7 +1,8 @@
 """Execute a call: find out what is known about it, call its tool, and build its outcome.
 
 Rule 1: the last record of the log is read before every call: an ended run causes no further effects.
-Rule 2: a call that may have been handled before is checked in the inbox, then in the log. For a non-idempotent tool,
+Rule 2: a call that needs a person's approval is not made without one for exactly this call, on whatever path it comes.
+Rule 3: a call that may have been handled before is checked in the inbox, then in the log. For a non-idempotent tool,
 the start is recorded before the call (`calls.history`).
 """
 
@@ -30,7 +31,6 @@ from .calls.progress import CallProgress
 from .calls.run_watch import RunWatch, RunWatches
 from .errors import (
     AlreadySettled,
-    ApprovalUnavailable,
     CallFailed,
     Declined,
     InvalidPause,
@@ -41,7 +41,16 @@ from .errors import (
 )
 from .limits.concurrency import Concurrency
 from .limits.runners import Runners
-from .outcomes import OutcomeBuilder, RoundEnd, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
+from .outcomes import (
+    OutcomeBuilder,
+    RoundEnd,
+    check_approval,
+    check_arguments,
+    elapsed_ms,
+    failed,
+    in_thread_if_large,
+    succeeded,
+)
 from .pauses import paused, read_pause
 from .settings import ToolRunnerSettings
 from .transports.nats import NatsTools, PreparedCall
@@ -208,17 +217,19 @@ class CallExecutor:
         return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
-        """Return the specification that the run has pinned. A planner of another version may use an unknown digest."""
+        """Return the specification that the run has pinned, or the live one for the digest of another planner version.
+
+        Raises UnknownTool, and ApprovalMissing for a call that must not be made.
+        """
         if call.spec == READ_ARTIFACT_DIGEST:
             return READ_ARTIFACT_SPEC
         spec = await self._catalogue.spec(call.spec) or self._catalogue.live().get(call.tool)
         if spec is None or spec.name != call.tool:
             raise UnknownTool(f"there is no tool {call.tool}")
-        live = self._catalogue.live().get(call.tool)
-        # The planner sends no such call. A tool that requires approval by now may not be called by an older
-        # specification either.
-        if spec.requires_approval or (live is not None and live.requires_approval):
-            raise ApprovalUnavailable(call.tool)
+        # A tool that requires approval by now may not be called by an older specification either.
+        known = [spec, self._catalogue.live().get(call.tool, spec)]
+        is_checked = call.approval is not None or call.approval_rules
+        await in_thread_if_large(wire_size(call.args) if is_checked else 0, lambda: check_approval(call, known))
         return spec
 
 

@@ -6,7 +6,7 @@ Rule 2: large results are processed one at a time, in a thread, so that memory a
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,11 +18,12 @@ from contracts.inbox import CallFinished
 from contracts.limits import MAX_OUTCOME_BYTES
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
+from services.shared.approvals import is_allowed
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.redaction import AnnotationCache, Annotations, SeparatedResult, dotted, plain, restore, separate
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.calls.progress import CallProgress
-from services.tool_runner.errors import InvalidArguments, InvalidResult, ResultTooLarge
+from services.tool_runner.errors import ApprovalMissing, InvalidArguments, InvalidResult, ResultTooLarge
 from services.tool_runner.transports.result_body import ResultBody
 
 logger = structlog.get_logger(__name__)
@@ -118,6 +119,19 @@ def _separated(
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Run work whose duration depends on a number of bytes: in a thread if there are many."""
     return work() if size <= _MAX_INLINE_WORK_BYTES else await asyncio.to_thread(work)
+
+
+def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:
+    """Raise ApprovalMissing if one of the specifications, or a rule of the run, asks for an approval that is not there.
+
+    The planner sends no such call: this is the second check, by another process.
+    """
+    try:
+        allowed = all(is_allowed(call, spec) for spec in specs)
+    except (ValueError, RecursionError):  # The arguments have no canonical JSON, so no approval can be theirs.
+        allowed = False
+    if not allowed:
+        raise ApprovalMissing(call.tool)
 
 
 def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:

@@ -252,25 +252,3 @@ async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
         await planner.outcome(run, f"1-{number}")
 
     assert most == 3
-
-
-async def test_a_tool_that_requires_approval_is_never_called(
-    planner: Planner, start_runner: Start, serve_tools: Serve
-) -> None:
-    """Not even with an older specification that did not require it."""
-    paid = []
-
-    @tool(requires_approval=True, idempotent=True)
-    async def transfer(amount: int) -> str:
-        paid.append(amount)
-        return "paid"
-
-    serve_tools(transfer)
-    await start_runner()
-    older = await planner.declare((await planner.spec("transfer")).model_copy(update={"requires_approval": False}))
-
-    for fields in ({}, {"spec": older}):
-        finished = await planner.call("transfer", {"amount": 5}, **fields)
-        assert finished.failure is not None
-        assert (finished.status, finished.failure.code) == ("failed", "approval_missing")
-    assert paid == []
