@@ -46,13 +46,13 @@ class Client:
 
     async def ask(self, query: str, key: str, **body: Any) -> str:
         """Ask for a run until it is accepted; return its id."""
-        answer = await self._surely("POST", "/v1/runs", json={"query": query, **body}, headers={"Idempotency-Key": key})
+        answer = await self.surely("POST", "/v1/runs", json={"query": query, **body}, headers={"Idempotency-Key": key})
         assert answer.status_code == 202, answer.text
         return str(answer.json()["run_id"])
 
     async def cancel(self, run: str) -> None:
         """Ask for the end of a run until that is accepted."""
-        answer = await self._surely("POST", f"/v1/runs/{run}/cancel", json={})
+        answer = await self.surely("POST", f"/v1/runs/{run}/cancel", json={})
         assert answer.status_code in {200, 202, 204, 409}, answer.text
 
     async def status(self, run: str) -> dict[str, Any]:
@@ -61,12 +61,12 @@ class Client:
 
     async def get(self, path: str) -> dict[str, Any]:
         """What the gateway answers."""
-        answer = await self._surely("GET", path)
+        answer = await self.surely("GET", path)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
 
-    async def _surely(self, method: str, path: str, **request: Any) -> httpx.Response:
+    async def surely(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Repeat a request until something other than 503 comes back."""
         while True:
             try:

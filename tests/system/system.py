@@ -44,6 +44,8 @@ def planned(
     env: dict[str, str] | None = None,
     rough: dict[str, list[str]] | None = None,
     tapped: bool = False,
+    tools: Path = TOOLS,
+    model: type[PlannedModel] = PlannedModel,
 ) -> Iterator[System]:
     """Start it, and return once all of it is ready.
 
@@ -53,23 +55,30 @@ def planned(
         env: for every process.
         rough: processes of tests/system/faulty_tools.py: name -> the tools it serves.
         tapped: whether to watch what planners and tool runners send to NATS.
+        tools: the file with the tools that are served.
+        model: the provider.
     """
     nats = NatsServer(folder / "nats", identities=True)
     book = folder / "ledger"
     nats.start()
     try:
-        with PlannedModel() as model:
-            own = {**model.env, executions.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
-            stack = Stack(nats.url, folder / "stack", env=own, tools=TOOLS, gateways=gateways, passwords=nats.passwords)
+        with model() as provider:
+            own = {
+                **provider.env,
+                executions.LEDGER: str(book),
+                "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20),
+                **(env or {}),
+            }
+            stack = Stack(nats.url, folder / "stack", env=own, tools=tools, gateways=gateways, passwords=nats.passwords)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
-            for name, tools in (rough or {}).items():
-                stack.add(name, "-m", "tests.system.faulty_tools", *tools, sign=b"serving ")
+            for name, behaviours in (rough or {}).items():
+                stack.add(name, "-m", "tests.system.faulty_tools", *behaviours, sign=b"serving ")
             taps = {name: NatsTap(nats.port) for kind in _TAPPED if tapped for name in stack.names(kind)}
             for name, tap in taps.items():
                 stack.parts[name].env["RUNWIRE_NATS_URL"] = tap.url
             with stack:
-                yield System(nats, stack, model, book, taps)
+                yield System(nats, stack, provider, book, taps)
             for tap in taps.values():
                 tap.close()
     finally:

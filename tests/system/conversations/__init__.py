@@ -1,0 +1,1 @@
+"""Storms over conversations: approvals, questions, added texts and cancels, while processes are killed."""

@@ -1,0 +1,199 @@
+"""Sessions full of overlapping requests, approvals, questions, added texts and cancels, while processes are killed.
+
+The blows are those of `tests.system.chaos`. Every fifth decision is sent twice, and every tenth once more under another
+key. All choices come from one seed; the order in which processes get their turn does not.
+"""
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.support.waiting import wait_until
+from tests.system import chaos, evidence
+from tests.system.client import Client
+from tests.system.conversations.evidence import Conversations, Decision, Input, gather
+from tests.system.conversations.rules import judge
+from tests.system.model import Plan
+from tests.system.system import System
+from tests.system.traces import Evidence, RunEvidence
+
+_ON_BUSY = ("queue", "queue", "steer", "reject", "cancel")
+_TOOLS = ("once", "pay", "paint")
+_LOOK_EVERY_S = 0.15
+_END_LIMIT_S = 120
+_DECIDED_TWICE, _DECIDED_AGAIN = 0.2, 0.1
+_INPUTS, _CANCELS = 0.25, 0.08
+_AT_ONCE = 6
+"""Sessions that go on at the same time."""
+
+
+@dataclass
+class Talk:
+    """One storm under way."""
+
+    storm: chaos.Storm
+    session: chaos.Session
+    found: Conversations
+    client: Client
+    open: set[str] = field(default_factory=set)
+    """Runs that may not have ended."""
+    decided: set[str] = field(default_factory=set)
+    count: int = 0
+
+
+def draw(rng: random.Random, nth: str) -> Plan:
+    """Choose what a run does: up to two turns of one call, or of two at once, then the answer."""
+    turns = tuple(tuple(rng.choice(_TOOLS) for _ in range(rng.choice([1, 1, 2]))) for _ in range(rng.randint(0, 2)))
+    return Plan(
+        turns=turns,
+        call_ms=rng.choice([0, 50, 300]),
+        tokens=rng.randint(3, 30),
+        pace_ms=rng.choice([0, 2, 20]),
+        delay_ms=rng.choice([0, 50, 300]),
+        nth=nth,
+    )
+
+
+async def _talk_in(talk: Talk, places: asyncio.Semaphore, session_id: str, requests: int) -> None:
+    """Send the requests of one session, without waiting for the end of each."""
+    async with places:
+        await _ask_in(talk, session_id, requests, random.Random(session_id))
+        await _until_all_ended(talk, session_id)
+
+
+async def _ask_in(talk: Talk, session_id: str, requests: int, rng: random.Random) -> None:
+    for nth in range(requests):
+        plan = draw(rng, f"{session_id}-{nth}")
+        on_busy = rng.choice(_ON_BUSY)
+        body = {"query": plan.query, "session_id": session_id, "on_busy": on_busy, "on_paused": rng.choice(_ON_BUSY)}
+        key = f"{talk.storm.seed}-{session_id}-{nth}"
+        answer = await talk.client.surely("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key})
+        if answer.status_code == 409:
+            assert answer.json()["code"] == "session_busy", answer.text
+            continue
+        assert answer.status_code == 202, answer.text
+        run = RunEvidence(str(answer.json()["run_id"]), may_fail=True)
+        talk.found.of_runs.runs.append(run)
+        talk.found.session_of[run.run_id] = session_id
+        talk.open.add(run.run_id)
+        await asyncio.sleep(rng.choice([0, 0.05, 0.5, 1.5]))
+        if rng.random() < _INPUTS:
+            await _add_input(talk, run.run_id, f"note-{session_id}-{nth}")
+        if rng.random() < _CANCELS:
+            await talk.client.cancel(run.run_id)
+
+
+async def _add_input(talk: Talk, run: str, text: str) -> None:
+    given = Input(run, text)
+    talk.found.inputs.append(given)
+    answer = await talk.client.surely(
+        "POST", f"/v1/runs/{run}/input", json={"text": text}, headers={"Idempotency-Key": text}
+    )
+    given.status = answer.status_code
+    assert answer.status_code in {200, 202, 409}, answer.text
+
+
+async def _until_all_ended(talk: Talk, session_id: str) -> None:
+    mine = [run for run, session in talk.found.session_of.items() if session == session_id]
+    for run in mine:
+
+        async def ended(run: str = run) -> bool:
+            return (await talk.client.status(run))["status"] not in {"queued", "running"}
+
+        try:
+            await wait_until(ended, timeout=_END_LIMIT_S, what=f"{run} has ended")
+        except AssertionError:
+            talk.found.of_runs.hung.append(f"{session_id}: {await talk.client.status(run)}")
+        talk.open.discard(run)
+
+
+async def _decide_for_ever(talk: Talk, rng: random.Random) -> None:
+    """Look for open pauses, and decide about each."""
+    while True:
+        for run in sorted(talk.open):
+            with contextlib.suppress(httpx.HTTPError, AssertionError):
+                for pause in (await talk.client.status(run))["pauses"]:
+                    await _decide(talk, pause, rng)
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _decide(talk: Talk, pause: dict[str, Any], rng: random.Random) -> None:
+    if pause["token"] in talk.decided:
+        return
+    talk.decided.add(pause["token"])
+    body: dict[str, Any] = {"pause_id": pause["pause_id"], "token": pause["token"]}
+    if pause["reason"] == "input":
+        body |= {"decision": "answer", "input": {"colour": rng.choice(["red", "green"])}}
+    else:
+        body |= {"decision": rng.choice(["approve", "approve", "edit", "reject"])}
+        if body["decision"] == "edit":
+            body["args"] = {"ms": rng.choice([1, 20])}
+    sends = [_send(talk, pause, body, key := f"decision-{talk.count}")]
+    talk.count += 1
+    if rng.random() < _DECIDED_TWICE:
+        sends.append(_send(talk, pause, body, key))
+    if rng.random() < _DECIDED_AGAIN:
+        sends.append(_send(talk, pause, body, f"{key}-again"))
+    await asyncio.gather(*sends)
+
+
+async def _send(talk: Talk, pause: dict[str, Any], body: dict[str, Any], key: str) -> None:
+    """Send a decision until its answer is known."""
+    decision = Decision(pause["run_id"], pause["pause_id"], body["decision"], key)
+    talk.found.decisions.append(decision)
+    while decision.status in {0, 202}:
+        answer = await talk.client.surely(
+            "POST", f"/v1/runs/{pause['run_id']}/resume", json=body, headers={"Idempotency-Key": key}
+        )
+        decision.status = answer.status_code
+        decision.code = answer.json().get("code", "") if answer.status_code not in {200, 202} else ""
+    assert decision.status in {200, 409}, (decision, body)
+
+
+async def hold(storm: chaos.Storm, system: System, *, sessions: int) -> Talk:
+    """Hold one storm; afterwards everything runs again and what was frozen has had its time."""
+    session = chaos.Session(storm, system, random.Random(storm.seed))
+    stack = system.stack
+    async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client:
+        talk = Talk(storm, session, Conversations(Evidence([])), client)
+        meanwhile: list[asyncio.Task[None]] = []
+        async with asyncio.TaskGroup() as tasks:
+            raging = tasks.create_task(chaos.rage(session))
+            meanwhile += [
+                tasks.create_task(chaos.supervise(session)),
+                tasks.create_task(_decide_for_ever(talk, random.Random(f"{storm.seed}.people"))),
+            ]
+            places = asyncio.Semaphore(_AT_ONCE)
+            await asyncio.gather(
+                *(_talk_in(talk, places, f"talk-{storm.seed}-{n}", storm.runs // sessions) for n in range(sessions))
+            )
+            await raging
+            for task in meanwhile:
+                task.cancel()
+    await asyncio.to_thread(stack.mend)
+    await asyncio.sleep(chaos.AFTERMATH)
+    return talk
+
+
+async def judged(talk: Talk) -> dict[str, list[str]]:
+    """Gather the evidence and apply every rule."""
+    bus = await evidence.connect(talk.session.system.nats)
+    try:
+
+        async def drained() -> bool:
+            return not any((await evidence.left(bus)).values())
+
+        with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
+            await wait_until(drained, timeout=chaos.DRAIN_LIMIT, what="the queues are empty")
+        await gather(bus, talk.found, talk.session.system.ledger)
+        talk.found.of_runs.dead_letters = [
+            f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
+        ]
+        talk.found.of_runs.crashed = talk.session.crashes
+        return judge(talk.found)
+    finally:
+        await bus.leave()
