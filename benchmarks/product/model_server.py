@@ -34,16 +34,15 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWriter, *, is_native: bool) -> None:
     """Write the next reply of a script: a JSON action, or a native tool call and a plain answer."""
-    script = next(found for message in messages if (found := Script.of(str(message.get("content")))))
-    done = sum(message["role"] == ("tool" if is_native else "assistant") for message in messages)
+    script, done = _newest_script(messages, "tool" if is_native else "assistant")
     if done < script.calls:
         args = {"key": script.key, "number": done, "pause_ms": script.call_ms}
         if is_native:
-            function = {"name": "echo", "arguments": orjson.dumps(args).decode()}
+            function = {"name": script.tool, "arguments": orjson.dumps(args).decode()}
             call = {"index": 0, "id": f"call_{done}", "type": "function", "function": function}
             writer.write(_HEAD + _delta({"content": None, "tool_calls": [call]}) + _end("tool_calls"))
         else:
-            text = orjson.dumps({"next_node": "echo", "args": args}).decode()
+            text = orjson.dumps({"next_node": script.tool, "args": args}).decode()
             writer.write(_HEAD + _delta({"content": text}) + _end())
         return
     before, after = ("", "") if is_native else (_ANSWER, _END_OF_ANSWER)
@@ -56,6 +55,17 @@ async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWrite
         writer.write(_delta({"content": token()}))
         await writer.drain()
     writer.write(_delta({"content": after}) + _end())
+
+
+def _newest_script(messages: list[dict[str, object]], role: str) -> tuple[Script, int]:
+    """Return the script of the newest question that has one, and how many messages of this role follow it."""
+    done = 0
+    for message in reversed(messages):
+        if message["role"] == role:
+            done += 1
+        elif message["role"] == "user" and (script := Script.of(str(message.get("content")))) is not None:
+            return script, done
+    raise ValueError("no question holds a script")
 
 
 def _delta(delta: dict[str, object]) -> bytes:

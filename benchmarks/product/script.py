@@ -10,19 +10,23 @@ from dataclasses import dataclass, field
 
 from contracts.ids import new_id
 
-_SENTENCE = "Run {key}: {calls} calls of {call_ms} ms, then {tokens} tokens, one every {gap_ms} ms."
-_READ = re.compile(_SENTENCE.format(key=r"(\w+)", calls=r"(\d+)", call_ms=r"(\d+)", tokens=r"(\d+)", gap_ms=r"(\d+)"))
+_SENTENCE = "Run {key}: {calls} calls of {tool} with {call_ms} ms, then {tokens} tokens, one every {gap_ms} ms."
+_NUMBER = r"(\d+)"
+_READ = re.compile(
+    _SENTENCE.format(key=r"(\w+)", calls=_NUMBER, tool=r"(\w+)", call_ms=_NUMBER, tokens=_NUMBER, gap_ms=_NUMBER)
+)
 TOKEN = re.compile(r"~(\d+);")
 
 
 @dataclass(frozen=True)
 class Script:
-    """A run: so many calls of the tool, then an answer of so many tokens."""
+    """A run: so many calls of a tool, then an answer of so many tokens."""
 
     calls: int = 0
     call_ms: int = 0
     tokens: int = 1
     gap_ms: int = 0
+    tool: str = "echo"
     key: str = field(default_factory=new_id)
 
     def question(self) -> str:
@@ -35,9 +39,8 @@ class Script:
         found = _READ.search(text)
         if found is None:
             return None
-        key, *numbers = found.groups()
-        calls, call_ms, tokens, gap_ms = map(int, numbers)
-        return Script(calls, call_ms, tokens, gap_ms, key)
+        key, calls, tool, call_ms, tokens, gap_ms = found.groups()
+        return Script(int(calls), int(call_ms), int(tokens), int(gap_ms), tool, key)
 
 
 def token() -> str:

@@ -1,4 +1,4 @@
-"""The one tool, served by `runwire serve`; the bare loop calls the same function.
+"""The tool of most benchmarks, served by `runwire serve`; the bare loop calls the same function. And a guarded one.
 
 A call that takes time writes the moment at which it began into the file that BENCHMARK_CALLS names: what a recovery is
 judged by.
@@ -19,6 +19,12 @@ async def echo(key: str, number: int, pause_ms: int) -> dict[str, int]:
         _note(f"{key} {number} {time.monotonic_ns()}\n")
         await asyncio.sleep(pause_ms / 1000)
     return {"number": number}
+
+
+@tool(desc="Return the number of the call, once a person has approved it.", requires_approval=True)
+async def guarded(key: str, number: int, pause_ms: int) -> dict[str, int]:
+    """Give back what came in."""
+    return await echo(key, number, pause_ms)
 
 
 def _note(line: str) -> None:
