@@ -203,7 +203,7 @@ class Client:
     ) -> None:
         body = {"pause_id": pause.pause_id, "token": pause.token, "decision": decision, **fields}
         request = await _with_images(body, images, idempotency_key)
-        await self._transport.request("POST", f"/v1/runs/{checked(pause.run_id)}/resume", **request)
+        await self._transport.settle(f"/v1/runs/{checked(pause.run_id)}/resume", **request)
 
     async def send_input(
         self,
@@ -220,7 +220,7 @@ class Client:
         RunAlreadyEnded, NotFound, and RunwireError `too_many_inputs` while 64 wait for the model.
         """
         request = await _with_images({"text": text, "redirect": redirect}, images, idempotency_key)
-        await self._transport.request("POST", f"/v1/runs/{checked(run_id)}/input", **request)
+        await self._transport.settle(f"/v1/runs/{checked(run_id)}/input", **request)
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
         """Cancel a run and return its status before that; one that has ended stays as it is. Raises NotFound."""
@@ -254,7 +254,7 @@ class Client:
                     return
 
     async def sessions(self, *, limit: int | None = None) -> AsyncIterator[SessionEntry]:
-        """Yield the caller's sessions, the one that changed last first. `limit`: at most so many; None: all."""
+        """Yield the caller's sessions, newest first. `limit`: at most so many; None: all."""
         yielded = 0
         async for page in self._transport.pages(_SessionPage, "/v1/sessions", limit=min(limit or 100, 100)):
             for session in page.sessions:

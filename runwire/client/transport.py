@@ -59,6 +59,12 @@ class Transport:
                 reason = error
             await retries.pause(reason)
 
+    async def settle(self, path: str, **request: Any) -> None:
+        """POST a request that bears an idempotency key until it has taken effect: 202 means that it has not yet."""
+        retries = Retries(self.patience)
+        while (await self.request("POST", path, **request)).status_code == httpx.codes.ACCEPTED:
+            await retries.pause(RunwireError("unavailable", "no planner has taken it yet; it may still take effect"))
+
     async def pages(self, kind: type[P], path: str, **params: str | int | None) -> AsyncIterator[P]:
         """Yield the pages of a list; parameters that are None are left out. Raises RunwireError."""
         given = {name: value for name, value in params.items() if value is not None}
