@@ -107,7 +107,7 @@ def test_a_package_named_contracts_changes_nothing_at_run_time(user: Path, besid
         ended = subprocess.run([user, *arguments], cwd=beside, capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stdout.strip()) == (0, printed), ended.stderr
     ended = subprocess.run([user, "-c", load], cwd=beside, capture_output=True, text=True, check=False)
-    assert ended.stdout.strip() == "['double', 'sum_up']", ended.stderr
+    assert ended.stdout.strip() == "['double', 'sell', 'sell_plainly', 'sum_up']", ended.stderr
 
 
 def test_the_wheel_is_not_the_checkout(user: Path, tmp_path: Path) -> None:

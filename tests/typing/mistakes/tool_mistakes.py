@@ -25,7 +25,9 @@ async def report(ctx: ToolContext) -> None:
     """Wrong arguments of the context."""
     await ctx.progress("half", "0.5")  # mypy: arg-type
     await ctx.emit_artifact("sales", {})  # mypy: call-arg
-    print(ctx.secrets)  # mypy: attr-defined
+    await ctx.pause("boredom")  # mypy: call-overload
+    seat: int = await ctx.pause(schema=str)  # mypy: arg-type
+    print(seat, ctx.secrets)  # mypy: attr-defined
 
 
 double("2")  # mypy: arg-type

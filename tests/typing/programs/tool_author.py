@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any, assert_type
 
 from pydantic import BaseModel
@@ -9,7 +10,7 @@ from pydantic import BaseModel
 from runwire import Tool, ToolContext, ToolError, tool
 from runwire.client import ToolSpec
 from runwire.serving import serve
-from runwire.testing import RecordingContext
+from runwire.testing import Paused, RecordingContext, Rejected
 
 
 class Sales(BaseModel):
@@ -37,6 +38,24 @@ async def sum_up(region: str, ctx: ToolContext) -> Sales:
     return Sales(total=12.5)
 
 
+@tool
+async def sell(region: str, ctx: ToolContext) -> Sales:
+    """A tool that asks people."""
+    assert_type(ctx.state, dict[str, Any])
+    ctx.state["region"] = region
+    assert_type(await ctx.pause("input", {"region": region}, schema=Sales, title="How much?"), Sales)
+    assert_type(await ctx.pause("input", schema=int, expires=timedelta(hours=1), default=3), int)
+    assert_type(await ctx.pause("approval"), Any)
+    return await ctx.pause(schema=Sales)
+
+
+@tool
+def sell_plainly(ctx: ToolContext) -> Sales:
+    """The same in a plain function."""
+    assert_type(ctx.pause("input", schema={"type": "integer"}).value, Any)
+    return ctx.pause("input", schema=Sales).value
+
+
 async def check() -> None:
     """Both are still the functions that they were."""
     context = RecordingContext()
@@ -55,6 +74,14 @@ async def check() -> None:
     except ToolError as error:
         assert_type(error.reason, str)
         assert_type(error.retryable, bool)
+        assert_type(error.code, str)
+    try:
+        await sell("North", RecordingContext(answers=[Sales(total=1.0), 3, True], state={}))
+    except Paused as paused:
+        assert_type(paused.pause.title, str)
+    try:
+        sell_plainly(RecordingContext(answers=[Rejected("no")]))
+    except ToolError as error:
         assert_type(error.code, str)
     stop = asyncio.Event()
     stop.set()
