@@ -34,6 +34,10 @@ Code = Literal[
     "storage_unavailable",
     "unparseable_reply",
     "too_many_attempts",
+    "session_busy",
+    "session_deleting",
+    "queue_timeout",
+    "not_found",
     "poisoned",
     "internal",
 ]

@@ -11,7 +11,7 @@ from contracts import subjects
 from contracts.images import ModelProfile
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
-from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
 from services.planner.effects import run_index
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
@@ -137,6 +137,7 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
         for stream, consumer, slots in (
             (subjects.INBOX, PLANNER_CONTROL, settings.planner_control_slots),
             (subjects.INBOX, PLANNER_INBOX, settings.planner_slots),
+            (subjects.INBOX, PLANNER_SESSION, settings.planner_session_slots),
             (subjects.REQUESTS, PLANNER_REQUESTS, settings.planner_request_slots),
         )
     ]
@@ -144,7 +145,7 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
 
 @asynccontextmanager
 async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agent]) -> AsyncIterator[None]:
-    """Handle the messages of the three consumers, over a connection that is provisioned, until the context ends.
+    """Handle the messages of the four consumers, over a connection that is provisioned, until the context ends.
 
     The background tasks are supervised: one that dies fails readiness.
     """

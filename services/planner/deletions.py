@@ -145,17 +145,19 @@ class Deletions:
             await self._purge(stream, pattern)
         if requested_at is not None:
             await self._bucket.purge(keys.run_key(tenant, requested_at, run))
-        await forget_artifacts(self._artifacts, tenant, run)
+        await forget_artifacts(self._artifacts, tenant, run=run)
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:
         await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": pattern, **({"keep": keep} if keep else {})})
 
 
-async def forget_artifacts(artifacts: ArtifactClient, tenant: str, run: str) -> None:
-    """Delete the artifacts and images of a run. Raises ArtifactFailed."""
+async def forget_artifacts(
+    artifacts: ArtifactClient, tenant: str, *, run: str | None = None, session: str | None = None
+) -> None:
+    """Delete the artifacts and images of a run, or of a session. Raises ArtifactFailed."""
     cursor: int | None = 0
     while cursor is not None:
-        page = await artifacts.list(tenant, run=run, limit=MESSAGES_PER_PAGE, cursor=cursor)
+        page = await artifacts.list(tenant, run=run, session=session, limit=MESSAGES_PER_PAGE, cursor=cursor)
         for stored in page.artifacts:
             with suppress(ArtifactNotFound):  # Another planner deleted it first.
                 await artifacts.delete(tenant, stored.ref.artifact_id)

@@ -25,6 +25,7 @@ from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.executor import Effects
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
+from services.planner.effects.sessions import Sessions
 from services.planner.errors import short
 from services.planner.run.advance import advance
 from services.planner.run.commands import (
@@ -41,7 +42,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
-from services.planner.session_log import SessionLogs
+from services.planner.session_log import SessionAddress, SessionLogs
 
 logger = structlog.get_logger(__name__)
 
@@ -62,15 +63,16 @@ class Planner:
         self._bus = bus
         self._model_requests = model_requests
         self._rules = rules
-        sessions = SessionLogs(bus)
-        self._logs = RunLogs(bus, sessions, cached_runs=cached_runs)
+        session_logs = SessionLogs(bus)
+        self._logs = RunLogs(bus, session_logs, cached_runs=cached_runs)
+        self._sessions = Sessions(bus, self._logs, session_logs)
         self._chunks = ChunkWriter(bus, chunk_ttl_s)
         self._time_slices = TimeSlices()
         self._places = CallPlaces(bus)
         self._direct_calls = direct_calls
 
     async def on_message(self, delivery: Delivery) -> bool:
-        """Handle a request, an inbox message or a control message.
+        """Handle a request, or a message to a run or session.
 
         True: acknowledge it; False: another handling owns it.
         """
@@ -82,8 +84,9 @@ class Planner:
             return True
         time_slice = TimeSlice(self._time_slices, where.tenant, is_new=delivery.stream == subjects.REQUESTS)
         await time_slice.take()
+        handle = self._begin_of_session if address.kind == "session_inbox" else self._begin
         try:
-            return await self._begin(delivery, where, time_slice)
+            return await handle(delivery, where, time_slice)
         finally:
             time_slice.end()
 
@@ -103,6 +106,20 @@ class Planner:
             incoming = Incoming(delivery.owner, new_id(), message)
             return await self._handle(where, incoming, time_slice, is_first=delivery.number == 1)
 
+    async def _begin_of_session(self, delivery: Delivery, where: Address, _: TimeSlice) -> bool:
+        reason = ""
+        if await dead_letters.count_start(self._bus, delivery) > self._bus.settings.max_deliveries:
+            reason = "its handling was begun too often and never came to an end"
+        else:
+            with structlog.contextvars.bound_contextvars(session=where.run):
+                try:
+                    await self._sessions.on_message(SessionAddress(*where), delivery.data, delivery.owner)
+                except ValidationError as error:
+                    reason = short(error)
+        if reason:
+            await dead_letters.dead_letter(self._bus, delivery, reason)
+        return True
+
     async def _handle(self, where: Address, incoming: Incoming, time_slice: TimeSlice, *, is_first: bool) -> bool:
         """Handle a message. `is_first`: it was not delivered before."""
         effects = Effects(
@@ -116,6 +133,7 @@ class Planner:
             time_slice,
             self._places,
             self._direct_calls,
+            self._sessions,
         )
         if isinstance(incoming.message, CallFinished):
             self._places.give_back(where.tenant, incoming.message.tool)

@@ -88,6 +88,7 @@ class PlannerSettings(BusSettings):
         default=2048, ge=1, description="new runs in work at once; half of it should be more than RUNWIRE_MAX_OPEN_RUNS"
     )
     planner_control_slots: int = Field(default=256, ge=1)
+    planner_session_slots: int = Field(default=256, ge=1)
     direct_calls: bool = Field(
         default=True,
         description="call tools directly where possible; false while planners run that do not know direct calls",

@@ -8,7 +8,7 @@ What the next run is told of the conversation is rendered from `turns`, `older_t
 `summarised_turns` and `context`; what it need not ask a person about, from `approvals`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from pydantic import Field
@@ -29,6 +29,7 @@ from contracts.sessions import (
     RunQueued,
     RunRefusedBySession,
     RunWaits,
+    SessionEvent,
     SessionRecord,
     SessionStarted,
     Summarised,
@@ -126,6 +127,8 @@ class Session(Message):
     """How many turns the summary represents, counted from the first one of the session."""
     context: dict[str, Any] = Field(default_factory=dict)
     """Values that callers and tasks have set: untrusted data."""
+    context_by: str = ""
+    """`<stream>:<sequence>` of the message that set values last. An older message sets none."""
     approvals: frozenset[tuple[str, str, str]] = frozenset()
     """Rule, tool and agent of each approval that holds for the session."""
 
@@ -150,7 +153,14 @@ class Session(Message):
 def fold(session: Session, seq: int, record: SessionRecord) -> Session:
     """Return the session after a record. An event of a newer version changes nothing."""
     session = _with(session, seq=seq, records=session.records + 1, updated_at=record.at)
-    for event in record.events:
+    if "context_set" in record.types():
+        session = _with(session, context_by=record.by)
+    return after(session, record.events)
+
+
+def after(session: Session, events: Iterable[SessionEvent]) -> Session:
+    """Return the session after these events, in the record that is its newest one."""
+    for event in events:
         take = _FOLDS.get(event.type)
         if take is not None:
             session = take(session, event)

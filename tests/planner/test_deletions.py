@@ -53,11 +53,11 @@ async def a_run(store: Store, *, ended: bool = True, ended_at: int = 2) -> Write
     await writer.chunk("text")
     run = Run()
     fold(run, 1, 1, [started := writer.started(session_id="s")])
-    await run_index.enter(bus, run, started)
+    await run_index.enter(bus, run, started.request)
     if ended:
         await writer.cancelled()
         fold(run, 2, ended_at, [Cancelled(payload=FinalPayload(raw_answer=""))])
-        await run_index.close(bus, run, started, has_timers=True)
+        await run_index.close(bus, run, started.request, has_timers=True)
     for subject in (
         subjects.request(*who),
         subjects.inbox(*who, "1-1"),
@@ -233,7 +233,7 @@ async def test_every_finished_run_is_swept_while_the_store_is_unavailable(own_na
             run = Run()
             fold(run, 1, 1, [started := writer.started()])
             fold(run, 2, 2, [Cancelled(payload=FinalPayload(raw_answer=""))])
-            await run_index.close(bus, run, started, has_timers=True)
+            await run_index.close(bus, run, started.request, has_timers=True)
         with pytest.raises(StorageUnavailable):
             await run_index.sweep_once(bus, ArtifactClient(bus, patience_s=0), before=5000)
         for writer in writers:

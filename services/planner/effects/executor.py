@@ -11,10 +11,10 @@ from typing import Any, TypeVar, assert_never
 
 import structlog
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import Asked
 from contracts.ids import unix_ms
-from contracts.inbox import CallFinished, RunResumed
+from contracts.inbox import CallFinished, RunBegins, RunResumed, SessionAttached
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
@@ -28,7 +28,8 @@ from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.opening import Opening
 from services.planner.effects.ownership_watch import Address, watched
-from services.planner.run import terminal
+from services.planner.effects.sessions import Sessions
+from services.planner.run import session_facts, terminal, turns
 from services.planner.run.commands import (
     Ask,
     AskCritique,
@@ -36,9 +37,11 @@ from services.planner.run.commands import (
     Close,
     Dispatch,
     Effect,
+    Enter,
     Incoming,
     KeepContext,
     LoadSpecs,
+    NotifySession,
     Open,
     Progress,
     ReadShown,
@@ -48,11 +51,13 @@ from services.planner.run.commands import (
     Say,
     SetTimer,
     TimerName,
+    ToSession,
     Wait,
     Wake,
 )
 from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Decision
+from services.planner.run.session_place import Place
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
 
@@ -76,12 +81,14 @@ class Effects:
         time_slice: TimeSlice,
         places: CallPlaces,
         direct_calls: DirectCalls,
+        sessions: Sessions,
     ) -> None:
         self._bus = bus
         self._logs = logs
         self._model_requests = model_requests
         self._rules = rules
         self._chunks = chunks
+        self._sessions = sessions
         self._where = where
         self._owner = incoming.owner
         self._message = incoming.message
@@ -105,8 +112,13 @@ class Effects:
                 self._time_slice.end()
                 await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
                 return replace(progress, now=unix_ms()), True
+            case Enter(is_queued):
+                progress = replace(progress, place=await self._enter(run, is_queued=is_queued), now=unix_ms())
+            case NotifySession(name, message):
+                await self._notify_session(run.session_id, name, message)
+                progress = replace(progress, notified=progress.notified | {name})
             case Resolve():
-                progress = await self._resolve(progress)
+                progress = await self._resolve(run, progress)
             case Redact():
                 progress = replace(progress, outcome=await self._redacted(run))
             case LoadSpecs():
@@ -123,6 +135,8 @@ class Effects:
             case Open():
                 if (opening := self.open_soon(run)) is not None:
                     await opening.now()
+                elif run.request is not None:
+                    await run_index.create(self._bus, run, run.request)
                 progress = replace(progress, opened=True)
             case SetTimer(name, at):
                 await self._set_timer(run, name, at)
@@ -136,7 +150,7 @@ class Effects:
 
     def open_soon(self, run: Run) -> Opening | None:
         """Write the index entry and the deadline timer of a requested run once it has lived for a second."""
-        if self._opening is None and isinstance(self._message, RunRequested) and run.started is not None:
+        if self._opening is None and isinstance(self._message, RunRequested | RunBegins) and run.started is not None:
             self._opening = Opening(self._bus, self._logs, self._where, run.started_at)
         return self._opening
 
@@ -235,15 +249,31 @@ class Effects:
             subject, RunResumed(at=at).model_dump_json().encode(), f"{where.run}-resumed-{self._owner}"
         )
 
-    async def _resolve(self, progress: Progress) -> Progress:
-        request = self._message
+    async def _enter(self, run: Run, *, is_queued: bool) -> Place | None:
+        request = run.request or self._message
         if not isinstance(request, RunRequested):
+            return None
+        return await self._sessions.enter(request, self._owner, is_queued=is_queued)
+
+    async def _notify_session(self, session_id: str | None, name: str, message: ToSession) -> None:
+        if session_id is None:
+            return
+        where = self._where
+        subject = subjects.session_inbox(where.tenant, keys.session_key(session_id), f"{where.run}-{name}")
+        await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{where.run}.{name}")
+
+    async def _resolve(self, run: Run, progress: Progress) -> Progress:
+        request = turns.request_of(run, self._message)
+        if request is None:
             return progress
         if self._model_requests.lacks_tools(request):
             self._time_slice.end_soon()
             await self._model_requests.await_tools(request)
             progress = replace(progress, now=unix_ms())
-        return replace(progress, opening=self._model_requests.open(request))
+        opening = self._model_requests.open(request)
+        place = turns.place_of(self._message, progress)
+        started = turns.opened(opening.started, run, place, progress.now)
+        return replace(progress, opening=replace(opening, started=started))
 
     async def _redacted(self, run: Run) -> CallFinished | None:
         finished = self._message
@@ -258,18 +288,27 @@ class Effects:
         return self._message.tool_context if isinstance(self._message, RunRequested) else {}
 
     async def _set_timer(self, run: Run, name: TimerName, at: int) -> None:
-        if run.started is not None:
-            await timers.set_timer(self._bus, run.started, name, at)
+        if run.request is not None:
+            await timers.set_timer(self._bus, run.request, name, at)
 
     async def _close(self, run: Run, progress: Progress) -> None:
         await self._dispatcher.call_off(run)
         is_opened = self._opening is not None and await self._opening.end()
         # Another handling may have set timers of a run that it began or topped up.
         has_timers = is_opened or not progress.began or bool(progress.timers or run.topped_up_by)
-        if run.started is not None:
-            await run_index.close(self._bus, run, run.started, has_timers=has_timers)
+        if run.request is not None:
+            await run_index.close(self._bus, run, run.request, has_timers=has_timers)
+            await self._notify_of_end(run, run.request)
         elif self._given_context():
             await run_index.forget_context(self._bus, *self._where)
+
+    async def _notify_of_end(self, run: Run, request: RunRequested) -> None:
+        """Tell the session that the run has ended. A session that now continues from the run is told by this too."""
+        message = self._message
+        session_id = message.session_id if isinstance(message, SessionAttached) else run.session_id
+        ended = session_facts.told(self._where.run, run, request)
+        if ended is not None:
+            await self._notify_session(session_id, "ended", ended)
 
 
 def _has_critique(run: Run) -> bool:

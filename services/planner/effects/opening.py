@@ -48,7 +48,7 @@ class Opening:
         run = await self._logs.load(self._where, fresh=True)
         while run.started is not None and run.terminal is None:
             deadline_at = run.deadline_at
-            await run_index.enter(self._bus, run, run.started)
+            await run_index.enter(self._bus, run, run.started.request)
             run = await self._logs.load(self._where, fresh=True)
             if run.deadline_at == deadline_at:
                 return  # Else this may have replaced the timer of a top-up.

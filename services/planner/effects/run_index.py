@@ -12,8 +12,7 @@ from contextlib import suppress
 import structlog
 
 from contracts import keys, names, subjects
-from contracts.events import RunStarted
-from contracts.runs import RunStatus
+from contracts.runs import RunRequested, RunStatus
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket
@@ -33,39 +32,51 @@ YEAR_MS = 31_536_000_000
 """Delay of the timer of a run without a deadline. It changes nothing; the gateway counts open runs by their timers."""
 
 
-def _key(started: RunStarted) -> str:
-    request = started.request
+def _key(request: RunRequested) -> str:
     return keys.run_key(request.tenant, request.requested_at, request.run_id)
 
 
-def _status(run: Run, started: RunStarted) -> RunStatus:
+def _status(run: Run, request: RunRequested) -> RunStatus:
     """Return the status of the run, without its payload."""
     return status_of(
-        started.run_id,
-        started.request,
+        request.run_id,
+        request,
         run.terminal,
-        is_open=True,
+        is_open=run.started is not None,
         started_at=run.started_at or None,
         ended_at=run.ended_at or None,
     )
 
 
-async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
+async def enter(bus: Bus, run: Run, request: RunRequested) -> None:
     """Write the index entry of an opened run, and set its deadline timer. Idempotent."""
-    at = run.deadline_at if run.deadline_at is not None else started.request.requested_at + YEAR_MS
-    await asyncio.gather(_create(bus, run, started), timers.set_timer(bus, started, "deadline", at))
+    at = run.deadline_at if run.deadline_at is not None else request.requested_at + YEAR_MS
+    entering = create(bus, run, request) if run.queued is None else _replace_queued(bus, run, request)
+    await asyncio.gather(entering, timers.set_timer(bus, request, "deadline", at))
 
 
-async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
+async def create(bus: Bus, run: Run, request: RunRequested) -> None:
+    """Write the index entry of a run, if it has none. Idempotent."""
     with suppress(Outdated):
-        await Bucket(bus, keys.RUNS_BUCKET).create(_key(started), _status(run, started))
+        await Bucket(bus, keys.RUNS_BUCKET).create(_key(request), _status(run, request))
 
 
-async def close(bus: Bus, run: Run, started: RunStarted, *, has_timers: bool) -> None:
+async def _replace_queued(bus: Bus, run: Run, request: RunRequested) -> None:
+    """Write `running` unless the entry says that the run has ended, and cancel the timer of its wait."""
+    bucket = Bucket(bus, keys.RUNS_BUCKET)
+    entry = await bucket.get(_key(request))
+    status = entry.parsed(RunStatus)
+    if status is None or status.ended_at is None:
+        with suppress(Outdated):
+            await bucket.update(_key(request), _status(run, request), revision=entry.sequence)
+    await timers.purge(bus, subjects.TIMERS, subjects.timer(request.tenant, request.run_id, "queue"))
+
+
+async def close(bus: Bus, run: Run, request: RunRequested, *, has_timers: bool) -> None:
     """Write the index entry of an ended run, and cancel its timers, if it may have any. Idempotent."""
-    await Bucket(bus, keys.RUNS_BUCKET).put(_key(started), _status(run, started))
+    await Bucket(bus, keys.RUNS_BUCKET).put(_key(request), _status(run, request))
     if has_timers:
-        await timers.cancel_timers(bus, started)
+        await timers.cancel_timers(bus, request)
 
 
 async def forget_context(bus: Bus, tenant: str, run: str) -> None:
@@ -108,7 +119,7 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
         if failure is not None and failure.retryable:
             continue  # Each further request would wait for the store.
         try:
-            await forget_artifacts(artifacts, tenant, run)
+            await forget_artifacts(artifacts, tenant, run=run)
         except ArtifactFailed as error:
             failure = error
         else:

@@ -30,9 +30,20 @@ from typing import assert_never
 
 from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
-from contracts.inbox import CallFinished, CallPaused, CancelRequested, RunResumed, TimerFired, TopUpRequested
+from contracts.inbox import (
+    CallFinished,
+    CallPaused,
+    CancelRequested,
+    RunBegins,
+    RunMerged,
+    RunRefused,
+    RunResumed,
+    SessionAttached,
+    TimerFired,
+    TopUpRequested,
+)
 from contracts.runs import RunRequested
-from services.planner.run import budgets, outcomes, terminal
+from services.planner.run import budgets, outcomes, terminal, turns
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -47,7 +58,6 @@ from services.planner.run.commands import (
     KeepContext,
     LoadSpecs,
     OfPeople,
-    OfSessions,
     Open,
     Poisoned,
     Progress,
@@ -65,6 +75,7 @@ from services.planner.run.decision import Final
 from services.planner.run.last_words import completed
 from services.planner.run.state import Run, waiting_calls
 
+OfTurns = RunBegins | RunMerged | RunRefused
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 MAX_WAIT_IN_EFFECT_S = 2.0
@@ -85,7 +96,7 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
 
 def _must_open(run: Run, handling: Handling) -> bool:
     """Whether this is the request of a run that stays open, whose index entry and timer may not be written yet."""
-    is_request = isinstance(handling.incoming.message, RunRequested)
+    is_request = isinstance(handling.incoming.message, RunRequested | RunBegins)
     is_open = run.started is not None and run.terminal is None and run.stopping is None
     return is_request and is_open and not handling.progress.opened
 
@@ -98,20 +109,24 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
         return _cancel(run, progress, message)
     if isinstance(message, Poisoned):
         return Append([terminal.failed(run, _POISONED)])
-    if isinstance(message, CallPaused | OfSessions | OfPeople):
+    if isinstance(message, SessionAttached):
+        return turns.attach(run, message)
+    if isinstance(message, CallPaused | OfPeople):
         return Ack()
     if run.stopping is not None:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
     if run.started is None:
-        # Any other message is a late one, of a run that has been purged.
-        return _open(handling, message, rules) if isinstance(message, RunRequested) else Ack()
+        request = turns.request_of(run, message)
+        if request is None:
+            return turns.while_queued(run, handling, message)
+        return turns.before_opening(run, handling, request) or _open(handling, request, rules)
     return _received(run, handling, message, rules)
 
 
 def _received(
     run: Run,
     handling: Handling,
-    message: RunRequested | CallFinished | TimerFired | TopUpRequested | RunResumed,
+    message: RunRequested | CallFinished | TimerFired | TopUpRequested | RunResumed | OfTurns,
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
@@ -125,7 +140,9 @@ def _received(
         case CallFinished() if message.call_id in run.open:
             outcome = handling.progress.outcome
             return Redact() if outcome is None else _settle(run, handling, [outcome], rules)
-        case RunRequested() | CallFinished() | RunResumed():
+        case RunMerged() | RunRefused():
+            return Ack()  # The run has the turn already.
+        case RunRequested() | CallFinished() | RunResumed() | RunBegins():
             return _go_on(run, handling, rules)
         case _:
             assert_never(message)
@@ -178,6 +195,8 @@ def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
     if timer.timer == "retry":
         is_due = run.retry is not None and run.paused is None and timer.at == run.retry.retry_at
         return Wake(timer.at or 0) if is_due and not handling.progress.woken else Ack()
+    if timer.timer == "queue":
+        return Ack()  # The run has the turn.
     if timer.timer == "pause":
         ends = run.paused is not None and timer.at == run.paused.until
         return Append([terminal.budget_exhausted(run, run.paused.budget)]) if run.paused is not None and ends else Ack()

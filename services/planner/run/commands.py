@@ -21,14 +21,16 @@ from contracts.inbox import (
     TopUpRequested,
 )
 from contracts.runs import RunRequested
+from contracts.sessions import SessionApproved, SessionInputTaken, SessionQueueExpired, SessionRunEnded, SessionRunWaits
 from contracts.tools import ToolSpec
 from services.planner.run.decision import Decision, Final
 from services.planner.run.direct import DirectRules
 from services.planner.run.history import Length
+from services.planner.run.session_place import Place
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
 
-TimerName = Literal["deadline", "pause", "retry"]
+TimerName = Literal["deadline", "pause", "retry", "queue"]
 
 FIRST_PAUSE_S = 0.5
 CHARACTERS_PER_TOKEN = 4
@@ -84,6 +86,10 @@ class Progress:
     now: int
     """Unix ms: the time that this handling acts on. Updated after each slow effect."""
     opening: Opening | None = None
+    place: Place | None = None
+    """The run's place in its session, once it is known."""
+    notified: frozenset[str] = frozenset()
+    """Names of the messages to the session that this handling has sent."""
     context_kept: bool = False
     began: bool = False
     """This handling began the run."""
@@ -194,6 +200,25 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Enter:
+    """Join the session of the run. `is_queued`: its log says that it waits; without that it only begins at once."""
+
+    is_queued: bool
+
+
+ToSession = SessionRunEnded | SessionRunWaits | SessionInputTaken | SessionQueueExpired | SessionApproved
+"""What a run tells its session."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySession:
+    """Tell the session of the run what happened. `name`: of the message, once per run and fact."""
+
+    name: str
+    message: ToSession
+
+
+@dataclass(frozen=True, slots=True)
 class Resolve:
     """Resolve the request against this deployment, and wait some seconds for unavailable tools that its agent names."""
 
@@ -215,7 +240,7 @@ class KeepContext:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Set the run's deadline timer and write its index entry, unless this handling has done so."""
+    """Write the run's index entry, and set the deadline timer of a run that has begun, unless that was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +327,9 @@ class Abandon:
 
 
 Effect = (
-    Resolve
+    Enter
+    | NotifySession
+    | Resolve
     | KeepContext
     | Open
     | Redact

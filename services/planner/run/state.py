@@ -39,7 +39,7 @@ from contracts.events import (
     Triaged,
 )
 from contracts.payload import FinalPayload, Usage
-from contracts.runs import RunLimits
+from contracts.runs import RunLimits, RunRequested
 from services.planner.run.collected import Collected
 from services.planner.run.history import (
     Compaction,
@@ -64,6 +64,10 @@ class Run:
     """The state that the log adds up to. `seq`: sequence of its newest record, which fences the next append."""
 
     seq: int = 0
+    queued: events.Queued | None = None
+    """The run has waited for its turn in its session."""
+    attached: str | None = None
+    """The session that continues from this run, which was requested without one."""
     started: RunStarted | None = None
     started_at: int = 0
     effort: str | None = None
@@ -147,6 +151,18 @@ class Run:
     ended_at: int = 0
 
     @property
+    def request(self) -> RunRequested | None:
+        """The request, without `tool_context`; None while the log does not hold it."""
+        if self.started is not None:
+            return self.started.request
+        return self.queued.request if self.queued is not None else None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that is told how the run ends; None without one."""
+        return self.attached or (self.request.session_id if self.request is not None else None)
+
+    @property
     def has_images(self) -> bool:
         """Whether the conversation shows images."""
         return bool(self.tool_images or (self.started is not None and self.started.images))
@@ -208,6 +224,14 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
     run.history.add(Question(started.request, tuple(started.images)))
 
 
+def _fold_queued(run: Run, queued: events.Queued, _at: int) -> None:
+    run.queued = queued
+
+
+def _fold_attached(run: Run, attached: events.Attached, _at: int) -> None:
+    run.attached = attached.session_id
+
+
 def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
     run.effort, run.model = triaged.effort, triaged.model or run.model
     run.calling = run.model
@@ -230,7 +254,7 @@ def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cance
 
 def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
     # `started` goes, so that no planner that still has the run in its cache writes its index entry again.
-    run.started = None
+    run.started = run.queued = None
     _fold_terminal(run, run.terminal or events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer="")), at)
 
 
@@ -366,6 +390,8 @@ def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
 
 
 _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
+    "queued": _fold_queued,
+    "attached": _fold_attached,
     "run_started": _fold_started,
     "triaged": _fold_triaged,
     "asked": _fold_asked,

@@ -114,7 +114,7 @@ def shown(run: Run, events: list[Event]) -> list[Event]:
 
 def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
     """A fault ended the run."""
-    trace = run.started.request.trace_id if run.started else trace_id
+    trace = run.request.trace_id if run.request is not None else trace_id
     payload = _payload(run, "error", {}, (fault.reason,))
     return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
 

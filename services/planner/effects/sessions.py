@@ -1,0 +1,203 @@
+"""Carries out what happens in sessions: a run joins one, or a run or person tells it something.
+
+Rule 1: the run's log is written first, then the session is told by a message, then the delivery is acknowledged.
+Rule 2: a session takes each fact once; a redelivery changes nothing, and repeats the commands, which are idempotent.
+Rule 3: before a session with a current run decides anything, that run's own log is asked whether it has ended: its
+message may still be under way.
+"""
+
+import asyncio
+from typing import assert_never
+
+from contracts import subjects
+from contracts.events import TERMINAL
+from contracts.ids import run_of_own_session
+from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
+from contracts.records import EVENTS_HEADER
+from contracts.runs import RunRequested
+from contracts.sessions import SESSION_MESSAGE, SessionRunEnded
+from services.messaging.connection import Bus
+from services.planner.effects import session_index
+from services.planner.effects.ownership_watch import Address
+from services.planner.effects.session_deletion import SessionDeletion
+from services.planner.run import session_facts
+from services.planner.run.session_place import Busy, Place, Waiting
+from services.planner.run_log import RunLogs
+from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.sessions import decide
+from services.planner.sessions.commands import (
+    Attach,
+    Begin,
+    Cancel,
+    Command,
+    Forward,
+    Merged,
+    Purge,
+    Refuse,
+    WriteEntry,
+)
+from services.planner.sessions.decide import Received
+from services.shared.last_record import last_record
+from services.shared.session_state import Session
+
+ToRun = Forward | Cancel | Merged | Refuse | Attach
+ControlMessage = InputRequested | CancelRequested | RunMerged | RunRefused | SessionAttached
+
+
+class Sessions:
+    """The sessions of all tenants, over one bus."""
+
+    def __init__(self, bus: Bus, runs: RunLogs, logs: SessionLogs) -> None:
+        self._bus = bus
+        self._runs = runs
+        self._logs = logs
+        self._deletion = SessionDeletion(bus, logs)
+
+    async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
+        """Let a run join its session, and return its place. `owner`: the message of the request.
+
+        Unless `is_queued`, the run joins only if it begins at once; `Busy` otherwise.
+        """
+        where = SessionAddress.of(request.tenant, request.session_id or "")
+        while True:
+            session = await self._settled(where, owner, request)
+            if decide.place_of(session, request.run_id) is not None:
+                break
+            if not is_queued and not decide.begins_at_once(session, request):
+                return Busy()
+            written = await self._logs.append(where, session, owner, decide.offer(session, request))
+            if written is not None:
+                session = written
+                break
+        await self._carry_out(where, session, request)
+        return decide.place_of(session, request.run_id) or Waiting()
+
+    async def on_message(self, where: SessionAddress, data: bytes, owner: str) -> None:
+        """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
+        message = SESSION_MESSAGE.validate_json(data)
+        ended = message.ended.run if isinstance(message, SessionRunEnded) else None
+        is_confirmed = False
+        while True:
+            session = await self._settled(where, owner, known_ended=ended, from_leader=is_confirmed)
+            events = decide.receive(session, message, owner)
+            if events:
+                written = await self._logs.append(where, session, owner, events)
+                if written is not None:
+                    session = written
+                    break
+            elif is_confirmed:
+                break
+            else:
+                is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
+        await self._carry_out(where, session, message)
+
+    async def _settled(
+        self,
+        where: SessionAddress,
+        owner: str,
+        request: RunRequested | None = None,
+        known_ended: str | None = None,
+        *,
+        from_leader: bool = False,
+    ) -> Session:
+        """Return the session once it has taken the end of the run that has the turn, and of the run it continues from.
+
+        `request`: it may begin the session. `known_ended`: the message that is handled says that this run has ended.
+        """
+        while True:
+            session = await self._logs.load(where, from_leader=from_leader)
+            if session.exists:
+                current = session.current.run if session.current is not None else None
+                events = [] if current in {None, known_ended} else await self._end_of(where, session, str(current))
+            else:
+                events = await self._adopted(where, session, request) if request is not None else []
+            if not events:
+                return session
+            await self._logs.append(where, session, owner, events)
+
+    async def _end_of(self, where: SessionAddress, session: Session, run_id: str) -> decide.Events:
+        """Return what follows from the end of the run that has the turn; nothing while it is open."""
+        last = await last_record(self._bus, where.tenant, run_id)
+        if last is None or TERMINAL.isdisjoint(_types(last.headers)):
+            return []
+        run = await self._runs.load(Address(where.tenant, run_id), fresh=True)
+        ended = session_facts.ended(run_id, run, run.request)
+        return decide.receive(session, SessionRunEnded(ended=ended), "") if ended is not None else []
+
+    async def _adopted(self, where: SessionAddress, session: Session, request: RunRequested) -> decide.Events:
+        """Return the beginning of a session that continues from a run which was requested without one."""
+        first = run_of_own_session(request.session_id or "")
+        if first is None:
+            return []
+        run = await self._runs.load(Address(where.tenant, first), fresh=True)
+        found = run.request
+        if found is None:
+            waiting = await self._bus.last(subjects.REQUESTS, subjects.request(where.tenant, first))
+            found = RunRequested.model_validate_json(waiting.data) if waiting is not None else None
+        if found is None:
+            return []
+        return decide.adopt(session, request, found, session_facts.ended(first, run, run.request))
+
+    async def _carry_out(self, where: SessionAddress, session: Session, cause: RunRequested | Received) -> None:
+        commands = decide.commands(session, cause)
+        await asyncio.gather(*(self._execute(where, session, each) for each in commands))
+
+    async def _execute(self, where: SessionAddress, session: Session, command: Command) -> None:
+        tenant = where.tenant
+        match command:
+            case WriteEntry():
+                await session_index.write(self._bus, where, session)
+            case Begin(run, seq):
+                if await self._waits(where, run):
+                    body = RunBegins(session_seq=seq).model_dump_json().encode()
+                    await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
+            case Purge():
+                await self._deletion.carry_out(where, session)
+            case Forward() | Cancel() | Merged() | Refuse() | Attach():
+                await self._control(where, session, command)
+            case _:
+                assert_never(command)
+
+    async def _waits(self, where: SessionAddress, run: str) -> bool:
+        """Whether the run waits for its turn, by its own log."""
+        last = await last_record(self._bus, where.tenant, run)
+        return last is not None and _types(last.headers) == ["queued"]
+
+    async def _control(self, where: SessionAddress, session: Session, command: ToRun) -> None:
+        """Send a run what follows for it from the state of its session."""
+        message = _to_run(session, command)
+        to, run = (command.into, command.request.run_id) if isinstance(command, Forward) else (command.run, command.run)
+        subject = subjects.control(where.tenant, to, f"session-{message.kind}-{run}")
+        await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{run}.session-{message.kind}")
+
+
+def _to_run(session: Session, command: ToRun) -> ControlMessage:
+    match command:
+        case Forward(request):
+            return forwarded(request)
+        case Cancel(_, reason):
+            return CancelRequested(reason=reason)
+        case Merged(_, into):
+            return RunMerged(into=into)
+        case Refuse(_, fault):
+            return RunRefused(fault=fault)
+        case Attach():
+            return SessionAttached(session_id=session.session_id)
+        case _:
+            assert_never(command)
+
+
+def forwarded(request: RunRequested) -> InputRequested:
+    """Return the text and images of a queued run, for the run that has the turn."""
+    return InputRequested(
+        id=request.run_id,
+        text=request.query,
+        images=request.images,
+        run=request.run_id,
+        by=request.key_id,
+        user_id=request.user_id,
+    )
+
+
+def _types(headers: dict[str, str] | None) -> list[str]:
+    return (headers or {}).get(EVENTS_HEADER, "").split(",")

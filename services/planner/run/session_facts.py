@@ -1,0 +1,50 @@
+"""What a run tells its session. Pure."""
+
+from contracts.events import Cancelled, Done, Error
+from contracts.runs import RunRequested
+from contracts.sessions import MAX_TURN_BYTES, RunEnded, SessionRunEnded
+from services.planner.run import payload
+from services.planner.run.state import Run
+
+CUT_MARK = " […]"
+
+
+def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:
+    """Return how a run ended; None for an open run. `request`: None if the log does not hold it any more."""
+    end = run.terminal
+    if end is None:
+        return None
+    question = request.query if request is not None else ""
+    return RunEnded(
+        run=run_id,
+        outcome=end.type,
+        code=end.code if isinstance(end, Error) else None,
+        question=cut(question),
+        answer=cut(_answer(end)),
+        attached=[image.artifact_id for image in request.images] if request is not None else [],
+        requested_at=request.requested_at if request is not None else 0,
+        usage=end.usage,
+    )
+
+
+def told(run_id: str, run: Run, request: RunRequested) -> SessionRunEnded | None:
+    """Return the message by which an ended run tells its session."""
+    fact = ended(run_id, run, request)
+    if fact is None:
+        return None
+    return SessionRunEnded(ended=fact, cause=request.cause, through=request.through, model=run.model)
+
+
+def _answer(end: Done | Error | Cancelled) -> str:
+    if isinstance(end, Error):
+        return ""
+    text = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer
+    return "" if text == payload.NO_ANSWER else text
+
+
+def cut(text: str) -> str:
+    """Return at most `MAX_TURN_BYTES` of a text, with a mark where it was cut."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= MAX_TURN_BYTES:
+        return text
+    return data[: MAX_TURN_BYTES - len(CUT_MARK.encode())].decode("utf-8", "ignore") + CUT_MARK

@@ -1,0 +1,108 @@
+"""A run until its turn in its session has come. Pure.
+
+A run joins its session by `Enter`. If it cannot begin at once, its own log says so first (`queued`): every message that
+the session sends to it finds that record.
+"""
+
+from contracts.events import Attached, Done, Queued, RunStarted
+from contracts.inbox import RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
+from contracts.payload import FinalPayload
+from contracts.runs import RunRequested
+from contracts.sessions import SessionQueueExpired
+from services.planner.run import terminal
+from services.planner.run.commands import (
+    Ack,
+    Append,
+    Command,
+    Enter,
+    Handling,
+    KeepContext,
+    NotifySession,
+    Open,
+    Progress,
+    Received,
+    SetTimer,
+)
+from services.planner.run.session_place import Begun, Busy, Place, Refused, Waiting
+from services.planner.run.state import Run
+
+MERGED_ROUTE = "merged"
+
+
+def has_session(request: RunRequested) -> bool:
+    """Whether the run takes turns in a session."""
+    return request.session_id is not None and request.cause == "user"
+
+
+def request_of(run: Run, message: Received) -> RunRequested | None:
+    """Return the request of a run that this message may open; None for any other message."""
+    if isinstance(message, RunBegins):
+        return run.queued.request if run.queued is not None else None
+    return message if isinstance(message, RunRequested) else None
+
+
+def place_of(message: Received, progress: Progress) -> Place | None:
+    """Return the run's place, as far as this handling knows it."""
+    return Begun(message.session_seq) if isinstance(message, RunBegins) else progress.place
+
+
+def before_opening(run: Run, handling: Handling, request: RunRequested) -> Command | None:
+    """Return what comes before the run may be opened; None: it may be opened now."""
+    if not has_session(request):
+        return None
+    progress = handling.progress
+    place = place_of(handling.incoming.message, progress)
+    if isinstance(place, Begun):
+        return None
+    if isinstance(place, Refused):
+        return Append([terminal.failed(run, place.fault, request.trace_id)])
+    if run.queued is None:
+        return _queue(handling, request) if isinstance(place, Busy) else Enter(is_queued=False)
+    if ("queue", run.queued.queue_until) not in progress.timers:
+        return SetTimer("queue", run.queued.queue_until)
+    if not isinstance(place, Waiting):
+        return Enter(is_queued=True)
+    return Ack() if progress.opened else Open()
+
+
+def _queue(handling: Handling, request: RunRequested) -> Command:
+    if request.tool_context and not handling.progress.context_kept:
+        return KeepContext()
+    until = request.requested_at + int(request.queue_timeout_s * 1000)
+    listed = request.model_copy(update={"tool_context": {}})
+    return Append([Queued(request=listed, has_tool_context=bool(request.tool_context), queue_until=until)])
+
+
+def while_queued(run: Run, handling: Handling, message: Received) -> Command:
+    """Return the next command for a message that does not open the run."""
+    if run.queued is None:
+        return Ack()  # A late message of a run that has been purged.
+    match message:
+        case RunMerged(into=into):
+            empty = FinalPayload(raw_answer="", route=MERGED_ROUTE, extra={"run_id": into})
+            return Append([Done(**empty.model_dump(), reason="answer_complete", usage=run.usage)])
+        case RunRefused(fault=fault):
+            return Append([terminal.failed(run, fault, run.queued.request.trace_id)])
+        case TimerFired(timer="queue") if not handling.progress.notified:
+            return NotifySession("queue_expired", SessionQueueExpired(run=run.queued.request.run_id))
+        case _:
+            return Ack()
+
+
+def attach(run: Run, message: SessionAttached) -> Command:
+    """Return the next command when a session continues from this run."""
+    if run.session_id is not None or (run.started is None and run.queued is None and run.seq):
+        return Ack()
+    return Append([Attached(session_id=message.session_id)])
+
+
+def opened(started: RunStarted, run: Run, place: Place | None, now: int) -> RunStarted:
+    """Return the fact that opens a run which has the turn. The deadline of a queued run counts from `now`."""
+    if not isinstance(place, Begun):
+        return started
+    changes: dict[str, object] = {"conversation_seq": place.session_seq}
+    if run.queued is not None:
+        changes["has_tool_context"] = run.queued.has_tool_context
+        if started.limits.deadline_s is not None:
+            changes["deadline_at"] = now + int(started.limits.deadline_s * 1000)
+    return started.model_copy(update=changes)

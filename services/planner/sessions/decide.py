@@ -1,0 +1,268 @@
+"""Decides what happens in a session. Pure: no clock, no await, no randomness.
+
+`offer` and `receive` give the events that a request or a message leads to; none: it changes nothing, for example
+because it was handled before. `commands` gives what follows from the state after them. It depends on the state and the
+message only, so a redelivery of the message repeats the commands. What each message may do:
+
+| message | none | idle | busy |
+| --- | --- | --- | --- |
+| request, queue | session_started, run_queued, run_begun | run_queued, run_begun | run_queued |
+| request, steer | session_started, run_queued, run_begun | run_queued, run_begun | run_queued, input_forwarded |
+| request, reject | session_started, run_queued, run_begun | run_queued, run_begun | run_refused |
+| request, cancel | session_started, run_queued, run_begun | run_queued, run_begun | run_queued; Cancel |
+| run_ended | nothing | nothing | run_ended, run_begun; Begin |
+| run_ended, queued run | nothing | nothing | run_ended |
+| run_waits | nothing | nothing | run_waits |
+| input_taken | nothing | run_merged; Merged | run_merged; Merged |
+| input_missed | nothing | input_missed, run_begun; Begin | input_missed |
+| queue_expired | nothing | run_refused; Refuse | run_refused; Refuse |
+| context | session_started, context_set | context_set | context_set |
+| approved | nothing | approved_for_session | approved_for_session |
+| delete | nothing | deleting; Purge | deleting; Cancel |
+
+none: there is no session, or it was deleted. idle: nobody has the turn. busy: a run has it. While that run does nothing
+but wait for a person, `on_paused` of a request counts, and not `on_busy`. A further request of a run that the session
+knows changes nothing. While the session is being deleted, each request is refused, and nobody gets the turn.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import orjson
+
+from contracts.faults import Fault
+from contracts.ids import run_of_own_session
+from contracts.runs import OnBusy, RunRequested
+from contracts.sessions import (
+    MAX_CONTEXT_BYTES,
+    ContextSet,
+    InputForwarded,
+    InputMissed,
+    KnownSessionEvent,
+    RunBegun,
+    RunEnded,
+    RunMergedInto,
+    RunQueued,
+    RunRefusedBySession,
+    SessionApproved,
+    SessionContextRequested,
+    SessionDeleting,
+    SessionDeletionRequested,
+    SessionInputTaken,
+    SessionQueueExpired,
+    SessionRunEnded,
+    SessionRunWaits,
+    SessionStarted,
+    Summarised,
+)
+from services.planner.run.session_place import Begun, Place, Refused, Waiting
+from services.planner.sessions.commands import (
+    Attach,
+    Begin,
+    Cancel,
+    Command,
+    Forward,
+    Merged,
+    Purge,
+    Refuse,
+    WriteEntry,
+)
+from services.shared.session_state import Session, after
+
+MAX_QUEUED_RUNS = 1000
+REPLACED = "another request of the session takes its place"
+DELETED = "the session is being deleted"
+
+Received = (
+    SessionRunEnded
+    | SessionRunWaits
+    | SessionInputTaken
+    | SessionQueueExpired
+    | SessionContextRequested
+    | SessionApproved
+    | SessionDeletionRequested
+)
+Events = list[KnownSessionEvent]
+
+
+def begins_at_once(session: Session, request: RunRequested) -> bool:
+    """Whether the run of a request would have the turn at once."""
+    return session.current is None and _refusal(session, request) is None
+
+
+def offer(session: Session, request: RunRequested) -> Events:
+    """Return what a request leads to."""
+    run = request.run_id
+    if place_of(session, run) is not None:
+        return []
+    refusal = _refusal(session, request)
+    if refusal is not None:
+        return [RunRefusedBySession(run=run, fault=refusal)]
+    begun = [] if session.exists else [_started(request)]
+    on_busy, current = _on_busy(session, request), session.current
+    queued = RunQueued(
+        run=run,
+        on_busy=on_busy,
+        requested_at=request.requested_at,
+        is_first=current is not None and on_busy == "cancel",
+    )
+    if current is None:
+        return [*begun, queued, RunBegun(run=run)]
+    return [queued, InputForwarded(run=run, into=current.run)] if on_busy == "steer" else [queued]
+
+
+def _started(request: RunRequested) -> SessionStarted:
+    return SessionStarted(session_id=request.session_id or "", created_by=request.key_id, user_id=request.user_id)
+
+
+def _refusal(session: Session, request: RunRequested) -> Fault | None:
+    if not session.exists:
+        return None
+    if request.is_user_pinned and session.user_id != request.user_id:
+        return Fault(code="not_found", reason="there is no such session")
+    if session.is_deleting:
+        return Fault(code="session_deleting", reason="the session is being deleted", retryable=True)
+    if session.current is None:
+        return None
+    if _on_busy(session, request) == "reject":
+        return Fault(code="session_busy", reason="another run of the session has the turn", retryable=True)
+    if len(session.queue) >= MAX_QUEUED_RUNS:
+        reason = f"{MAX_QUEUED_RUNS} runs of the session wait for their turn"
+        return Fault(code="session_busy", reason=reason, retryable=True)
+    return None
+
+
+def _on_busy(session: Session, request: RunRequested) -> OnBusy:
+    waits = session.current is not None and session.current.waits
+    return request.on_paused if waits else request.on_busy
+
+
+def adopt(session: Session, request: RunRequested, first: RunRequested, ended: RunEnded | None) -> Events:
+    """Begin a session with the run that it continues from. `first`: that run's request; `ended`: None if it is open."""
+    run = first.run_id
+    if session.exists or run_of_own_session(request.session_id or "") != run or first.session_id is not None:
+        return []
+    started = _started(first).model_copy(update={"session_id": request.session_id})
+    queued = RunQueued(run=run, requested_at=first.requested_at)
+    return [started, queued, RunBegun(run=run), *([ended] if ended is not None else [])]
+
+
+def place_of(session: Session, run: str) -> Place | None:
+    """Return the place of a run; None if the session does not know it."""
+    if session.current is not None and session.current.run == run:
+        return Begun(session.current.begun_seq)
+    if session.queued(run) is not None:
+        return Waiting()
+    recent = session.recent_run(run)
+    if recent is None:
+        return None
+    return Waiting() if recent.fault is None else Refused(recent.fault)
+
+
+def receive(session: Session, message: Received, by: str) -> Events:
+    """Return what a message leads to. `by`: `<stream>:<sequence>` of the message."""
+    if not session.exists:
+        return _first_context(message) if isinstance(message, SessionContextRequested) else []
+    events = _received(session, message, by)
+    later = after(session, events)
+    if not events or later.is_deleting or later.current is not None:
+        return events
+    ready = next((each for each in later.queue if each.forwarded_to is None), None)
+    return events if ready is None else [*events, RunBegun(run=ready.run)]
+
+
+def _first_context(message: SessionContextRequested) -> Events:
+    started = SessionStarted(session_id=message.session_id, created_by=message.by, user_id=message.user_id)
+    return [started, ContextSet(values=message.values, by=message.by)]
+
+
+def _received(session: Session, message: Received, by: str) -> Events:
+    match message:
+        case SessionRunEnded():
+            return _ended(session, message)
+        case SessionRunWaits(waits=waits):
+            current = session.current
+            is_new = current is not None and current.run == waits.run and current.waits_seq < waits.seq
+            return [waits] if is_new else []
+        case SessionInputTaken(run=run, into=into, taken=taken):
+            entry = session.queued(run)
+            if entry is None or entry.forwarded_to != into:
+                return []
+            return [RunMergedInto(run=run, into=into) if taken else InputMissed(run=run, into=into)]
+        case SessionQueueExpired(run=run):
+            fault = Fault(code="queue_timeout", reason="the run waited too long for its turn", retryable=True)
+            return [RunRefusedBySession(run=run, fault=fault)] if session.queued(run) is not None else []
+        case SessionContextRequested():
+            return _context(session, message, by)
+        case SessionApproved(approved=approved):
+            known = (approved.rule, approved.tool, approved.agent) in session.approvals
+            return [] if known else [approved]
+        case SessionDeletionRequested():
+            return [] if session.is_deleting else [SessionDeleting(by=message.by)]
+        case _:
+            assert_never(message)
+
+
+def _ended(session: Session, message: SessionRunEnded) -> Events:
+    ended = message.ended
+    if message.cause == "user":
+        return [ended] if ended.run in session.open_runs() else []
+    if ended.outcome != "done" or not ended.answer or message.through in {None, session.summary_through}:
+        return []
+    return [
+        Summarised(
+            through=message.through or "", run=ended.run, text=ended.answer, model=message.model, usage=ended.usage
+        )
+    ]
+
+
+def _context(session: Session, message: SessionContextRequested, by: str) -> Events:
+    if session.is_deleting or _sequence(by) <= _sequence(session.context_by):
+        return []
+    change = ContextSet(values=message.values, by=message.by)
+    if len(orjson.dumps(after(session, [change]).context)) > MAX_CONTEXT_BYTES:
+        return []
+    return [change]
+
+
+def _sequence(by: str) -> int:
+    return int(by.partition(":")[2] or 0)
+
+
+def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
+    """Return what follows from the state, after the request or message was handled."""
+    if not session.exists:
+        return []
+    if session.is_deleting:
+        open_runs = session.open_runs()
+        cancels: Sequence[Command] = [Cancel(run, DELETED) for run in open_runs]
+        return [WriteEntry(), *(cancels or [Purge()])]
+    return [WriteEntry(), *_of_turn(session, cause), *_of_cause(session, cause)]
+
+
+def _of_turn(session: Session, cause: RunRequested | Received) -> list[Command]:
+    current = session.current
+    if current is None:
+        return []
+    found: list[Command] = []
+    if not (isinstance(cause, RunRequested) and cause.run_id == current.run):
+        # That request begins its run itself.
+        own = run_of_own_session(session.session_id) == current.run
+        found.append(Attach(current.run) if own else Begin(current.run, current.begun_seq))
+    if any(each.is_first for each in session.queue):
+        found.append(Cancel(current.run, REPLACED))
+    return found
+
+
+def _of_cause(session: Session, cause: RunRequested | Received) -> list[Command]:
+    match cause:
+        case RunRequested(run_id=run):
+            entry = session.queued(run)
+            return [Forward(cause, entry.forwarded_to)] if entry is not None and entry.forwarded_to else []
+        case SessionInputTaken(run=run) | SessionQueueExpired(run=run):
+            recent = session.recent_run(run)
+            if recent is not None and recent.merged_into is not None:
+                return [Merged(run, recent.merged_into)]
+            return [Refuse(run, recent.fault)] if recent is not None and recent.fault is not None else []
+        case _:
+            return []

@@ -1,0 +1,335 @@
+"""What a session decides: its table in the document, and any order of messages with repetitions."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.ids import own_session_id
+from contracts.runs import OnBusy, RunRequested
+from contracts.sessions import (
+    ApprovedForSession,
+    KnownSessionEvent,
+    RunEnded,
+    RunWaits,
+    SessionApproved,
+    SessionContextRequested,
+    SessionDeletionRequested,
+    SessionInputTaken,
+    SessionQueueExpired,
+    SessionRecord,
+    SessionRunEnded,
+    SessionRunWaits,
+)
+from services.planner.run.session_place import Begun, Refused, Waiting
+from services.planner.sessions import decide
+from services.planner.sessions.commands import Begin, Cancel, Forward, WriteEntry
+from services.shared.session_state import Session, fold
+
+A, B, C, D = (letter * 32 for letter in "abcd")
+EVENTS = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b|\bdeleting\b")
+COMMANDS = re.compile(r"\b[A-Z][a-z]+\b")
+
+
+def request(run: str, on_busy: OnBusy = "queue", **fields: object) -> RunRequested:
+    """A request of the session `s`."""
+    return RunRequested.model_validate(
+        {
+            "run_id": run,
+            "tenant": "default",
+            "requested_at": 5,
+            "trace_id": "t",
+            "query": f"from {run[0]}",
+            "session_id": "s",
+            "on_busy": on_busy,
+            **fields,
+        }
+    )
+
+
+def ended(run: str) -> SessionRunEnded:
+    """The message of a run that has ended."""
+    return SessionRunEnded(ended=RunEnded(run=run, outcome="done", question="q", answer="a"))
+
+
+@dataclass
+class World:
+    """A session, and the handling of messages to it."""
+
+    session: Session = field(default_factory=Session)
+    written: list[KnownSessionEvent] = field(default_factory=list)
+    handled: int = 0
+
+    def take(self, cause: RunRequested | decide.Received, by: str = "") -> tuple[list[str], list[str]]:
+        """Handle a request or message; returns the types of its events, and the names of its commands."""
+        self.handled += 1
+        by = by or f"INBOX:{self.handled}"
+        events = (
+            decide.offer(self.session, cause)
+            if isinstance(cause, RunRequested)
+            else decide.receive(self.session, cause, by)
+        )
+        if events:
+            record = SessionRecord(by=by, at=self.handled, events=list(events))
+            self.session = fold(self.session, self.session.seq + 1, record)
+            self.written += events
+        found = decide.commands(self.session, cause)
+        return [event.type for event in events], [type(each).__name__ for each in found]
+
+
+def idle(world: World) -> None:
+    """A run has ended, and took no text of B, which waits for the answer."""
+    busy(world)
+    world.take(request(B, "steer"))
+    world.take(ended(A))
+
+
+def busy(world: World) -> None:
+    """A has the turn."""
+    world.take(request(A))
+
+
+def steered(world: World) -> None:
+    """A has the turn, and was sent the text of B."""
+    busy(world)
+    world.take(request(B, "steer"))
+
+
+def queued(world: World) -> None:
+    """A has the turn, and B waits for it."""
+    busy(world)
+    world.take(request(B))
+
+
+MESSAGES: dict[str, decide.Received | RunRequested] = {
+    **{f"request, {each}": request(D, each) for each in ("queue", "steer", "reject", "cancel")},
+    "run_ended": ended(A),
+    "run_ended, queued run": ended(B),
+    "run_waits": SessionRunWaits(waits=RunWaits(run=A, seq=7, waits=True)),
+    "input_taken": SessionInputTaken(run=B, into=A, taken=True),
+    "input_missed": SessionInputTaken(run=B, into=A, taken=False),
+    "queue_expired": SessionQueueExpired(run=B),
+    "context": SessionContextRequested(values={"city": "Bern"}, session_id="s"),
+    "approved": SessionApproved(approved=ApprovedForSession(rule="r", tool="t", agent="default")),
+    "delete": SessionDeletionRequested(),
+}
+
+
+def way_into(message: str, state: str) -> Callable[[World], None]:
+    """How a session comes into a state in which the message means something."""
+    if state == "none":
+        return lambda _: None
+    if state == "idle":
+        return idle if message in {"input_taken", "input_missed", "queue_expired"} else _only_a
+    if message in {"input_taken", "input_missed"}:
+        return steered
+    return queued if message in {"run_ended", "run_ended, queued run", "queue_expired"} else busy
+
+
+def _only_a(world: World) -> None:
+    busy(world)
+    world.take(ended(A))
+
+
+def cells(text: str) -> dict[tuple[str, str], str]:
+    """The cells of the table, by message and state, without backquotes."""
+    lines = text[text.index("| message | none | idle") :].replace("`", "").partition("\n\n")[0].splitlines()
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {(row[0], state): cell for row in table[2:] for state, cell in zip(table[0][1:], row[1:], strict=True)}
+
+
+TABLE = cells(decide.__doc__ or "")
+
+
+@pytest.mark.parametrize(("message", "state"), TABLE)
+def test_a_cell_says_what_happens(message: str, state: str) -> None:
+    """Exactly its events, and its commands beside those that keep the session going."""
+    world = World()
+    way_into(message, state)(world)
+    events, found = world.take(MESSAGES[message])
+    cell = TABLE[message, state]
+    assert events == EVENTS.findall(cell)
+    assert set(COMMANDS.findall(cell)) <= set(found)
+    assert set(found) - set(COMMANDS.findall(cell)) <= {"WriteEntry", "Begin"} | (
+        {"Forward"} if "steer" in message else set()
+    )
+
+
+def test_a_message_that_is_handled_again_repeats_its_commands_only() -> None:
+    """The first handling may have died before it carried them out."""
+    for message, state in TABLE:
+        world = World()
+        way_into(message, state)(world)
+        _, found = world.take(MESSAGES[message], "INBOX:99")
+        again, repeated = world.take(MESSAGES[message], "INBOX:99")
+        assert again == [], (message, state)
+        assert repeated == found, (message, state)
+
+
+def test_a_run_that_waits_for_a_person_is_steered() -> None:
+    """By `on_paused` of the request, whatever its `on_busy` is."""
+    world = World()
+    busy(world)
+    world.take(SessionRunWaits(waits=RunWaits(run=A, seq=7, waits=True)))
+    assert world.take(request(B, "reject"))[0] == ["run_queued", "input_forwarded"]
+    assert world.take(request(C, on_paused="reject"))[0] == ["run_refused"]
+    world.take(SessionRunWaits(waits=RunWaits(run=A, seq=9, waits=False)))
+    assert world.take(SessionRunWaits(waits=RunWaits(run=A, seq=8, waits=True)))[0] == []
+    assert world.take(request(D, "reject"))[0] == ["run_refused"]
+
+
+def test_a_cancelling_request_is_next() -> None:
+    """Before those that wait already; and the text that was missed comes first of all."""
+    world = World()
+    busy(world)
+    world.take(request(B))
+    world.take(request(C, "cancel"))
+    assert Cancel(A, decide.REPLACED) in decide.commands(world.session, request(C))
+    world.take(ended(A))
+    assert world.session.current is not None
+    assert world.session.current.run == C
+    assert Begin(C, world.session.seq) in decide.commands(world.session, ended(A))
+
+
+def test_a_text_under_way_does_not_begin_its_own_run() -> None:
+    """Until the run that it was sent to has answered; others may begin."""
+    world = World()
+    idle(world)
+    assert world.session.current is None
+    assert decide.place_of(world.session, B) == Waiting()
+    world.take(request(C))
+    assert decide.place_of(world.session, C) == Begun(world.session.seq)
+    world.take(SessionInputTaken(run=B, into=A, taken=False))
+    world.take(ended(C))
+    assert decide.place_of(world.session, B) == Begun(world.session.seq)
+
+
+def test_a_session_of_another_user_is_not_found() -> None:
+    """Only a key that is pinned to a user is refused."""
+    world = World()
+    world.take(request(A, user_id="ann"))
+    world.take(request(B, user_id="bob", is_user_pinned=True))
+    world.take(request(C, user_id="bob"))
+    place = decide.place_of(world.session, B)
+    assert isinstance(place, Refused)
+    assert place.fault.code == "not_found"
+    assert decide.place_of(world.session, C) == Waiting()
+
+
+def test_a_session_that_is_deleted_takes_no_run() -> None:
+    """And begins none, until the last one has ended."""
+    world = World()
+    queued(world)
+    assert world.take(SessionDeletionRequested())[1] == ["WriteEntry", "Cancel", "Cancel"]
+    world.take(request(C))
+    place = decide.place_of(world.session, C)
+    assert isinstance(place, Refused)
+    assert place.fault.code == "session_deleting"
+    assert world.take(ended(A)) == (["run_ended"], ["WriteEntry", "Cancel"])
+    assert world.take(ended(B)) == (["run_ended"], ["WriteEntry", "Purge"])
+
+
+def test_a_session_continues_from_a_run_without_one() -> None:
+    """The run has the turn, if it is open; else its question and answer are the first turn."""
+    first, second = request(A, session_id=None), request(B, session_id=own_session_id(A))
+    for end, place in ((None, None), (RunEnded(run=A, outcome="done", question="q", answer="a"), B)):
+        world = World()
+        events = decide.adopt(world.session, second, first, end)
+        world.session = fold(world.session, 1, SessionRecord(events=list(events)))
+        world.take(second)
+        assert world.session.current is not None
+        assert world.session.current.run == (place or A)
+        assert len(world.session.turns) == (1 if end else 0)
+    assert decide.adopt(Session(), second, request(A, session_id="other"), None) == []
+
+
+RUNS = [f"{number:032x}" for number in range(1, 6)]
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[tuple[str, str, bool]]:
+    """Steps of five runs in any order: what happens next, of which run, and whether the message is handled twice."""
+    kinds = ("request", "end", "waits", "answer", "expire", "again", "delete")
+    step = st.tuples(st.sampled_from(kinds), st.sampled_from(RUNS), st.booleans())
+    return draw(st.lists(step, max_size=60))
+
+
+@given(stories(), st.lists(st.sampled_from(["queue", "steer", "reject", "cancel"]), min_size=5, max_size=5))
+def test_each_run_begins_once_or_is_merged_or_is_refused(
+    steps: list[tuple[str, str, bool]], on_busy: list[OnBusy]
+) -> None:
+    """One run at a time has the turn, whatever is handled twice and in whichever order."""
+    world = World()
+    requests = {run: request(run, each) for run, each in zip(RUNS, on_busy, strict=True)}
+    sent: list[tuple[decide.Received | RunRequested, str]] = []
+    for kind, run, is_repeated in steps:
+        cause = _cause(world, kind, requests[run])
+        if kind == "again" and sent:
+            world.take(*sent[len(run) * len(sent) // 40 % len(sent)])
+        if cause is None:
+            continue
+        sent.append((cause, f"INBOX:{len(sent) + 1}"))
+        for _ in range(1 + is_repeated):
+            world.take(*sent[-1])
+    _check(world.written, RUNS)
+    _finish(world)
+    _check(world.written, RUNS)
+    assert world.session.open_runs() == []
+
+
+def _cause(world: World, kind: str, asked: RunRequested) -> decide.Received | RunRequested | None:
+    """The message that this step leads to; None where it is not possible."""
+    run, session = asked.run_id, world.session
+    entry = session.queued(run)
+    match kind:
+        case "request":
+            return asked
+        case "end":
+            return ended(run) if run in session.open_runs() else None
+        case "waits":
+            return SessionRunWaits(waits=RunWaits(run=run, seq=world.handled, waits=world.handled % 2 == 0))
+        case "answer" if entry is not None and entry.forwarded_to is not None:
+            return SessionInputTaken(run=run, into=entry.forwarded_to, taken=world.handled % 2 == 0)
+        case "expire":
+            return SessionQueueExpired(run=run)
+        case "delete" if world.handled > 30:
+            return SessionDeletionRequested()
+    return None
+
+
+def _finish(world: World) -> None:
+    """All open runs end, and all texts are answered."""
+    for _ in range(20):
+        for entry in world.session.queue:
+            if entry.forwarded_to is not None:
+                world.take(SessionInputTaken(run=entry.run, into=entry.forwarded_to, taken=False))
+        for run in world.session.open_runs()[:1]:
+            world.take(ended(run))
+
+
+def _check(written: Iterable[KnownSessionEvent], runs: Iterable[str]) -> None:
+    """Read the log as a checker would, without the fold."""
+    current, seen = None, []
+    for event in written:
+        if event.type == "run_begun":
+            assert current is None
+            current = event.run
+        elif event.type == "run_ended" and event.run == current:
+            current = None
+        seen.append((event.type, getattr(event, "run", "")))
+    for run in runs:
+        for kind in ("run_queued", "run_begun", "run_merged", "run_ended"):
+            assert seen.count((kind, run)) <= 1, (kind, run)
+        outcomes = [kind for kind in ("run_begun", "run_merged", "run_refused") if (kind, run) in seen]
+        assert len(outcomes) <= 1, (run, outcomes)
+
+
+def test_a_forwarded_text_is_the_whole_request() -> None:
+    """The session's log does not hold it: the handling of the request sends it."""
+    world = World()
+    steered(world)
+    assert decide.commands(world.session, request(B, "steer"))[-1] == Forward(request(B, "steer"), A)
+    assert WriteEntry() in decide.commands(world.session, ended(C))
