@@ -32,7 +32,8 @@ from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.models.selection import local_models
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run.decision import Calls, Decision
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import Reading
 from services.planner.strategies.react.strategy import React

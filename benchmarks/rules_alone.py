@@ -31,7 +31,8 @@ from services.planner.run.commands import (
     Rules,
 )
 from services.planner.run.decision import Decision
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.planner.strategies.react.strategy import React
 
 SPEC = ToolSpec(

@@ -10,7 +10,8 @@ from benchmarks.system import PLAIN, TENANT, System
 from contracts import subjects
 from contracts.records import Record
 from services.messaging.connection import Bus
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 
 _MS = 1e3
 _SAMPLES = 40

@@ -122,19 +122,7 @@ class Planner:
 
     async def _handle(self, where: Address, incoming: Incoming, time_slice: TimeSlice, *, is_first: bool) -> bool:
         """Handle a message. `is_first`: it was not delivered before."""
-        effects = Effects(
-            self._bus,
-            self._logs,
-            self._model_requests,
-            self._rules,
-            self._chunks,
-            where,
-            incoming,
-            time_slice,
-            self._places,
-            self._direct_calls,
-            self._sessions,
-        )
+        effects = self._effects(where, incoming, time_slice)
         if isinstance(incoming.message, CallFinished):
             self._places.give_back(where.tenant, incoming.message.tool)
         if isinstance(incoming.message, RunRequested):
@@ -162,6 +150,21 @@ class Planner:
                     await effects.finish()
                     return isinstance(command, Ack)
                 progress, fresh = await effects.carry_out(run, progress, command)
+
+    def _effects(self, where: Address, incoming: Incoming, time_slice: TimeSlice) -> Effects:
+        return Effects(
+            self._bus,
+            self._logs,
+            self._model_requests,
+            self._rules,
+            self._chunks,
+            where,
+            incoming,
+            time_slice,
+            self._places,
+            self._direct_calls,
+            self._sessions,
+        )
 
     def _rules_of(self, run: Run, progress: Progress, *, is_first: bool) -> Rules:
         started = run.started or (progress.opening.started if progress.opening is not None else None)

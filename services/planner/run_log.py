@@ -26,7 +26,8 @@ from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
 from services.planner.errors import short
 from services.planner.run import terminal
-from services.planner.run.state import Event, Run, begin_history, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Event, Run, begin_history
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.planner.sessions import conversation
 

@@ -16,7 +16,8 @@ from services.planner.run.commands import (
     Rules,
 )
 from services.planner.run.decision import Calls, Decision, Final
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.planner.strategies.react.strategy import React
 from tests.planner.handlings import Attempt, advance, attempt
 

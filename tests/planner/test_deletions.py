@@ -16,7 +16,8 @@ from contracts.runs import RunDeletion
 from services.messaging.connection import Bus
 from services.planner.deletions import Deletions
 from services.planner.effects import run_index
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
 from tests.support.gateways import Writer, connected

@@ -22,7 +22,8 @@ from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
 from services.planner.effects.ownership_watch import Address
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
 from services.planner.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan

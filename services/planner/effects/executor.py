@@ -112,20 +112,11 @@ class Effects:
                 self._time_slice.end()
                 await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
                 return replace(progress, now=unix_ms()), True
-            case Enter(is_queued):
-                progress = replace(progress, place=await self._enter(run, is_queued=is_queued), now=unix_ms())
+            case Enter() | Resolve() | Redact() | LoadSpecs() | ReadShown():
+                progress = await self._prepared(run, progress, command)
             case NotifySession(name, message):
                 await self._notify_session(run.session_id, name, message)
                 progress = replace(progress, notified=progress.notified | {name})
-            case Resolve():
-                progress = await self._resolve(run, progress)
-            case Redact():
-                progress = replace(progress, outcome=await self._redacted(run))
-            case LoadSpecs():
-                progress = replace(progress, specs=await self._specs(run))
-            case ReadShown():
-                shown, shown_seq = await self._logs.shown(self._where, run)
-                progress = replace(progress, shown=shown, shown_seq=shown_seq)
             case Wake(at):
                 await self._wake(at)
                 progress = replace(progress, woken=True)
@@ -147,6 +138,26 @@ class Effects:
             case _:
                 assert_never(command)
         return progress, False
+
+    async def _prepared(
+        self, run: Run, progress: Progress, command: Enter | Resolve | Redact | LoadSpecs | ReadShown
+    ) -> Progress:
+        """Return the progress with what the next command depends on."""
+        match command:
+            case Enter(is_queued):
+                place = await self._enter(run, is_queued=is_queued)
+                return replace(progress, place=place, now=unix_ms())
+            case Resolve():
+                return await self._resolve(run, progress)
+            case Redact():
+                return replace(progress, outcome=await self._redacted(run))
+            case LoadSpecs():
+                return replace(progress, specs=await self._specs(run))
+            case ReadShown():
+                shown, shown_seq = await self._logs.shown(self._where, run)
+                return replace(progress, shown=shown, shown_seq=shown_seq)
+            case _:
+                assert_never(command)
 
     def open_soon(self, run: Run) -> Opening | None:
         """Write the index entry and the deadline timer of a requested run once it has lived for a second."""

@@ -23,7 +23,8 @@ from contracts.events import (
 from services.planner.run import approvals, budgets, failures, terminal
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
-from services.planner.run.state import Event, Run, take_in
+from services.planner.run.fold import take_in
+from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique
 from services.shared.usage import spent
 

@@ -7,8 +7,9 @@ import pytest
 
 from contracts.events import ActionTransport
 from services.planner.conversation.rendering import Renderer
+from services.planner.run.fold import fold
 from services.planner.run.history import Conversation, PastTurn
-from services.planner.run.state import Run, begin_history, fold
+from services.planner.run.state import Run, begin_history
 from tests.planner.run_world import started
 
 SYSTEM = {"role": "system", "content": "s"}

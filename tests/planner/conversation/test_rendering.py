@@ -24,8 +24,9 @@ from services.planner.models.types import ModelRequest
 from services.planner.models.wire import pieces_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
+from services.planner.run.fold import fold
 from services.planner.run.history import Conversation, Decided, PastTurn
-from services.planner.run.state import Run, begin_history, fold
+from services.planner.run.state import Run, begin_history
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
 from tests.planner.handlings import Attempt, advance, attempt

@@ -14,7 +14,8 @@ from contracts.runs import RunLimits, RunRequested, RunStatus
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.effects import run_index
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

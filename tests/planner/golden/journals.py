@@ -10,7 +10,8 @@ from contracts.records import Record
 from services.planner.agents import Agent
 from services.planner.run.advance import advance
 from services.planner.run.commands import Rules
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.planner.strategies.react.strategy import React
 
 from .encoding import Encoder, canonical, decode

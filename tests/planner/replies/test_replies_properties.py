@@ -24,7 +24,8 @@ from services.planner.replies.actions import normalize_action
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Open, Rules, Say
 from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Final
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from services.planner.strategies.react.strategy import React
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.replies.test_actions_properties import leaves

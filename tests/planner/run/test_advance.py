@@ -27,7 +27,7 @@ from services.planner.run.commands import (
     Resolve,
 )
 from services.planner.run.decision import Calls, Failed, Final, Invalid
-from services.planner.run.state import fold
+from services.planner.run.fold import fold
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.run_world import World, calls, final, finished, started
 

@@ -8,7 +8,8 @@ from contracts.events import Called, Paused, PlannedCall, Resumed, RunStarted, S
 from contracts.pauses import ApprovalRule
 from services.planner.run import approvals
 from services.planner.run.direct import DirectRules
-from services.planner.run.state import Run, fold, waiting_calls
+from services.planner.run.fold import fold
+from services.planner.run.state import Run, waiting_calls
 from tests.planner.run_world import RUN, started
 
 PAY, LOOK = PlannedCall(call_id="1-1", tool="pay", args={"sum": 5}), PlannedCall(call_id="1-2", tool="look")

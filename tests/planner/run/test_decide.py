@@ -14,7 +14,8 @@ from services.planner.effects import executor, model_call
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
 from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Decision, Failed, Final, Invalid
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from tests.planner.conftest import Plan
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, started

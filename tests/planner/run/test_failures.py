@@ -12,7 +12,8 @@ from contracts.payload import Usage
 from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
 from services.planner.run.decision import Decision, Failed, Invalid
 from services.planner.run.failures import FORMAT_REFUSED, Remedy, remedy
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, final, started
 

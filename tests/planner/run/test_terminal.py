@@ -7,7 +7,8 @@ from contracts.payload import Source
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
 from services.planner.run import terminal
-from services.planner.run.state import Run, fold
+from services.planner.run.fold import fold
+from services.planner.run.state import Run
 
 MB = 1 << 20
 
