@@ -23,22 +23,27 @@ from .routes import welcome
 from .routes.agents import AgentRoutes
 from .routes.artifacts import ArtifactRoutes
 from .routes.chat import ChatRoutes
+from .routes.control import ControlRoutes
 from .routes.error_handlers import add_error_handlers
 from .routes.events import EventRoutes
 from .routes.openapi import describe
 from .routes.runs import RunRoutes
+from .routes.sessions import SessionRoutes
 from .routes.tools import ToolRoutes
 from .settings import GatewaySettings
 from .stored_runs.deletions import Deletions
-from .stored_runs.index import RunIndex
+from .stored_runs.index import RunIndex, SessionIndex
 from .stored_runs.queue import Queue
 from .stored_runs.reader import RunReader
+from .stored_runs.sessions import SessionReader
 from .submissions.accept import Submissions
 from .submissions.control import RunControl
+from .submissions.control_answers import ControlAnswers
 from .submissions.images import InputImages
 from .submissions.models import ModelProfiles
 from .submissions.quota import RunQuota
 from .submissions.request_body import RunInputReader
+from .submissions.session_control import SessionControl
 from .submissions.writer import MessageWriter
 
 LiveTools = Callable[[], Mapping[str, ToolSpec]]
@@ -55,12 +60,13 @@ class Gateway:
         self.streams = OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
         self.deletions = Deletions(bus)
         self.runs = RunReader(bus, self.deletions)
+        self.sessions = SessionReader(bus, self.runs, self.deletions)
         self.queue = Queue(bus)
         self.index = RunIndex(bus, self.deletions)
         self.artifacts = ArtifactClient(bus, patience_s=settings.accept_wait_s)
         self.inliner = Inliner(self.artifacts)
         self.writer = MessageWriter(bus, settings.accept_wait_s)
-        self.control = RunControl(self.writer)
+        self.control = RunControl(self.writer, ControlAnswers(bus))
         self.run_inputs = RunInputReader(settings)
         self.images = InputImages(self.artifacts, settings)
         self.models = ModelProfiles(bus)
@@ -68,6 +74,7 @@ class Gateway:
             bus,
             self.run_inputs,
             self.runs,
+            self.sessions,
             self.models,
             RunQuota(bus, self.runs, settings.max_open_runs),
             self.images,
@@ -92,8 +99,21 @@ class Gateway:
         )
         artifacts = ArtifactRoutes(self.artifacts, self.runs, self.deletions, settings.max_upload_bytes)
         chat = ChatRoutes(self.submissions, self.runs, inliner, self.streams)
+        control = ControlRoutes(self.run_inputs, self.control, self.runs, self.images, self.models, self.streams)
+        sessions = SessionRoutes(
+            self.bus,
+            self.sessions,
+            SessionIndex(self.bus),
+            SessionControl(self.bus, self.writer, self.deletions),
+            self.streams,
+            self.queue,
+            settings.heartbeat_s,
+            settings.max_body_bytes,
+        )
         tools, agents = ToolRoutes(self.bus, self.tools), AgentRoutes(self.models)
-        return [each.router() for each in (runs, events, chat, tools, agents, artifacts)] + [welcome.router]
+        return [each.router() for each in (runs, control, sessions, events, chat, tools, agents, artifacts)] + [
+            welcome.router
+        ]
 
 
 def build_app(gateway: Gateway) -> FastAPI:

@@ -219,7 +219,7 @@ class NotFound(Problem):
     status, code, default = (
         404,
         "not_found",
-        "There is no such run, artifact or address; GET /openapi.json lists the addresses.",
+        "There is no such run, session, pause, artifact or address; GET /openapi.json lists the addresses.",
     )
 
 

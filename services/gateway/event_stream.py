@@ -1,4 +1,4 @@
-"""Stream a run to one client: its stored records, then live ones.
+"""Stream a run or a session to one client: its stored records, then live ones.
 
 A stream ends with its run, when the client disconnects, and when the gateway stops.
 
@@ -21,10 +21,10 @@ from fastapi import Response
 
 from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
-from services.shared.runs.run_follower import RunFollower
+from services.shared.runs.run_follower import Follower, StoredRecord
 
 from .errors import Problem
-from .frames import KEEP_ALIVE, RETRY, WAITING, frames
+from .frames import KEEP_ALIVE, RETRY, WAITING, frames, session_frames
 from .open_streams import OpenStreams, until_disconnected
 from .stored_runs.queue import Queue, Waiter
 
@@ -38,18 +38,18 @@ Finish = Callable[[bytes, ExitStack], Awaitable[bytes]]
 
 
 class EventStream(Response):
-    """The response that streams one run."""
+    """The response that streams one run; without `run`, one session."""
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        follower: RunFollower,
+        follower: Follower,
         open_streams: OpenStreams,
         queue: Queue,
         heartbeat_s: float,
         tenant: str,
-        run: str,
+        run: str | None = None,
         request_sequence: int | None = None,
         finish: Finish | None = None,
     ) -> None:
@@ -65,14 +65,14 @@ class EventStream(Response):
         self._queue = queue
         self._heartbeat_s = heartbeat_s
         self._sent_at = 0.0
-        self.init_headers({**_HEADERS, RUN_HEADER: run})
+        self.init_headers({**_HEADERS, RUN_HEADER: run} if run else _HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, or a problem when too many streams are open."""
         try:
             with (
-                self._open.counted(self._tenant, run_id=self._run),
-                self._queue.entered(self._tenant, self._run, self._request_sequence) as waiter,
+                self._open.counted(self._tenant, **({"run_id": self._run} if self._run else {})),
+                self._queue.entered(self._tenant, self._run or "", self._request_sequence) as waiter,
                 ExitStack() as resources,
             ):
                 await self._stream(receive, send, waiter, resources)
@@ -127,10 +127,15 @@ class EventStream(Response):
                     if records[-1].terminal and self._finish:
                         last = records[-1]
                         records[-1] = replace(last, data=await self._finish(last.data, resources))
-                    if body := b"".join([frames(record.data, record.log, record.stream) for record in records]):
+                    if body := b"".join(map(self._frames, records)):
                         await self._send(send, body)
         except (BusError, OSError) as error:
             # The client comes back with the last id that it received.
             logger.warning("stream_broken_off", error=repr(error))
         except Exception:
             logger.exception("stream_failed")
+
+    def _frames(self, record: StoredRecord) -> bytes:
+        if self._run is None:
+            return session_frames(record.data, record.log)
+        return frames(record.data, record.log, record.stream)

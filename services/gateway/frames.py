@@ -1,9 +1,11 @@
-"""The frames of a run's event stream (Server-Sent Events). Pure.
+"""The frames of the event streams of runs and sessions (Server-Sent Events). Pure.
 
 Rule 1: one frame per event: `event` is its type, `data` the event as JSON.
 Rule 2: the id stands on the last event of a record only, so that a client which resumes gets all events of a record or
 none. It is `<log sequence>-<stream sequence>`, because each of the run's two subjects has its own cursor.
 Rule 3: a caller's `tool_context` is for tools: it is never sent to a listener.
+
+A session has one subject: its ids are sequences of its log. Checkpoints are for planners, and are left out.
 """
 
 import json
@@ -24,6 +26,8 @@ RETRY = b"retry: 1000\n\n"
 
 CURSOR = r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})"
 """Pattern of an event's id."""
+SESSION_CURSOR = r"(0|[1-9][0-9]{0,18})"
+"""The same for a session."""
 _CURSOR = re.compile(CURSOR, re.ASCII)
 _TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 
@@ -45,16 +49,25 @@ class Cursor:
 
 
 def frames(record: bytes, log: int, stream: int) -> bytes:
-    """Return the frames of a record's events; empty for an invalid record, which is logged and skipped."""
+    """Return the frames of a run's record; empty for an invalid record, which is logged and skipped."""
+    return _frames(record, b"%d-%d" % (log, stream))
+
+
+def session_frames(record: bytes, sequence: int) -> bytes:
+    """Return the same of a session's record."""
+    return _frames(record, b"%d" % sequence)
+
+
+def _frames(record: bytes, cursor: bytes) -> bytes:
     try:
-        events = orjson.loads(record)["events"]
+        events = [event for event in orjson.loads(record)["events"] if event["type"] != "checkpoint"]
         parts = [b"event: %b\ndata: %b\n" % (_type(event), _data(event)) for event in events]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        logger.warning("record_skipped", log=log, stream=stream, error=repr(error)[:200])
+        logger.warning("record_skipped", cursor=cursor.decode(), error=repr(error)[:200])
         return b""
     if not parts:
         return b""
-    parts[-1] += b"id: %d-%d\n" % (log, stream)
+    parts[-1] += b"id: %b\n" % cursor
     return b"\n".join(parts) + b"\n"
 
 
@@ -66,7 +79,7 @@ def _type(event: dict[str, Any]) -> bytes:
 
 
 def _data(event: dict[str, Any]) -> bytes:
-    if event["type"] == "run_started":
+    if event["type"] in {"run_started", "queued"}:
         event["request"].pop("tool_context", None)
     try:
         return orjson.dumps(event)

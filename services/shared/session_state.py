@@ -85,6 +85,7 @@ class RecentRun(Message):
     """A run that ended, was merged into another one, or was refused."""
 
     run: str
+    requested_at: int = 0
     merged_into: str | None = None
     fault: Fault | None = None
 
@@ -218,6 +219,9 @@ def _refused(session: Session, event: RunRefusedBySession) -> Session:
 def _closed(session: Session, entry: RecentRun) -> Session:
     """Note that a run is no longer open."""
     had_turn = session.current is not None and session.current.run == entry.run
+    known = session.current if had_turn else session.queued(entry.run)
+    if known is not None:
+        entry = entry.model_copy(update={"requested_at": known.requested_at})
     changes: dict[str, object] = {
         "queue": _without(session.queue, entry.run),
         "recent": [entry, *session.recent][:MAX_RECENT_RUNS],

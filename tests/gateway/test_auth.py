@@ -48,6 +48,13 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("GET", "/v1/runs/{run}/events"): None,
     ("POST", "/v1/runs/{run}/cancel"): "run",
     ("POST", "/v1/runs/{run}/top-up"): "run",
+    ("POST", "/v1/runs/{run}/resume"): "approve",
+    ("POST", "/v1/runs/{run}/input"): "run",
+    ("GET", "/v1/sessions"): None,
+    ("GET", "/v1/sessions/{session}"): None,
+    ("DELETE", "/v1/sessions/{session}"): "run",
+    ("PUT", "/v1/sessions/{session}/context"): "run",
+    ("GET", "/v1/sessions/{session}/events"): None,
     ("POST", "/chat"): "run",
     ("GET", "/v1/tools"): None,
     ("GET", "/v1/agents"): None,
@@ -60,7 +67,12 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
 }
 """Every route, with the right that it needs; None: any key may read."""
 ROUTES = list(RIGHTS)
-BODIES: dict[str, Any] = {"/v1/runs/{run}/top-up": {"limits": {"max_steps": 5}}}
+BODIES: dict[str, Any] = {
+    "/v1/runs/{run}/top-up": {"limits": {"max_steps": 5}},
+    "/v1/runs/{run}/resume": {"pause_id": "0" * 32, "token": "", "decision": "approve"},
+    "/v1/runs/{run}/input": {"text": "and more"},
+    "/v1/sessions/{session}/context": {"values": {"city": "Bern"}},
+}
 """A valid body for each route about one run that needs one."""
 
 
@@ -80,7 +92,7 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
     for header in wrong:
         answer = await keyed.http.request(
             method,
-            path.format(run=writer.run, artifact=writer.run),
+            path.format(run=writer.run, artifact=writer.run, session=f"run-{writer.run}"),
             headers=[(b"Authorization", header.encode())],
             content=b"[",
         )
@@ -92,7 +104,10 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
 def test_no_route_was_forgotten() -> None:
     """A new route is added to the list above."""
     found = {(method, route.path) for route in unconnected_routes() for method in route.methods or ()}
-    listed = {(method, path.format(run="{run_id}", artifact="{artifact_id}")) for method, path in ROUTES}
+    listed = {
+        (method, path.format(run="{run_id}", artifact="{artifact_id}", session="{session_id}"))
+        for method, path in ROUTES
+    }
     assert found == listed | {("GET", path) for path in OPEN_PATHS if path == "/"}
 
 
@@ -100,7 +115,7 @@ async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, wr
     """A key with every other right is refused, whether or not the run exists and whatever the body is."""
     for (method, path), right in RIGHTS.items():
         header = bearer(WITHOUT[right][0] if right else READER)
-        url = path.format(run=writer.run, artifact="x")
+        url = path.format(run=writer.run, artifact="x", session=f"run-{writer.run}")
         answer = await keyed.http.request(method, url, headers=header, content=b"[" if method == "POST" else None)
         if right is None:
             assert answer.status_code in {200, 404, 422}, path
@@ -135,9 +150,14 @@ async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
     opened = Writer(bus, tenant="ann")
     await opened.open()
     for known in (run, opened.run):
-        for method, path in [route for route in ROUTES if "{run}" in route[1]]:
+        for method, path in [route for route in ROUTES if {"{run}", "{session}"} & set(route[1].split("/"))]:
             theirs, missing = [
-                await keyed.http.request(method, path.format(run=run), headers=bearer(BOB), json=BODIES.get(path))
+                await keyed.http.request(
+                    method,
+                    path.format(run=run, session=f"run-{run}"),
+                    headers=bearer(BOB),
+                    json=BODIES.get(path),
+                )
                 for run in (known, "0" * 32)
             ]
             assert theirs.status_code == 404

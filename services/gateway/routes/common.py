@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel
 
 from services.gateway.auth.caller import Caller, Right
@@ -25,6 +25,10 @@ async def _tenant(caller: RequestCaller) -> str:
 
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, for a route that needs no more."""
+
+
+Filter = Annotated[str | None, Query(min_length=1, max_length=200)]
+"""A text that a field of what is listed must be equal to; None: any."""
 
 
 def needs(right: Right) -> Any:

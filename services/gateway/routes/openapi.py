@@ -6,14 +6,18 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from contracts.runs import RunInput
+from contracts.runs import InputInput, ResumeInput, RunInput
+from contracts.sessions import SessionContextInput
 from services.gateway.errors import MEDIA_TYPE, ProblemBody
 
 from . import health
 from .chat import ChatInput
 from .runs import CancelInput, TopUpInput
 
-_MODELS = (RunInput, CancelInput, TopUpInput, ChatInput, ProblemBody, health.Alive, health.Readiness)
+_MODELS = (
+    *(RunInput, CancelInput, TopUpInput, ResumeInput, InputInput, SessionContextInput, ChatInput),
+    *(ProblemBody, health.Alive, health.Readiness),
+)
 """Schemas that FastAPI does not find by itself."""
 _UNUSED = ("HTTPValidationError", "ValidationError")
 

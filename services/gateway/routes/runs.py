@@ -20,7 +20,7 @@ from services.gateway.submissions.control import RunControl
 from services.gateway.submissions.idempotency import idempotency_key
 from services.gateway.submissions.request_body import BodyLimit, parse, read_body, read_json
 
-from .common import RequestCaller, body_of, needs, new_router
+from .common import Filter, RequestCaller, body_of, needs, new_router
 from .events import EVENT_STREAM, EventRoutes
 
 
@@ -132,12 +132,17 @@ class RunRoutes:
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
         cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
         status: State | None = None,
+        session_id: Filter = None,
+        user_id: Filter = None,
+        agent: Filter = None,
     ) -> RunPage:
         """List runs that a planner has opened, newest first.
 
         With a filter a page may be short: go on while there is a `next_cursor`.
         """
-        runs, next_cursor = await self._index.page(caller, limit, cursor, status)
+        runs, next_cursor = await self._index.page(
+            caller, limit, cursor, status, session_id=session_id, user_id=user_id, agent=agent
+        )
         return RunPage(runs=runs, next_cursor=next_cursor)
 
     async def get_run(

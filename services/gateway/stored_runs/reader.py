@@ -95,9 +95,11 @@ class RunReader:
 
         The sequence of an expired chunk, which cannot be read, counts when it lies within the run. Raises BusError.
         """
-        if log and await self._subject_at(log) != subjects.log(tenant, found.run_id):
+        if log and await self.subject_at(subjects.RUNS, log) != subjects.log(tenant, found.run_id):
             return False
-        if not stream or (subject := await self._subject_at(stream)) == subjects.stream(tenant, found.run_id):
+        if not stream or (subject := await self.subject_at(subjects.RUNS, stream)) == subjects.stream(
+            tenant, found.run_id
+        ):
             return True
         if subject is not None or found.last_sequence == 0 or stream < found.first_sequence:
             return False
@@ -187,13 +189,13 @@ class RunReader:
     async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
         return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)
 
-    async def _subject_at(self, sequence: int) -> str | None:
-        """Return the subject of a stored message; None when there is none with this sequence."""
-        answer = await self._direct_get(subjects.RUNS, {"seq": sequence})
+    async def subject_at(self, stream: str, sequence: int) -> str | None:
+        """Return the subject of a stored message; None when there is none with this sequence. Raises BusError."""
+        answer = await self._direct_get(stream, {"seq": sequence})
         if (subject := (answer.headers or {}).get("Nats-Subject")) is not None:
             return subject
         try:  # A replica may lag behind.
-            asked = await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"seq": sequence}, _READ_TIMEOUT_S)
+            asked = await self._bus.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence}, _READ_TIMEOUT_S)
         except Refused as error:
             if error.code in NOT_FOUND:
                 return None

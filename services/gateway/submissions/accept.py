@@ -1,8 +1,8 @@
 """Accept a run: what `POST /v1/runs` and `POST /chat` have in common.
 
-The order is: the body, its idempotency key (a known run is returned whatever has changed since), the model, the
-tenant's quota, its images, and only then the request itself. A caller that follows the run has subscribed by then, and
-has nothing to read back.
+The order is: the body, its idempotency key (a known run is returned whatever has changed since), its session, the
+model, the tenant's quota, its images, and only then the request itself. A caller that follows the run
+has subscribed by then, and has nothing to read back.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from contracts.runs import RunInput, RunRequested
 from services.gateway.auth.caller import Caller
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
+from services.gateway.stored_runs.sessions import SessionReader
 from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlices
 from services.shared.runs.run_follower import RunFollower
@@ -59,6 +60,7 @@ class Submissions:
         bus: Bus,
         reader: RunInputReader,
         runs: RunReader,
+        sessions: SessionReader,
         models: ModelProfiles,
         quota: RunQuota,
         images: InputImages,
@@ -68,6 +70,7 @@ class Submissions:
         self._bus = bus
         self._reader = reader
         self._runs = runs
+        self._sessions = sessions
         self._models = models
         self._quota = quota
         self._images = images
@@ -84,9 +87,9 @@ class Submissions:
 
         `is_followed`: the follower subscribes before a new request is stored.
 
-        Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, TooManyRuns, ImageInvalid,
-        VisionUnsupported, and TryAgain when it is unknown whether the request was stored. Repeating it with its key is
-        safe.
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, NotFound, SessionBusy,
+        SessionDeleting, TooManyRuns, ImageInvalid, VisionUnsupported, and TryAgain when it is unknown whether the
+        request was stored. Repeating it with its key is safe.
         """
         tenant = caller.tenant
         async with self._reader.read(request, model) as run_input:
@@ -99,6 +102,8 @@ class Submissions:
             session_id = requested.session_id or own_session_id(run)
             if key and (known := await already_stored(self._runs, requested)) is not None:
                 return Accepted(run, session_id, follower, known.request_sequence)
+            if requested.session_id is not None:
+                await self._sessions.check_turn(caller, requested)
             await self._models.check_name(run_input.model)
             async with self._quota.admitted(caller, run):
                 if run_input.images:
@@ -120,7 +125,7 @@ class Submissions:
 
     async def _stored_images(self, requested: RunRequested, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(requested.model, requested.agent, requested.vision)
-        return await self._images.store(requested.tenant, requested.run_id, run_input)
+        return await self._images.store(requested.tenant, requested.run_id, requested.session_id, run_input.images)
 
     async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
         tenant, run = requested.tenant, requested.run_id

@@ -19,7 +19,6 @@ import structlog
 from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
-from contracts.runs import RunInput
 from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
 from services.gateway.settings import GatewaySettings
 from services.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
@@ -53,12 +52,14 @@ class InputImages:
         self._settings = settings
         self._cleaner = ImageCleaner(settings)
 
-    async def store(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
+    async def store(self, tenant: str, run: str, session: str | None, images: list[ImageInput]) -> list[ImageRef]:
         """Return references to the images, in their order; the images are kept as long as the run.
+
+        `session`: that of the run, None if it was requested without one.
 
         Raises ImageInvalid, ImageTooLarge, InvalidInput for an artifact that does not exist, and StorageUnavailable.
         """
-        images, owner = run_input.images, _Owner(tenant, run, run_input.session_id or None)
+        owner = _Owner(tenant, run, session)
         if len(images) > self._settings.max_images:
             raise InvalidInput("images", f"at most {self._settings.max_images} images are taken")
         stored = [await self._find(owner, number, image) for number, image in enumerate(images)]

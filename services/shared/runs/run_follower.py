@@ -1,4 +1,4 @@
-"""Follow a run: every stored record in order and once, then live records, until it ends.
+"""Follow a run until it ends, or a session: every stored record in order and once, then live records.
 
 No consumer, no state on the server.
 
@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import orjson
 from nats.aio.msg import Msg
@@ -29,7 +29,6 @@ from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import checked, sequence_of
 
 Kind = Literal["log", "stream"]
-_KINDS: tuple[Kind, Kind] = ("log", "stream")
 _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
 """First and longest pause between checks. A check costs two reads, so many listeners of quiet runs would keep a core
 busy with short pauses."""
@@ -40,7 +39,7 @@ _PAGE_BYTES = 128 << 10
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One stored record. `log` and `stream`: the cursors after it."""
+    """One stored record. `log` and `stream`: the cursors after it; a session has no stream."""
 
     kind: Kind
     sequence: int
@@ -54,14 +53,19 @@ _Found = tuple[int, Kind, bytes, bool]
 """A record that is not passed on yet: sequence, kind, data, terminal."""
 
 
-class RunFollower:
-    """One listener of one run."""
+class Follower:
+    """One listener of a log, and of a stream beside it."""
 
-    def __init__(self, bus: Bus, tenant: str, run: str, *, log_after: int = 0, stream_after: int = 0) -> None:
+    _ENDS: ClassVar[frozenset[str]] = frozenset()
+    """Types of events after which nothing follows."""
+
+    def __init__(self, bus: Bus, stored_in: str, live: str, stored: dict[Kind, tuple[str, int]]) -> None:
+        """`stored`: the subjects in the stream `stored_in`, and the sequences after which to begin."""
         self._bus = bus
-        self._live = subjects.live(tenant, run)
-        self._subject: dict[Kind, str] = {"log": subjects.log(tenant, run), "stream": subjects.stream(tenant, run)}
-        self._at: dict[Kind, int] = {"log": log_after, "stream": stream_after}
+        self._stored_in = stored_in
+        self._live = live
+        self._subject: dict[Kind, str] = {kind: subject for kind, (subject, _) in stored.items()}
+        self._at: dict[Kind, int] = {kind: after for kind, (_, after) in stored.items()}
         self._subscription: Subscription | None = None
         self._buffer: deque[Msg] = deque()
         self._buffered_bytes = 0
@@ -165,7 +169,7 @@ class RunFollower:
         found: list[_Found] = []
         known_to: list[int] = []
         for kind, (part, is_whole) in zip(
-            _KINDS, await asyncio.gather(*(self._page(kind) for kind in _KINDS)), strict=True
+            self._at, await asyncio.gather(*(self._page(kind) for kind in self._at)), strict=True
         ):
             found += part
             if not is_whole:
@@ -176,7 +180,7 @@ class RunFollower:
         # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out
         # of order.
         await self._bus.barrier()
-        found += self._arrived({kind: self._newest(found, kind) for kind in _KINDS})
+        found += self._arrived({kind: self._newest(found, kind) for kind in self._at})
         return self._pass(await self._with_whole_stream(found))
 
     async def _page(self, kind: Kind) -> tuple[list[_Found], bool]:
@@ -184,14 +188,14 @@ class RunFollower:
 
         Retries until the server answers.
         """
-        reader = await self._bus.reader(subjects.RUNS)
+        reader = await self._bus.reader(self._stored_in)
 
         async def read() -> tuple[list[Msg], int]:
             async with self._bus.catch_ups:
                 return await reader.page(self._subject[kind], self._at[kind] + 1, max_bytes=_PAGE_BYTES)
 
         page, left = await self._bus.until_answered(read)
-        return _found(kind, page), not (page and left)
+        return self._found(kind, page), not (page and left)
 
     async def _with_whole_stream(self, found: list[_Found]) -> list[_Found]:
         """Add what was stored in the stream before a terminal record and has not arrived."""
@@ -201,8 +205,8 @@ class RunFollower:
         newest, last = self._newest(found, "stream"), _last_in_stream(end)
         if last is not None and newest >= last:
             return found
-        reader = await self._bus.reader(subjects.RUNS)
-        return found + _found("stream", await reader.messages(self._subject["stream"], newest + 1))
+        reader = await self._bus.reader(self._stored_in)
+        return found + self._found("stream", await reader.messages(self._subject["stream"], newest + 1))
 
     def _newest(self, found: list[_Found], kind: Kind) -> int:
         return max((each[0] for each in found if each[1] == kind), default=self._at[kind])
@@ -222,7 +226,7 @@ class RunFollower:
             self._buffer.popleft()
             self._buffered_bytes -= len(message.data)
             if sequence > last[kind]:
-                found.append((sequence, kind, checked(message).data, _is_terminal(headers)))
+                found.append((sequence, kind, checked(message).data, self._is_terminal(headers)))
                 last[kind] = sequence
         return found
 
@@ -234,12 +238,34 @@ class RunFollower:
             self._at[kind] = sequence
             self._ended = terminal
             if data:  # Else it is no record: a forged one only has a place.
-                passed.append(StoredRecord(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
+                passed.append(StoredRecord(kind, sequence, data, terminal, self._at["log"], self._at.get("stream", 0)))
         return passed
 
+    def _found(self, kind: Kind, messages: list[Msg]) -> list[_Found]:
+        return [(sequence_of(each), kind, each.data, self._is_terminal(each.headers or {})) for each in messages]
 
-def _found(kind: Kind, messages: list[Msg]) -> list[_Found]:
-    return [(sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages]
+    def _is_terminal(self, headers: dict[str, str]) -> bool:
+        return not self._ENDS.isdisjoint(headers.get(EVENTS_HEADER, "").split(","))
+
+
+class RunFollower(Follower):
+    """One listener of one run."""
+
+    _ENDS = TERMINAL
+
+    def __init__(self, bus: Bus, tenant: str, run: str, *, log_after: int = 0, stream_after: int = 0) -> None:
+        log, stream = subjects.log(tenant, run), subjects.stream(tenant, run)
+        stored: dict[Kind, tuple[str, int]] = {"log": (log, log_after), "stream": (stream, stream_after)}
+        super().__init__(bus, subjects.RUNS, subjects.live(tenant, run), stored)
+
+
+class SessionFollower(Follower):
+    """One listener of the log of one session, which has no end: a session that was deleted may start anew."""
+
+    def __init__(self, bus: Bus, tenant: str, session_key: str, *, after: int = 0) -> None:
+        log = subjects.session_log(tenant, session_key)
+        live = subjects.live_session(tenant, session_key)
+        super().__init__(bus, subjects.SESSIONS, live, {"log": (log, after)})
 
 
 def _sequences(headers: dict[str, str]) -> tuple[int, int]:
@@ -248,10 +274,6 @@ def _sequences(headers: dict[str, str]) -> tuple[int, int]:
         return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])
     except (KeyError, ValueError):
         return 0, 0
-
-
-def _is_terminal(headers: dict[str, str]) -> bool:
-    return not TERMINAL.isdisjoint(headers.get(EVENTS_HEADER, "").split(","))
 
 
 def _last_in_stream(record: bytes) -> int | None:

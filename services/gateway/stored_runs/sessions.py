@@ -1,0 +1,177 @@
+"""Read a session: the newest checkpoint on its log and what follows it, and the runs that it names.
+
+A run that was requested without a session is found as the session `run-<its id>`, before any log of it exists.
+"""
+
+import asyncio
+
+from nats.aio.msg import Msg
+
+from contracts import keys, subjects
+from contracts.ids import own_session_id, run_of_own_session
+from contracts.records import EVENTS_HEADER
+from contracts.runs import RunRequested, RunStatus
+from contracts.sessions import CHECKPOINT_HEADER, SessionRecord, SessionStatus
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.kv import Bucket
+from services.shared.session_state import Session, fold
+
+from .deletions import Deletions
+from .reader import RunReader
+from .stored_run import StoredRun, parsed
+
+MAX_RUNS_SHOWN = 100
+MAX_ID_CHARACTERS = 200
+_READ_ATTEMPTS = 3
+
+
+class SessionReader:
+    """Reads sessions of any tenant."""
+
+    def __init__(self, bus: Bus, runs: RunReader, deletions: Deletions) -> None:
+        self._bus = bus
+        self._runs = runs
+        self._deletions = deletions
+        self._index = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
+
+    async def find(self, tenant: str, session_id: str) -> Session | None:
+        """Return a session as its log is now; None for one that never existed or was deleted. Raises BusError."""
+        log = subjects.session_log(tenant, keys.session_key(session_id))
+        newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
+        if newest is None and await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS) is None:
+            return None
+        reader, session = await self._bus.reader(subjects.SESSIONS), Session()
+        read = reader.messages if newest else reader.current
+        for message in await read(log, _checkpoint_of(newest) if newest else 1, attempts=_READ_ATTEMPTS):
+            if (record := parsed(SessionRecord, message.data)) is not None:
+                session = fold(session, sequence_of(message), record)
+        return session if session.exists else None
+
+    async def get(self, caller: Caller, session_id: str) -> Session:
+        """Return a session that the caller may see. Every route about one session passes here.
+
+        One without a `seq` has no log yet. Raises NotFound and BusError.
+        """
+        if not 0 < len(session_id) <= MAX_ID_CHARACTERS:
+            raise NotFound
+        session = await self.find(caller.tenant, session_id)
+        if session is None:
+            run = await self._run_of(caller, session_id)
+            status = run.status()
+            return Session(session_id=session_id, user_id=status.user_id, created_at=status.requested_at)
+        if not caller.may_see(session.user_id):
+            raise NotFound
+        return session
+
+    async def status(self, caller: Caller, session_id: str) -> SessionStatus:
+        """Return what is shown of a session. Raises NotFound and BusError."""
+        session = await self.get(caller, session_id)
+        if not session.seq:
+            return _of_one_run(await self._run_of(caller, session_id))
+        runs, current = await self._runs_of(caller.tenant, session)
+        pauses = current.pauses if current is not None else session.pauses
+        return SessionStatus(
+            session_id=session_id,
+            key=keys.session_key(session_id),
+            user_id=session.user_id,
+            created_at=session.created_at,
+            updated_at=session.updated_at,
+            runs=session.runs,
+            current_run=session.current.run if session.current else None,
+            queued_runs=len(session.queue),
+            open_pauses=len(pauses),
+            usage=session.usage,
+            recent_runs=runs,
+            queue=[each.run for each in session.queue],
+            summary=session.summary,
+            context=session.context,
+            pauses=pauses,
+        )
+
+    async def check_turn(self, caller: Caller, requested: RunRequested) -> None:
+        """Raise SessionDeleting, SessionBusy, and NotFound for a session of another user.
+
+        It is a look only: the session decides when it has received the request.
+        """
+        session_id = requested.session_id or ""
+        session = await self.find(caller.tenant, session_id)
+        if session is not None and not caller.may_see(session.user_id):
+            raise NotFound
+        if session is not None and session.is_deleting:
+            raise SessionDeleting
+        current = session.current if session is not None else None
+        run = current.run if current else run_of_own_session(session_id) if session is None else None
+        if run is None or "reject" not in {requested.on_busy, requested.on_paused}:
+            return
+        stored = await self._runs.find(caller.tenant, run)
+        waits = current.waits if current else bool(stored and stored.pauses)
+        if stored and not stored.has_ended and (requested.on_paused if waits else requested.on_busy) == "reject":
+            raise SessionBusy
+
+    async def is_position_of(self, tenant: str, session_key: str, sequence: int) -> bool:
+        """Return whether a listener can have reached this sequence of a session's log; 0 is the beginning.
+
+        The sequence of a record that was removed when the session was deleted counts. Raises BusError.
+        """
+        log = subjects.session_log(tenant, session_key)
+        if not sequence:
+            return True
+        newest = await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS)
+        if newest is None or sequence > newest[0]:
+            return False
+        return await self._runs.subject_at(subjects.SESSIONS, sequence) in {None, log}
+
+    async def _run_of(self, caller: Caller, session_id: str) -> StoredRun:
+        """Return the run that a session continues from which has no log yet. Raises NotFound."""
+        run = run_of_own_session(session_id)
+        found = await self._runs.get(caller, run) if run else None
+        if found is None or found.session_id != session_id:
+            raise NotFound
+        return found
+
+    async def _runs_of(self, tenant: str, session: Session) -> tuple[list[RunStatus], StoredRun | None]:
+        """Return the newest runs of a session, newest first, and the one that has the turn.
+
+        Those that ended come from the index, the others from their logs.
+        """
+        open_runs = session.open_runs()[:MAX_RUNS_SHOWN]
+        found = await asyncio.gather(*(self._runs.find(tenant, run) for run in open_runs))
+        stored = {each.run_id: each for each in found if each is not None}
+        ended = session.recent[: MAX_RUNS_SHOWN - len(open_runs)]
+        places = [keys.run_key(tenant, each.requested_at, each.run) for each in ended]
+        entries, deleted = await asyncio.gather(
+            self._index.get_many(places), self._deletions.among(tenant, [each.run for each in ended])
+        )
+        listed = [entries[place].parsed(RunStatus) for place in places if place in entries]
+        runs = [each.status().model_copy(update={"payload": None, "pauses": []}) for each in reversed(stored.values())]
+        runs += [status for status in listed if status is not None and status.run_id not in deleted]
+        return runs, stored.get(session.current.run) if session.current else None
+
+
+def _checkpoint_of(newest: Msg) -> int:
+    headers = newest.headers or {}
+    if headers.get(EVENTS_HEADER) == "checkpoint":
+        return sequence_of(newest)
+    return int(headers.get(CHECKPOINT_HEADER) or 0) or 1
+
+
+def _of_one_run(run: StoredRun) -> SessionStatus:
+    """Return the session of a run that was requested without one."""
+    status = run.status()
+    session_id = own_session_id(run.run_id)
+    return SessionStatus(
+        session_id=session_id,
+        key=keys.session_key(session_id),
+        user_id=status.user_id,
+        created_at=status.requested_at,
+        updated_at=status.ended_at or status.started_at or status.requested_at,
+        runs=1,
+        current_run=None if run.has_ended else run.run_id,
+        open_pauses=len(run.pauses),
+        **({"usage": status.usage} if status.usage else {}),
+        recent_runs=[status.model_copy(update={"payload": None, "pauses": []})],
+        pauses=run.pauses,
+    )

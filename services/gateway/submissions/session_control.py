@@ -1,0 +1,101 @@
+"""Messages to a session that exists: set its context, delete it."""
+
+import asyncio
+
+import orjson
+import structlog
+from nats.aio.msg import Msg
+
+from contracts import keys, subjects
+from contracts.ids import new_id, run_of_own_session
+from contracts.sessions import (
+    MAX_CONTEXT_BYTES,
+    SessionContextRequested,
+    SessionDeletionRequested,
+    SessionRecord,
+)
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import InvalidInput, SessionDeleting
+from services.gateway.stored_runs.deletions import Deletions
+from services.gateway.stored_runs.stored_run import parsed
+from services.messaging.connection import Bus
+from services.messaging.direct_get import checked, sequence_of
+from services.shared.session_state import Session
+
+from .control import ANSWER_WAIT_S
+from .writer import MessageWriter
+
+logger = structlog.get_logger(__name__)
+
+
+class SessionControl:
+    """Writes messages to sessions."""
+
+    def __init__(self, bus: Bus, writer: MessageWriter, deletions: Deletions) -> None:
+        self._bus = bus
+        self._writer = writer
+        self._deletions = deletions
+
+    async def delete(self, caller: Caller, session: Session) -> None:
+        """Request the deletion of a session, or of the only run of one without a log. Raises TryAgain."""
+        run = run_of_own_session(session.session_id)
+        if run is not None and not session.seq:
+            await self._deletions.delete(caller.tenant, run, session.created_at)
+            return
+        await self._send(caller, session, "delete", SessionDeletionRequested(by=caller.key_id))
+        logger.info("session_deletion_requested", session_id=session.session_id, tenant=caller.tenant)
+
+    async def set_context(self, caller: Caller, session: Session, values: dict[str, object]) -> bool:
+        """Request new values, and return whether they count already. A value of None removes its name.
+
+        Raises InvalidInput, SessionDeleting and TryAgain.
+        """
+        if session.is_deleting:
+            raise SessionDeleting
+        merged = {name: value for name, value in {**session.context, **values}.items() if value is not None}
+        if len(orjson.dumps(merged)) > MAX_CONTEXT_BYTES:
+            raise InvalidInput("values", f"the context of a session must not exceed {MAX_CONTEXT_BYTES} bytes")
+        requested = SessionContextRequested(
+            values=values, session_id=session.session_id, by=caller.key_id, user_id=caller.user_id or session.user_id
+        )
+        written = _Written()
+        live = subjects.live_session(caller.tenant, keys.session_key(session.session_id))
+        subscription = await self._bus.subscribe(live, written.on_message)
+        try:
+            sequence = await self._send(caller, session, f"context-{new_id()}", requested)
+            async with asyncio.timeout(ANSWER_WAIT_S):
+                await written.by(f"{subjects.INBOX}:{sequence}")
+        except TimeoutError:
+            return False
+        finally:
+            await subscription.stop()
+        return True
+
+    async def _send(
+        self, caller: Caller, session: Session, name: str, message: SessionContextRequested | SessionDeletionRequested
+    ) -> int:
+        """Store a message to a session, and return its sequence in INBOX. Raises TryAgain."""
+        key = keys.session_key(session.session_id)
+        subject = subjects.session_inbox(caller.tenant, key, name)
+        data = message.model_dump_json().encode()
+        # The id is new each time: a session that was deleted may have begun anew meanwhile.
+        return (await self._writer.store(subject, data, f"{key}-{name}-{new_id()}")).sequence
+
+
+class _Written:
+    """The messages whose handling has written a record of a session."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._changed = asyncio.Event()
+
+    async def on_message(self, message: Msg) -> None:
+        if sequence_of(message) and (record := parsed(SessionRecord, checked(message).data)) is not None:
+            self._seen.add(record.by)
+            self._changed.set()
+
+    async def by(self, message: str) -> None:
+        """Return once the handling of this message has written a record."""
+        while message not in self._seen:
+            self._changed.clear()
+            await self._changed.wait()
