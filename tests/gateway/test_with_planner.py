@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from contracts.events import Chunk, Done
+from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER
 from runwire.client import Client
 from runwire.errors import NotFound
@@ -81,3 +84,49 @@ async def test_a_run_that_was_deleted_leaves_nothing(served: Served, bus: Bus) -
         return facts == {"deleted"} and await left() == deletions
 
     await wait_until(only_deletions_are_left, what="all else is gone")
+
+
+async def shown(served: Served, session_id: str) -> dict[str, Any]:
+    """What the gateway says about a session; empty once it is not found."""
+    answer = await served.http.get(f"/v1/sessions/{quote(session_id, safe='')}")
+    found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+    return found
+
+
+@pytest.mark.usefixtures("planner", "store")
+async def test_a_session_goes_on_until_it_is_deleted(served: Served) -> None:
+    """Two questions, a context between them; the same id starts anew afterwards."""
+    name = f"desk/{new_id()}"
+    path = f"/v1/sessions/{quote(name, safe='')}"
+    for query in ("What can you do?", "And what else?"):
+        answer = (await served.http.post("/chat", json={"query": query, "session_id": name})).json()
+        assert answer["session_id"] == name
+        assert answer["payload"]["raw_answer"]
+        assert (await served.http.put(f"{path}/context", json={"values": {query: "asked"}})).status_code == 204
+
+    async def both_ended() -> bool:
+        found = await shown(served, name)
+        return [run["status"] for run in found["recent_runs"]] == ["done", "done"] and found["current_run"] is None
+
+    await wait_until(both_ended, what="the session knows that both runs have ended")
+    assert set((await shown(served, name))["context"]) == {"What can you do?", "And what else?"}
+    assert (await served.http.delete(path)).status_code == 202
+
+    async def is_gone() -> bool:
+        return await shown(served, name) == {}
+
+    await wait_until(is_gone, what="the session is deleted")
+    await served.http.post("/chat", json={"query": "Anew?", "session_id": name})
+    found = await shown(served, name)
+    assert (found["runs"], found["context"]) == (1, {})
+
+
+@pytest.mark.usefixtures("planner")
+async def test_the_context_of_a_run_without_a_session_keeps_its_turn(served: Served) -> None:
+    """The session begins with that run, whatever continues it first."""
+    answer = (await served.http.post("/chat", json={"query": "What can you do?"})).json()
+    name = answer["session_id"]
+    assert (await served.http.put(f"/v1/sessions/{name}/context", json={"values": {"city": "Bern"}})).status_code == 204
+    found = await shown(served, name)
+    assert [run["run_id"] for run in found["recent_runs"]] == [answer["run_id"]]
+    assert (found["runs"], found["context"]) == (1, {"city": "Bern"})

@@ -4,6 +4,7 @@ A run that was requested without a session is found as the session `run-<its id>
 """
 
 import asyncio
+from collections import OrderedDict
 
 from nats.aio.msg import Msg
 
@@ -24,6 +25,7 @@ from .reader import RunReader
 from .stored_run import StoredRun, parsed
 
 MAX_RUNS_SHOWN = 100
+MAX_KNOWN_SESSIONS = 500
 MAX_ID_CHARACTERS = 200
 _READ_ATTEMPTS = 3
 
@@ -35,19 +37,33 @@ class SessionReader:
         self._bus = bus
         self._runs = runs
         self._deletions = deletions
+        self._known: OrderedDict[str, Session] = OrderedDict()
+        """By the subject of its log. What follows is read and folded onto it."""
         self._index = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
 
-    async def find(self, tenant: str, session_id: str) -> Session | None:
-        """Return a session as its log is now; None for one that never existed or was deleted. Raises BusError."""
+    async def find(self, tenant: str, session_id: str, *, is_look: bool = False) -> Session | None:
+        """Return a session without its turns; None for one that never existed or was deleted. Raises BusError.
+
+        `is_look`: a replica may lag behind, so it may miss a session that is new.
+        """
         log = subjects.session_log(tenant, keys.session_key(session_id))
-        newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
-        if newest is None and await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS) is None:
-            return None
-        reader, session = await self._bus.reader(subjects.SESSIONS), Session()
-        read = reader.messages if newest else reader.current
-        for message in await read(log, _checkpoint_of(newest) if newest else 1, attempts=_READ_ATTEMPTS):
+        reader, session = await self._bus.reader(subjects.SESSIONS), self._known.get(log, Session())
+        read, start = reader.messages, session.seq + 1
+        if not session.seq:
+            newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
+            if newest is not None:
+                start = _checkpoint_of(newest)
+            elif is_look or await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS) is None:
+                return None
+            else:
+                read = reader.current
+        for message in await read(log, start, attempts=_READ_ATTEMPTS):
             if (record := parsed(SessionRecord, message.data)) is not None:
-                session = fold(session, sequence_of(message), record)
+                session = fold(session, sequence_of(message), record).model_copy(update={"turns": []})
+        self._known[log] = session
+        self._known.move_to_end(log)
+        if len(self._known) > MAX_KNOWN_SESSIONS:
+            self._known.popitem(last=False)
         return session if session.exists else None
 
     async def get(self, caller: Caller, session_id: str) -> Session:
@@ -97,7 +113,7 @@ class SessionReader:
         It is a look only: the session decides when it has received the request.
         """
         session_id = requested.session_id or ""
-        session = await self.find(caller.tenant, session_id)
+        session = await self.find(caller.tenant, session_id, is_look=True)
         if session is not None and not caller.may_see(session.user_id):
             raise NotFound
         if session is not None and session.is_deleting:

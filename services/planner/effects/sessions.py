@@ -15,7 +15,7 @@ from contracts.ids import run_of_own_session
 from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
 from contracts.records import EVENTS_HEADER
 from contracts.runs import RunRequested
-from contracts.sessions import SESSION_MESSAGE, SessionRunEnded
+from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
 from services.planner.effects.ownership_watch import Address
@@ -76,9 +76,10 @@ class Sessions:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
         message = SESSION_MESSAGE.validate_json(data)
         ended = message.ended.run if isinstance(message, SessionRunEnded) else None
+        first = message if isinstance(message, SessionContextRequested) else None
         is_confirmed = False
         while True:
-            session = await self._settled(where, owner, known_ended=ended, from_leader=is_confirmed)
+            session = await self._settled(where, owner, first, ended, from_leader=is_confirmed)
             events = decide.receive(session, message, owner)
             if events:
                 written = await self._logs.append(where, session, owner, events)
@@ -95,7 +96,7 @@ class Sessions:
         self,
         where: SessionAddress,
         owner: str,
-        request: RunRequested | None = None,
+        request: RunRequested | SessionContextRequested | None = None,
         known_ended: str | None = None,
         *,
         from_leader: bool = False,
@@ -110,7 +111,7 @@ class Sessions:
                 current = session.current.run if session.current is not None else None
                 events = [] if current in {None, known_ended} else await self._end_of(where, session, str(current))
             else:
-                events = await self._adopted(where, session, request) if request is not None else []
+                events = await self._adopted(where, session, request.session_id or "") if request is not None else []
             if not events:
                 return session
             await self._logs.append(where, session, owner, events)
@@ -124,9 +125,9 @@ class Sessions:
         ended = session_facts.ended(run_id, run, run.request)
         return decide.receive(session, SessionRunEnded(ended=ended), "") if ended is not None else []
 
-    async def _adopted(self, where: SessionAddress, session: Session, request: RunRequested) -> decide.Events:
+    async def _adopted(self, where: SessionAddress, session: Session, session_id: str) -> decide.Events:
         """Return the beginning of a session that continues from a run which was requested without one."""
-        first = run_of_own_session(request.session_id or "")
+        first = run_of_own_session(session_id)
         if first is None:
             return []
         run = await self._runs.load(Address(where.tenant, first), fresh=True)
@@ -136,7 +137,7 @@ class Sessions:
             found = RunRequested.model_validate_json(waiting.data) if waiting is not None else None
         if found is None:
             return []
-        return decide.adopt(session, request, found, session_facts.ended(first, run, run.request))
+        return decide.adopt(session, session_id, found, session_facts.ended(first, run, run.request))
 
     async def _carry_out(self, where: SessionAddress, session: Session, cause: RunRequested | Received) -> None:
         commands = decide.commands(session, cause)

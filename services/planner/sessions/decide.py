@@ -137,12 +137,12 @@ def _on_busy(session: Session, request: RunRequested) -> OnBusy:
     return request.on_paused if waits else request.on_busy
 
 
-def adopt(session: Session, request: RunRequested, first: RunRequested, ended: RunEnded | None) -> Events:
+def adopt(session: Session, session_id: str, first: RunRequested, ended: RunEnded | None) -> Events:
     """Begin a session with the run that it continues from. `first`: that run's request; `ended`: None if it is open."""
     run = first.run_id
-    if session.exists or run_of_own_session(request.session_id or "") != run or first.session_id is not None:
+    if session.exists or run_of_own_session(session_id) != run or first.session_id is not None:
         return []
-    started = _started(first).model_copy(update={"session_id": request.session_id})
+    started = _started(first).model_copy(update={"session_id": session_id})
     queued = RunQueued(run=run, requested_at=first.requested_at)
     return [started, queued, RunBegun(run=run), *([ended] if ended is not None else [])]
 

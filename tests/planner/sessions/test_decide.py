@@ -237,13 +237,13 @@ def test_a_session_continues_from_a_run_without_one() -> None:
     first, second = request(A, session_id=None), request(B, session_id=own_session_id(A))
     for end, place in ((None, None), (RunEnded(run=A, outcome="done", question="q", answer="a"), B)):
         world = World()
-        events = decide.adopt(world.session, second, first, end)
+        events = decide.adopt(world.session, second.session_id or "", first, end)
         world.session = fold(world.session, 1, SessionRecord(events=list(events)))
         world.take(second)
         assert world.session.current is not None
         assert world.session.current.run == (place or A)
         assert len(world.session.turns) == (1 if end else 0)
-    assert decide.adopt(Session(), second, request(A, session_id="other"), None) == []
+    assert decide.adopt(Session(), second.session_id or "", request(A, session_id="other"), None) == []
 
 
 RUNS = [f"{number:032x}" for number in range(1, 6)]
