@@ -178,6 +178,21 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
         yield start
 
 
+@pytest.fixture
+def runner_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
+    """A tool runner that may be killed."""
+    environment = os.environ | {
+        "RUNWIRE_NATS_URL": server.url,
+        "RUNWIRE_DISCOVER_S": "0.3",
+        "RUNWIRE_LOG_LEVEL": "warning",
+    }
+    command = [sys.executable, "-P", "-m", "services.tool_runner"]
+    process = subprocess.Popen(command, env=environment | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL)
+    yield process
+    process.kill()
+    process.wait()
+
+
 LEDGER_TOOL = """
 import asyncio, os, signal, time
 from runwire import ToolContext, tool
@@ -208,11 +223,33 @@ async def safe(seconds: float, ctx: ToolContext) -> str:
 @tool(name="unsafe_" + os.environ["SUFFIX"], side_effects="write")
 async def unsafe(seconds: float, ctx: ToolContext) -> str:
     return await work("unsafe", ctx.idempotency_key, seconds, ctx)
+
+async def ask(name, seconds, ctx):
+    write(f"{name} began {ctx.idempotency_key} {len(ctx.state)}")
+    ctx.state["asked"] = True
+    await asyncio.sleep(seconds)
+    write(f"{name} pauses {ctx.idempotency_key}")
+    seat = await ctx.pause("input", schema=str, title="Which seat?")
+    write(f"{name} resumed {ctx.idempotency_key}")
+    await asyncio.sleep(seconds)
+    write(f"{name} done {ctx.idempotency_key}")
+    return seat
+
+@tool(idempotent=True, name="asks_safely_" + os.environ["SUFFIX"])
+async def asks_safely(seconds: float, ctx: ToolContext) -> str:
+    return await ask("asks_safely", seconds, ctx)
+
+@tool(name="asks_unsafely_" + os.environ["SUFFIX"], side_effects="write")
+async def asks_unsafely(seconds: float, ctx: ToolContext) -> str:
+    return await ask("asks_unsafely", seconds, ctx)
 """
 
 
 class Ledger:
-    """Processes of two tools that record calls in a file: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not."""
+    """Processes of tools that record calls in a file: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not.
+
+    `asks_safely_<suffix>` and `asks_unsafely_<suffix>` do the same, and ask a person half-way.
+    """
 
     def __init__(self, folder: Path, url: str) -> None:
         self.suffix = new_id()[-8:]

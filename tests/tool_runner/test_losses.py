@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +24,7 @@ from tests.support.buses import connected, processed
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-from .conftest import ROOT, Ledger, Planner, Start
+from .conftest import Ledger, Planner, Start
 
 
 async def test_a_safe_call_is_repeated_when_its_tool_dies(
@@ -192,21 +189,6 @@ async def test_a_suspended_tool_executes_no_request_of_a_lost_connection(
 
 def _in_ms(seconds: float) -> int:
     return int((time.time() + seconds) * 1000)
-
-
-@pytest.fixture
-def runner_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
-    """A tool runner that may be killed."""
-    environment = os.environ | {
-        "RUNWIRE_NATS_URL": server.url,
-        "RUNWIRE_DISCOVER_S": "0.3",
-        "RUNWIRE_LOG_LEVEL": "warning",
-    }
-    command = [sys.executable, "-P", "-m", "services.tool_runner"]
-    process = subprocess.Popen(command, env=environment | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL)
-    yield process
-    process.kill()
-    process.wait()
 
 
 @pytest.mark.parametrize("kind", ["safe", "unsafe"])

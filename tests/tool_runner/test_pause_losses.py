@@ -1,0 +1,141 @@
+"""Processes die around a tool's pause: no round is executed twice, no answer and no pause is lost."""
+
+import subprocess
+
+import pytest
+
+from contracts.inbox import CallPaused
+from contracts.pauses import PauseAnswer
+from tests.support.waiting import wait_until
+
+from .conftest import Ledger, Planner, Start
+
+ANSWER = PauseAnswer(number=0, decision="answer", input="window")
+KINDS = pytest.mark.parametrize("kind", ["safely", "unsafely"])
+Runner = subprocess.Popen[bytes]
+
+
+async def paused(planner: Planner, run: str) -> CallPaused:
+    """Return the pause of the first round, once it is in the run's inbox."""
+    body = await wait_until(lambda: planner.inbox(run, "1-0-p0"), timeout=20, what="the pause is in the inbox")
+    return CallPaused.model_validate_json(body)
+
+
+async def answer(planner: Planner, ledger: Ledger, kind: str, run: str, seconds: float = 0) -> None:
+    """Request the second round, as the planner does."""
+    pause = await paused(planner, run)
+    await planner.request(
+        f"asks_{kind}_{ledger.suffix}", {"seconds": seconds}, run=run, round=1, answers=[ANSWER], state=pause.state
+    )
+
+
+async def ask(planner: Planner, ledger: Ledger, kind: str, seconds: float = 0) -> str:
+    """Call a tool that pauses after some seconds, and return the run once the tool works."""
+    run = await planner.request(f"asks_{kind}_{ledger.suffix}", {"seconds": seconds})
+    await ledger.wrote("began")
+    return run
+
+
+@KINDS
+async def test_another_tool_runner_takes_over_the_round_that_pauses(
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner, kind: str
+) -> None:
+    """The tool goes on, and its one execution gives the pause."""
+    ledger.start()
+    run = await ask(planner, ledger, kind, 2)
+    runner_process.kill()
+    await start_runner()
+    assert (await paused(planner, run)).state == {"asked": True}
+    await answer(planner, ledger, kind, run)
+    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
+    assert [line.split()[3] for line in ledger.lines("began")] == ["0", "1"], "one execution of each round"
+
+
+async def test_a_pause_that_no_tool_runner_received_is_fetched(
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner
+) -> None:
+    """The tool paused while none was running. Its process keeps what has ended a round."""
+    ledger.start()
+    run = await ask(planner, ledger, "unsafely", 1)
+    runner_process.kill()
+    await ledger.wrote("pauses")
+    await start_runner()
+    assert (await paused(planner, run)).title == "Which seat?"
+    assert len(ledger.lines("began")) == 1
+
+
+@KINDS
+async def test_a_tool_that_dies_before_its_pause(
+    planner: Planner, start_runner: Start, ledger: Ledger, kind: str
+) -> None:
+    """As in any call: it is repeated where that is safe, else its outcome is unknown."""
+    ledger.start()
+    await start_runner(settling_s=0.1)
+    run = await ask(planner, ledger, kind, 1)
+    ledger.start()
+    ledger.working().kill()
+    if kind == "safely":
+        await answer(planner, ledger, kind, run)
+        assert (await planner.outcome(run, "1-0-r1")).observation == "window"
+        assert [line.split()[3] for line in ledger.lines("began")] == ["0", "0", "1"]
+    else:
+        failure = (await planner.outcome(run)).failure
+        assert failure is not None
+        assert failure.code == "outcome_unknown"
+        assert len(ledger.lines("began")) == 1
+
+
+@KINDS
+async def test_everything_dies_while_a_person_is_asked(
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner, kind: str
+) -> None:
+    """Another instance of the tool takes the answer, by another tool runner, as often as they die."""
+    ledger.start()
+    run = await ask(planner, ledger, kind)
+    pause = await paused(planner, run)
+    ledger.working().kill()
+    runner_process.kill()
+    await answer(planner, ledger, kind, run)
+    ledger.start()
+    await start_runner()
+    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
+    assert pause.state == {"asked": True}
+    assert [line.split()[3] for line in ledger.lines("began")] == ["0", "1"]
+    assert len(ledger.lines("done")) == 1
+
+
+@KINDS
+async def test_another_tool_runner_takes_over_the_round_with_the_answer(
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner, kind: str
+) -> None:
+    """The tool goes on, and the round is executed once."""
+    ledger.start()
+    run = await ask(planner, ledger, kind)
+    await answer(planner, ledger, kind, run, 1)
+    await ledger.wrote("resumed")
+    runner_process.kill()
+    await start_runner()
+    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
+    assert (len(ledger.lines("began")), len(ledger.lines("done"))) == (2, 1)
+
+
+@KINDS
+async def test_a_tool_that_dies_after_the_answer(
+    planner: Planner, start_runner: Start, ledger: Ledger, kind: str
+) -> None:
+    """The round with the answer is a call as any other; the first one is not executed again."""
+    ledger.start()
+    await start_runner(settling_s=0.1)
+    run = await ask(planner, ledger, kind)
+    await answer(planner, ledger, kind, run, 1)
+    await ledger.wrote("resumed")
+    ledger.start()
+    ledger.working().kill()
+    finished = await planner.outcome(run, "1-0-r1")
+    rounds = [line.split()[3] for line in ledger.lines("began")]
+    if kind == "safely":
+        assert (finished.observation, rounds) == ("window", ["0", "1", "1"])
+    else:
+        assert finished.failure is not None
+        assert (finished.failure.code, rounds) == ("outcome_unknown", ["0", "1"])
+    assert not await planner.inbox(run)
