@@ -47,10 +47,17 @@ def test_what_is_imported_is_declared(folder: str, extra: str | None) -> None:
         f"{path}: {name}"
         for path, text in python_files(folder.partition("/")[0])
         if path.is_relative_to(folder)
-        for name in {name.partition(".")[0] for name in imported(text)} - own - sys.stdlib_module_names
+        for name in {name.partition(".")[0] for name in imported(text)} - own - beside(path) - sys.stdlib_module_names
         if not {canonicalize_name(owner) for owner in owners.get(name, [name])} & declared
     }
     assert not undeclared
+
+
+def beside(path: Path) -> set[str]:
+    """The modules that a script may import from its own folder."""
+    return (
+        {each.stem for each in (ROOT / path).parent.glob("*.py")} if path.is_relative_to("examples/python") else set()
+    )
 
 
 def declared_by(extra: str | None) -> set[str]:

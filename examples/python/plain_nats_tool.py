@@ -13,6 +13,7 @@ import json
 import os
 import ssl
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from nats.micro import add_service
 from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, ServiceConfig
 
+Answer = Callable[[Request], Awaitable[None]]
 ARGUMENTS = {"type": "object", "properties": {"date": {"type": "string", "format": "date"}}, "required": ["date"]}
 SPEC = {
     "name": "weekday",
@@ -58,18 +60,19 @@ def login() -> dict[str, Any]:
     return {"servers": url.split(","), "user": user, "password": password, "tls": tls}
 
 
-async def serve(**callbacks: Any) -> None:
+async def serve(spec: dict[str, Any], answer: Answer, **callbacks: Any) -> None:
     """Connect, announce the tool, and answer."""
     client = await nats.connect(**login(), **callbacks, max_reconnect_attempts=-1)
-    service = await add_service(client, ServiceConfig(name="weekday", version="1.0.0", description="Days of the week"))
-    metadata = {"runwire.spec": json.dumps(SPEC)}
+    name = spec["name"]
+    service = await add_service(client, ServiceConfig(name=name, version="1.0.0", description=spec["description"]))
+    metadata = {"runwire.spec": json.dumps(spec)}
     await service.add_endpoint(
-        EndpointConfig("weekday", weekday, subject="tool.weekday", queue_group="weekday", metadata=metadata)
+        EndpointConfig(name, answer, subject=f"tool.{name}", queue_group=name, metadata=metadata)
     )
     await service.stopped.wait()
 
 
-async def main() -> None:
+async def main(spec: dict[str, Any], answer: Answer) -> None:
     """Serve until NATS refuses the login, or denies the tool to it: another attempt does not mend that."""
     refused: asyncio.Queue[str] = asyncio.Queue()
 
@@ -81,13 +84,13 @@ async def main() -> None:
     async def on_closed() -> None:
         await refused.put("NATS has closed the connection")
 
-    serving = asyncio.create_task(serve(error_cb=on_error, closed_cb=on_closed))
+    serving = asyncio.create_task(serve(spec, answer, error_cb=on_error, closed_cb=on_closed))
     ended = asyncio.create_task(refused.get())
     await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         serving.result()
-    sys.exit(f"{ended.result()}: `runwire credentials tool weekday` gives a credential that may serve the tool")
+    sys.exit(f"{ended.result()}: `runwire credentials tool {spec['name']}` gives a credential that may serve the tool")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(SPEC, weekday))

@@ -10,7 +10,7 @@ import pytest
 from contracts import keys, subjects
 from contracts.events import Asked as ModelAsked
 from contracts.ids import new_id
-from contracts.inbox import CallFinished
+from contracts.inbox import CallFinished, CallPaused
 from contracts.records import EVENTS_HEADER, Record
 from contracts.rights import PLANNER, PROVISIONER, TOOL_RUNNER
 from contracts.tools import CallRequested, ToolSpec
@@ -66,21 +66,36 @@ async def known(bus: Bus, tool: str) -> ToolSpec:
     return spec
 
 
-async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinished, list[str]]:
-    """Call a tool as a planner does; the outcome, and the types of what listeners of the run were shown meanwhile."""
+async def requested(bus: Bus, tool: str, args: dict[str, Any], **fields: Any) -> str:
+    """Call a tool as a planner does, in a run of its own unless one is given; the run."""
     spec = await known(bus, tool)
-    run = new_id()
-    opened = Record(events=[ModelAsked(turn=1, attempt=1, by="INBOX:1", holder="h")])
-    await bus.publish(subjects.log(TENANT, run), opened.model_dump_json().encode(), {EVENTS_HEADER: opened.types()})
-    call = CallRequested(call_id="1-0", run_id=run, tenant=TENANT, tool=tool, args=args, spec=spec.digest(), step=1)
+    run: str = fields.pop("run_id", "")
+    if not run:
+        run = new_id()
+        opened = Record(events=[ModelAsked(turn=1, attempt=1, by="INBOX:1", holder="h")])
+        await bus.publish(subjects.log(TENANT, run), opened.model_dump_json().encode(), {EVENTS_HEADER: opened.types()})
+    call = CallRequested(
+        call_id="1-0", run_id=run, tenant=TENANT, tool=tool, args=args, spec=spec.digest(), step=1, **fields
+    )
     await bus.publish(subjects.call(TENANT, run, tool), call.model_dump_json().encode())
+    return run
 
-    async def finished() -> CallFinished | None:
-        message = await bus.last(subjects.INBOX, subjects.inbox(TENANT, run, "1-0"))
-        return CallFinished.model_validate_json(message.data) if message else None
 
-    outcome = await wait_until(finished, timeout=30, what=f"the call of {tool} was settled")
-    assert outcome is not None
+async def received(bus: Bus, run: str, name: str = "1-0") -> bytes:
+    """Wait for a message in the inbox of a run."""
+
+    async def found() -> bytes:
+        message = await bus.last(subjects.INBOX, subjects.inbox(TENANT, run, name))
+        return message.data if message else b""
+
+    body: bytes = await wait_until(found, timeout=30, what=f"{name} is in the inbox")
+    return body
+
+
+async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinished, list[str]]:
+    """Call a tool; the outcome, and the types of what listeners of the run were shown meanwhile."""
+    run = await requested(bus, tool, args)
+    outcome = CallFinished.model_validate_json(await received(bus, run))
     shown = await (await bus.reader(subjects.RUNS)).messages(subjects.stream(TENANT, run))
     return outcome, [(message.headers or {})[EVENTS_HEADER] for message in shown]
 
@@ -127,6 +142,29 @@ async def test_a_tool_without_an_sdk(attach: Attach, bus: Bus) -> None:
     assert outcome.status == "failed"
     assert outcome.failure is not None
     assert "give a date as" in outcome.failure.reason
+
+
+@pytest.mark.parametrize("language", ["plain", "typescript", "go"])
+async def test_a_tool_that_asks_a_person(
+    request: pytest.FixtureRequest, attach: Attach, bus: Bus, language: str
+) -> None:
+    """Its pause ends the round; the next one brings the answer and what was kept. A rejection is a failure."""
+    plain = [sys.executable, str(EXAMPLES / "python" / "plain_asking_tool.py")]
+    await attach("book_seat", plain if language == "plain" else program(request.getfixturevalue(language), "book_seat"))
+    args = {"flight": "LX 8"}
+    for decision, answer in (("answer", "7A"), ("reject", None)):
+        run = await requested(bus, "book_seat", args)
+        pause = CallPaused.model_validate_json(await received(bus, run, "1-0-p0"))
+        assert (pause.title, pause.state) == ("Which seat on LX 8?", {"offer": f"offer of {run}.1-0"})
+        assert pause.input_schema == {"type": "string", "pattern": "^[0-9]{1,2}[A-F]$"}
+        answers = [{"number": 0, "decision": decision, "input": answer, "note": "too late"}]
+        await requested(bus, "book_seat", args, run_id=run, round=1, answers=answers, state=pause.state)
+        outcome = CallFinished.model_validate_json(await received(bus, run, "1-0-r1"))
+        if decision == "answer":
+            assert outcome.observation == {"answer": "LX 8: seat 7A is booked", "by": f"offer of {run}.1-0"}
+        else:
+            assert outcome.failure is not None
+            assert (outcome.failure.code, outcome.failure.reason) == ("rejected", "a person said no: too late")
 
 
 async def test_a_tool_of_the_sdk(attach: Attach, bus: Bus, users_server: NatsServer) -> None:

@@ -67,8 +67,26 @@ func (s *callState) sendTo(to string, replies []reply) {
 type Context struct {
 	context.Context
 	Call    Call
+	State   map[string]any // what is kept from pause to pause, up to 32 KiB as JSON
 	state   *callState
 	numbers map[string]int
+	pauses  int
+}
+
+// Pause asks a person and reads the answer. Without an answer yet it returns a Pause, which the function returns at once. When there is
+// one, the function runs again from its beginning, and its n-th Pause has the n-th answer.
+func (c *Context) Pause(question Question, into any) error {
+	number := c.pauses
+	c.pauses++
+	switch {
+	case number >= len(c.Call.Answers) && !c.Call.UnderstandsPause:
+		return &Error{Reason: "this tool asks a person, and its caller cannot wait for the answer", Code: "pause_unsupported"}
+	case number >= len(c.Call.Answers):
+		return &Pause{Question: question, Number: number, State: c.State}
+	case c.Call.Answers[number].Decision == "reject":
+		return &Error{Reason: "a person said no: " + c.Call.Answers[number].Note, Code: "rejected"}
+	}
+	return json.Unmarshal(c.Call.Answers[number].Input, into)
 }
 
 // Progress reports how far the work is: a text for people, a fraction from 0 to 1.

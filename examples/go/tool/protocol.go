@@ -36,7 +36,35 @@ type Call struct {
 	DeadlineAt     int64           `json:"deadline_at"`        // Unix ms at which the call ends
 	StartBy        *int64          `json:"start_by,omitempty"` // Unix ms after which it may not start
 	Context        map[string]any  `json:"context,omitempty"`  // the caller's tool_context; the model never sees it
+	Round          int             `json:"round"`              // how many pauses the call has had
+	Answers        []Answer        `json:"answers"`            // to those pauses
+	State          map[string]any  `json:"state"`              // what the last pause kept
+
+	UnderstandsPause bool `json:"understands_pause"` // the caller accepts the reply `pause`
 }
+
+// Answer is what a person decided about a pause: answer, approve or reject.
+type Answer struct {
+	Decision string          `json:"decision"`
+	Input    json.RawMessage `json:"input"`
+	Note     string          `json:"note"`
+}
+
+// Question is what a tool asks a person.
+type Question struct {
+	Title       string          `json:"title"`
+	Payload     any             `json:"payload,omitempty"`
+	InputSchema json.RawMessage `json:"input_schema,omitempty"` // of the answer
+}
+
+// Pause ends a round of a call. A function returns it as it gets it from Context.Pause.
+type Pause struct {
+	Question
+	Number int            `json:"number"`
+	State  map[string]any `json:"state"`
+}
+
+func (p *Pause) Error() string { return "waits for a person: " + p.Title }
 
 // Error ends a call without a result. The model reads the reason, so it says what to do differently.
 type Error struct {

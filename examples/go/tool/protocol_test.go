@@ -2,7 +2,9 @@ package tool
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -39,5 +41,31 @@ func TestWhatIsNoJSONFails(t *testing.T) {
 	replies := resultReplies(math.NaN())
 	if len(replies) != 1 || replies[0].kind != "failure" || !strings.Contains(string(replies[0].body), "invalid_result") {
 		t.Errorf("got %+v", replies)
+	}
+}
+
+func TestTheNthPauseHasTheNthAnswer(t *testing.T) {
+	answers := []Answer{{Decision: "answer", Input: json.RawMessage(`"7A"`)}, {Decision: "reject", Note: "too late"}}
+	ask := func(answered int, understood bool) (seat string, err error) {
+		call := Call{Answers: answers[:answered], UnderstandsPause: understood}
+		ctx := contextOf(context.Background(), &callState{call: call})
+		ctx.State["offer"] = 3
+		if err := ctx.Pause(Question{Title: "Which seat?"}, &seat); err != nil {
+			return "", err
+		}
+		return seat, ctx.Pause(Question{Title: "Book it?"}, new(any))
+	}
+	for answered, number := range []int{0, 1} {
+		var pause *Pause
+		if _, err := ask(answered, true); !errors.As(err, &pause) || pause.Number != number || pause.State["offer"] != 3 {
+			t.Errorf("with %d answers: %v", answered, err)
+		}
+	}
+	var refused *Error
+	if seat, err := ask(2, true); seat != "7A" || !errors.As(err, &refused) || refused.Code != "rejected" {
+		t.Errorf("got %q, %v", seat, err)
+	}
+	if _, err := ask(0, false); !errors.As(err, &refused) || refused.Code != "pause_unsupported" {
+		t.Errorf("got %v", err)
 	}
 }

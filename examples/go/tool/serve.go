@@ -28,7 +28,7 @@ var heartbeat = replyOf("heartbeat", map[string]float64{"every_s": heartbeatS})
 // Served is a tool on the bus.
 //
 // Calls run at the same time, each in a goroutine: endpoints of the micro package take one call at a time, and tool_runner limits
-// how many, over all instances. The function runs once per idempotency key: a repeated request, or one on .status, joins the call in
+// how many, over all instances. The function runs once per idempotency key and round: a repeated request, or one on .status, joins the call in
 // flight, and a call that has ended is answered again, never executed again.
 type Served struct {
 	nc            *nats.Conn
@@ -39,14 +39,22 @@ type Served struct {
 	running       sync.WaitGroup
 
 	mutex    sync.Mutex
-	calls    map[string]*callState
-	finished []string
+	calls    map[callKey]*callState
+	finished []callKey
 }
+
+// callKey identifies a round of a call: after a pause the function runs again.
+type callKey struct {
+	IdempotencyKey string `json:"idempotency_key"`
+	Round          int    `json:"round"`
+}
+
+func (c Call) key() callKey { return callKey{c.IdempotencyKey, c.Round} }
 
 // Serve serves calls on tool.<name> and announces the tool: a NATS micro service whose metadata is its specification.
 func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
 	spec.HeartbeatS = heartbeatS
-	s := &Served{nc: nc, spec: spec, work: work, calls: map[string]*callState{}}
+	s := &Served{nc: nc, spec: spec, work: work, calls: map[callKey]*callState{}}
 	described, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -104,7 +112,7 @@ func (s *Served) onRequest(request micro.Request) {
 		return
 	}
 	s.mutex.Lock()
-	known := s.calls[call.IdempotencyKey]
+	known := s.calls[call.key()]
 	if known == nil && !tooLate(call) {
 		known = s.start(call)
 	}
@@ -127,14 +135,14 @@ func (s *Served) start(call Call) *callState {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ctx, release := context.WithDeadlineCause(ctx, time.UnixMilli(call.DeadlineAt), &Error{Reason: "the call's deadline passed", Code: "deadline_passed"})
 	state := &callState{nc: s.nc, call: call, cancel: cancel}
-	s.calls[call.IdempotencyKey] = state
+	s.calls[call.key()] = state
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
 		defer release()
 		defer cancel(nil)
 		state.end(s.settle(ctx, state))
-		s.remember(call.IdempotencyKey)
+		s.remember(call.key())
 	}()
 	return state
 }
@@ -143,7 +151,7 @@ func (s *Served) start(call Call) *callState {
 func (s *Served) settle(ctx context.Context, state *callState) []reply {
 	outcome := make(chan []reply, 1)
 	go func() {
-		outcome <- s.run(&Context{Context: ctx, Call: state.call, state: state, numbers: map[string]int{}})
+		outcome <- s.run(contextOf(ctx, state))
 	}()
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()
@@ -172,7 +180,19 @@ func (s *Served) run(ctx *Context) (replies []reply) {
 	return resultReplies(result)
 }
 
+func contextOf(ctx context.Context, state *callState) *Context {
+	kept := state.call.State
+	if kept == nil {
+		kept = map[string]any{}
+	}
+	return &Context{Context: ctx, Call: state.call, State: kept, state: state, numbers: map[string]int{}}
+}
+
 func failure(err error) []reply {
+	var pause *Pause
+	if errors.As(err, &pause) {
+		return []reply{replyOf("pause", pause)}
+	}
 	var refused *Error
 	if !errors.As(err, &refused) {
 		refused = Refuse(err.Error())
@@ -181,7 +201,7 @@ func failure(err error) []reply {
 }
 
 // remember keeps the last thousand calls that have ended.
-func (s *Served) remember(key string) {
+func (s *Served) remember(key callKey) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.finished = append(s.finished, key)
@@ -204,13 +224,11 @@ func (s *Served) onCancel(message *nats.Msg) {
 }
 
 func (s *Served) callOf(message *nats.Msg) *callState {
-	var request struct {
-		IdempotencyKey string `json:"idempotency_key"`
-	}
+	var request callKey
 	if json.Unmarshal(message.Data, &request) != nil {
 		return nil
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.calls[request.IdempotencyKey]
+	return s.calls[request]
 }

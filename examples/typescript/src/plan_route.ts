@@ -2,10 +2,9 @@
 // when nobody waits for it any more.
 
 import { setImmediate as turn } from "node:timers/promises";
-import { closed, connected } from "./connection.js";
 import { type Context, ToolError, type ToolSpec } from "./protocol.js";
 import { type Found, type Place, search } from "./route.js";
-import { serve } from "./serve.js";
+import { run } from "./run.js";
 
 interface Arguments {
   places: Place[];
@@ -16,7 +15,6 @@ interface Arguments {
 /** Of computing, before other calls and the heartbeats get their turn. */
 const TURN_MS = 20;
 const SHOW_MS = 500;
-const GRACE_MS = 10_000;
 
 const SPEC: ToolSpec = {
   name: "plan_route",
@@ -97,17 +95,4 @@ function geoJson(places: Place[], { order, kilometres }: Found): object {
   return { type: "Feature", properties: { kilometres }, geometry: { type: "LineString", coordinates: way } };
 }
 
-async function main(): Promise<void> {
-  const nc = await connected(SPEC.name);
-  const served = await serve(nc, SPEC, planRoute);
-  console.log(`serving ${SPEC.name}`);
-  for (const signal of ["SIGTERM", "SIGINT"] as const) {
-    process.once(signal, () => void served.stop(GRACE_MS).then(() => nc.drain()));
-  }
-  await closed(nc);
-}
-
-await main().catch((error: Error) => {
-  console.error(error.message);
-  process.exit(1);
-});
+await run(SPEC, planRoute);

@@ -31,6 +31,34 @@ export interface ToolCall {
   start_by?: number | null;
   /** The caller's `tool_context`; the model never sees it. */
   context?: Record<string, unknown>;
+  /** How many pauses the call has had, their answers, and what the last one kept. */
+  round?: number;
+  answers?: Answer[];
+  state?: Record<string, unknown>;
+  /** The caller accepts the reply `pause`. */
+  understands_pause?: boolean;
+}
+
+/** What a person decided about a pause. */
+export interface Answer {
+  decision: "answer" | "approve" | "reject";
+  input: unknown;
+  note: string;
+}
+
+/** What a tool asks a person. */
+export interface Question {
+  title: string;
+  payload?: unknown;
+  /** JSON Schema of the answer. */
+  input_schema?: object;
+}
+
+/** Ends a round of a call. A function lets it pass. */
+export class Pause extends Error {
+  constructor(readonly body: Question & { number: number; state: Record<string, unknown> }) {
+    super(`waits for a person: ${body.title}`);
+  }
 }
 
 /** What a tool's function receives, and how it reports what it does. */
@@ -40,6 +68,13 @@ export interface Context {
   readonly signal: AbortSignal;
   /** Shows how far the work is: a text for people, a fraction from 0 to 1. */
   progress(message: string, fraction?: number): void;
+  /** Kept from pause to pause, up to 32 KiB as JSON. */
+  readonly state: Record<string, unknown>;
+  /**
+   * Asks a person and returns the answer. Without an answer yet it throws a Pause, which ends the function. When there is one, the
+   * function runs again from its beginning, and its n-th pause returns the n-th answer.
+   */
+  pause(question: Question): unknown;
   /** Shows a piece of an artifact while it grows: any JSON value up to 128 KiB. */
   artifact(streamId: string, chunk: unknown, options?: { done?: boolean; type?: string }): void;
 }
@@ -55,7 +90,7 @@ export class ToolError extends Error {
   }
 }
 
-export type Kind = "heartbeat" | "progress" | "artifact_chunk" | "part" | "result" | "failure";
+export type Kind = "heartbeat" | "progress" | "artifact_chunk" | "part" | "result" | "failure" | "pause";
 
 export interface Reply {
   kind: Kind;

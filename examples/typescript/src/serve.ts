@@ -1,14 +1,14 @@
-// Serves a function as a tool, on the plain NATS client. Copy this file and protocol.ts; the rest of a tool is its function.
+// Serves a function as a tool, on the plain NATS client. Copy this file, protocol.ts and run.ts; the rest of a tool is its function.
 //
 // Rule 1: calls run at the same time; tool_runner limits how many, over all instances.
-// Rule 2: the function runs once per idempotency key. A repeated request, or one on `.status`, joins the call in flight: it receives
+// Rule 2: the function runs once per idempotency key and round. A repeated request, or one on `.status`, joins the call in flight: it receives
 //         all pieces of artifacts from the start, then the end. A call that has ended is answered again, never executed again.
 // Rule 3: nothing starts after its deadline: a process that was stopped finds old requests in its socket when it wakes up.
 // Rule 4: heartbeats come from this process's event loop, so a function that computes for long must yield to it regularly.
 
 import { headers, type Msg, type MsgHdrs, type NatsConnection } from "@nats-io/transport-node";
 import { Svcm } from "@nats-io/services";
-import { type Context, failure, type Kind, type Reply, reply, resultReplies, ToolError, type ToolCall, type ToolSpec } from "./protocol.js";
+import { type Context, failure, type Kind, Pause, type Reply, reply, resultReplies, ToolError, type ToolCall, type ToolSpec } from "./protocol.js";
 
 export type Work = (args: Record<string, unknown>, context: Context) => Promise<unknown>;
 
@@ -98,7 +98,7 @@ async function settle(state: CallState, work: Work): Promise<void> {
   try {
     state.end(resultReplies(await Promise.race([work(call.args, contextOf(state)), aborted])));
   } catch (error) {
-    state.end([failure(error instanceof ToolError ? error : new ToolError(String(error)))]);
+    state.end([error instanceof Pause ? reply("pause", error.body) : failure(error instanceof ToolError ? error : new ToolError(String(error)))]);
   } finally {
     clearTimeout(late);
     clearInterval(heartbeat);
@@ -107,8 +107,26 @@ async function settle(state: CallState, work: Work): Promise<void> {
 
 function contextOf(state: CallState): Context {
   const numbers = new Map<string, number>();
+  const { call } = state;
+  const kept = call.state ?? {};
+  let pauses = 0;
   return {
-    call: state.call,
+    call,
+    state: kept,
+    pause: (question) => {
+      const number = pauses++;
+      const answer = call.answers?.[number];
+      if (answer === undefined && !call.understands_pause) {
+        throw new ToolError("this tool asks a person, and its caller cannot wait for the answer", "pause_unsupported");
+      }
+      if (answer === undefined) {
+        throw new Pause({ ...question, number, state: kept });
+      }
+      if (answer.decision === "reject") {
+        throw new ToolError(`a person said no: ${answer.note}`, "rejected");
+      }
+      return answer.input;
+    },
     signal: state.abort.signal,
     progress: (message, fraction) => state.send(reply("progress", { message, fraction })),
     artifact: (stream_id, chunk, { done = false, type } = {}) => {
@@ -130,13 +148,13 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
       message.respond(failure(new ToolError("not a tool call", "bad_request")).body, { headers: kindOf("failure") });
       return;
     }
-    const known = calls.get(call.idempotency_key);
+    const known = calls.get(keyOf(call));
     const state = known ?? new CallState(nc, call);
     if (known === undefined) {
       if (Date.now() > Math.min(call.deadline_at, call.start_by ?? call.deadline_at)) {
         state.end([failure(new ToolError("the call came too late and was not started", "deadline_passed", true))]);
       } else {
-        calls.set(call.idempotency_key, state);
+        calls.set(keyOf(call), state);
         const settled = settle(state, work).finally(() => {
           running.delete(settled);
           removeOldest(calls);
@@ -148,7 +166,8 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
   }
 
   function callOf(message: Msg): CallState | undefined {
-    return calls.get(parsed<{ idempotency_key: string }>(message)?.idempotency_key ?? "");
+    const question = parsed<Keyed>(message);
+    return question && calls.get(keyOf(question));
   }
 
   // Every instance receives these; only the one that has the call answers.
@@ -182,6 +201,16 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
       subscriptions.forEach((subscription) => subscription.unsubscribe());
     },
   };
+}
+
+interface Keyed {
+  idempotency_key: string;
+  round?: number;
+}
+
+/** Of a round of a call: after a pause the function runs again. */
+function keyOf({ idempotency_key, round }: Keyed): string {
+  return `${idempotency_key}~${round ?? 0}`;
 }
 
 function parsed<T>(message: Msg): T | undefined {

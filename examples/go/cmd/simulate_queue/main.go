@@ -5,13 +5,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
-	"runwire-examples/bus"
+	"runwire-examples/program"
 	"runwire-examples/queue"
 	"runwire-examples/tool"
 )
@@ -19,7 +14,6 @@ import (
 const (
 	defaultCustomers = 200_000
 	lookEvery        = 10_000
-	grace            = 10 * time.Second
 )
 
 var spec = tool.Spec{
@@ -94,29 +88,4 @@ func chart(points [][2]float64) map[string]any {
 	}
 }
 
-func main() {
-	if err := run(); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run() error {
-	nc, closed, err := bus.Connect(spec.Name)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	served, err := tool.Serve(nc, spec, simulateQueue)
-	if err != nil {
-		return err
-	}
-	fmt.Println("serving", spec.Name)
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	select {
-	case err := <-closed:
-		return err
-	case <-stop:
-		return served.Stop(grace)
-	}
-}
+func main() { program.Run(spec, simulateQueue) }
