@@ -72,6 +72,9 @@ class PutArtifact(Message):
     sha256: Digest
     session_id: Session | None = None
     run_id: Run | None = None
+    user_id: str | None = Field(
+        default=None, max_length=200, description="the user of the API key that uploads it; null: not one user's key"
+    )
     namespace: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="its purpose, such as `input_image`"
     )
@@ -128,6 +131,7 @@ class StoredArtifact(Message):
     ref: ArtifactRef
     session_id: str | None = None
     run_id: str | None = None
+    user_id: str | None = Field(default=None, description="the user of the API key that uploaded it")
 
 
 class ListArtifacts(Message):

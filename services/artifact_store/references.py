@@ -40,6 +40,7 @@ class Reference(Message):
     ref: ArtifactRef
     session_id: str | None = None
     run_id: str | None = None
+    user_id: str | None = None
     object_name: str = Field(alias="blob")
 
     def is_of(self, put: PutArtifact) -> bool:
@@ -54,7 +55,7 @@ class Reference(Message):
 
     def stored(self) -> StoredArtifact:
         """Return the part that callers see."""
-        return StoredArtifact(ref=self.ref, session_id=self.session_id, run_id=self.run_id)
+        return StoredArtifact(ref=self.ref, session_id=self.session_id, run_id=self.run_id, user_id=self.user_id)
 
 
 class Unfinished(Message):

@@ -101,7 +101,9 @@ class ArtifactStore:
     def _pending(self, put: PutArtifact) -> Unfinished:
         name = new_object_name(put.artifact_id)
         ref = self._ref(put, put.mime_type or OCTETS)
-        reference = Reference(ref=ref, session_id=put.session_id, run_id=put.run_id, object_name=name)
+        reference = Reference(
+            ref=ref, session_id=put.session_id, run_id=put.run_id, user_id=put.user_id, object_name=name
+        )
         return Unfinished(state="pending", reference=reference)
 
     def mime_type(self, put: PutArtifact, head: bytes) -> str:

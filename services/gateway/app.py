@@ -14,6 +14,7 @@ from services.runtime.tasks import cancelled
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.tool_catalogue import Catalogue
 
+from .artifacts.access import ArtifactAccess
 from .artifacts.inlining import Inliner
 from .auth.guard import build_guard
 from .edge.http_connection import connection_class
@@ -64,6 +65,7 @@ class Gateway:
         self.queue = Queue(bus)
         self.index = RunIndex(bus, self.deletions)
         self.artifacts = ArtifactClient(bus, patience_s=settings.accept_wait_s)
+        self.access = ArtifactAccess(self.artifacts, self.runs)
         self.inliner = Inliner(self.artifacts)
         self.writer = MessageWriter(bus, settings.accept_wait_s)
         self.control = RunControl(self.writer, ControlAnswers(bus))
@@ -97,7 +99,7 @@ class Gateway:
             self.streams,
             settings.max_body_bytes,
         )
-        artifacts = ArtifactRoutes(self.artifacts, self.runs, self.deletions, settings.max_upload_bytes)
+        artifacts = ArtifactRoutes(self.artifacts, self.access, self.runs, self.deletions, settings.max_upload_bytes)
         chat = ChatRoutes(self.submissions, self.runs, inliner, self.streams)
         control = ControlRoutes(self.run_inputs, self.control, self.runs, self.images, self.models, self.streams)
         sessions = SessionRoutes(

@@ -7,15 +7,17 @@ from pydantic import BaseModel, Field
 
 from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.images import INPUT_IMAGE
+from services.gateway.artifacts.access import ArtifactAccess
 from services.gateway.artifacts.downloads import headers_of, is_compressed, matching_etag, range_of, streamed
 from services.gateway.artifacts.uploads import read_upload
-from services.gateway.errors import BodyTooLarge, InvalidInput, NotFound
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.stored_runs.deletions import Deletions
 from services.gateway.stored_runs.reader import RunReader
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactTooLarge
 
-from .common import RequestCaller, Tenant, needs, new_router
+from .common import RequestCaller, needs, new_router
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 ListCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
@@ -54,8 +56,16 @@ class ArtifactList(BaseModel):
 class ArtifactRoutes:
     """Routes of artifacts."""
 
-    def __init__(self, artifacts: ArtifactClient, runs: RunReader, deletions: Deletions, max_upload_bytes: int) -> None:
+    def __init__(
+        self,
+        artifacts: ArtifactClient,
+        access: ArtifactAccess,
+        runs: RunReader,
+        deletions: Deletions,
+        max_upload_bytes: int,
+    ) -> None:
         self._artifacts = artifacts
+        self._access = access
         self._runs = runs
         self._deletions = deletions
         self._max_upload_bytes = max_upload_bytes
@@ -78,12 +88,9 @@ class ArtifactRoutes:
         router.delete(path, status_code=204, dependencies=[needs("run")], response_class=Response)(self.delete_artifact)
         return router
 
-    async def get_artifact(self, artifact_id: str, request: Request, tenant: Tenant) -> Response:
+    async def get_artifact(self, artifact_id: str, request: Request, caller: RequestCaller) -> Response:
         """Fetch an artifact, or a range of it."""
-        stored = await self._artifacts.head(tenant, artifact_id)
-        if stored.run_id is not None and await self._runs.is_deleted(tenant, stored.run_id):
-            raise NotFound
-        ref = stored.ref
+        ref = (await self._access.get(caller, artifact_id)).ref
         etag = matching_etag(request.headers, ref)
         if etag is not None:
             headers = {name: value for name, value in headers_of(ref).items() if not name.startswith("Content-L")}
@@ -92,13 +99,13 @@ class ArtifactRoutes:
         if request.method == "HEAD":
             return Response(status_code=200 if part is None else 206, headers=headers_of(ref, part))
         offset, length = (part.offset, part.length) if part else (0, None)
-        download = await self._artifacts.get(tenant, artifact_id, offset=offset, length=length)
+        download = await self._artifacts.get(caller.tenant, artifact_id, offset=offset, length=length)
         return streamed(download, part, compressed=is_compressed(request.headers, ref, part))
 
     async def upload_artifact(
         self,
         request: Request,
-        tenant: Tenant,
+        caller: RequestCaller,
         session_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
         filename: Annotated[str | None, Query(max_length=MAX_FILENAME_CHARACTERS)] = None,
         namespace: Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "upload",
@@ -112,9 +119,10 @@ class ArtifactRoutes:
         async with read_upload(request, self._max_upload_bytes) as file:
             try:
                 ref = await self._artifacts.put(
-                    tenant,
+                    caller.tenant,
                     file.chunks,
                     session=session_id,
+                    user=caller.user_id,
                     namespace=namespace,
                     filename=(filename or file.filename or "")[:MAX_FILENAME_CHARACTERS] or None,
                     mime_type=file.mime_type,
@@ -128,30 +136,33 @@ class ArtifactRoutes:
 
     async def list_artifacts(
         self,
-        tenant: Tenant,
+        caller: RequestCaller,
         session_id: Annotated[str, Query(min_length=1, max_length=200)],
         limit: Limit = 100,
         cursor: ListCursor = None,
     ) -> ArtifactList:
         """List the artifacts of a session: uploads, and those of its runs; the oldest first."""
-        return await self._page(tenant, session_id, None, limit, cursor)
+        return await self._page(caller, session_id, None, limit, cursor)
 
     async def list_artifacts_of_a_run(
         self, run_id: str, caller: RequestCaller, limit: Limit = 100, cursor: ListCursor = None
     ) -> ArtifactList:
         """List the artifacts of a run: those of its tools, and its images; the oldest first."""
         request = (await self._runs.get(caller, run_id)).request()
-        return await self._page(caller.tenant, request.session_id if request else None, run_id, limit, cursor)
+        return await self._page(caller, request.session_id if request else None, run_id, limit, cursor)
 
     async def _page(
-        self, tenant: str, session: str | None, run: str | None, limit: int, cursor: str | None
+        self, caller: Caller, session: str | None, run: str | None, limit: int, cursor: str | None
     ) -> ArtifactList:
+        tenant = caller.tenant
         page = await self._artifacts.list(tenant, session=session, run=run, limit=limit, cursor=int(cursor or 0))
         deleted = await self._deletions.among(tenant, {each.run_id for each in page.artifacts if each.run_id})
-        shown = [each for each in page.artifacts if each.run_id not in deleted]
+        kept = [each for each in page.artifacts if each.run_id not in deleted]
+        shown = await self._access.visible(caller, kept)
         next_cursor = None if page.next_cursor is None else str(page.next_cursor)
         return ArtifactList(artifacts=shown, next_cursor=next_cursor)
 
-    async def delete_artifact(self, artifact_id: str, tenant: Tenant) -> None:
+    async def delete_artifact(self, artifact_id: str, caller: RequestCaller) -> None:
         """Delete an artifact. Payloads that contain its reference keep it; it is then not found."""
-        await self._artifacts.delete(tenant, artifact_id)
+        await self._access.get(caller, artifact_id)
+        await self._artifacts.delete(caller.tenant, artifact_id)

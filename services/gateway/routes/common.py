@@ -19,14 +19,6 @@ RequestCaller = Annotated[Caller, Depends(_caller)]
 """Who sent the request, as the guard has found (`auth.guard`)."""
 
 
-async def _tenant(caller: RequestCaller) -> str:
-    return caller.tenant
-
-
-Tenant = Annotated[str, Depends(_tenant)]
-"""The caller's tenant, for a route that needs no more."""
-
-
 Filter = Annotated[str | None, Query(min_length=1, max_length=200)]
 """A text that a field of what is listed must be equal to; None: any."""
 

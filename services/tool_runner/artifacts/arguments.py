@@ -69,7 +69,9 @@ async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str
 
 
 def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
-    """Whether it belongs to the call's run or session, or to the tenant as a whole."""
+    """Whether it belongs to the call's run or session, or to the tenant as a whole, and to no other user."""
+    if stored.user_id not in {None, call.user_id}:
+        return False
     if stored.run_id is None and stored.session_id is None:
         return True
     return stored.run_id == call.run_id or (stored.session_id is not None and stored.session_id == call.session_id)

@@ -1,0 +1,51 @@
+"""Which artifacts a caller may see: all of its tenant, or those of the user that its key is pinned to.
+
+An artifact belongs to the user whose key uploaded it, else to the user of its run. Nothing is read for a caller whose
+key is not pinned.
+"""
+
+from collections.abc import Iterable
+
+from contracts.artifacts import StoredArtifact
+from services.gateway.auth.caller import Caller
+from services.gateway.stored_runs.reader import RunReader
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactNotFound
+
+
+class ArtifactAccess:
+    """Finds the artifacts that callers may see."""
+
+    def __init__(self, artifacts: ArtifactClient, runs: RunReader) -> None:
+        self._artifacts = artifacts
+        self._runs = runs
+
+    async def get(self, caller: Caller, artifact_id: str) -> StoredArtifact:
+        """Return the metadata of an artifact. Every route about one artifact passes here.
+
+        Raises ArtifactNotFound, also for one of another user or of a deleted run, StorageUnavailable and BusError.
+        """
+        stored = await self._artifacts.head(caller.tenant, artifact_id)
+        if stored.run_id is not None and await self._runs.is_deleted(caller.tenant, stored.run_id):
+            raise ArtifactNotFound
+        if not await self.visible(caller, [stored]):
+            raise ArtifactNotFound
+        return stored
+
+    async def visible(self, caller: Caller, artifacts: Iterable[StoredArtifact]) -> list[StoredArtifact]:
+        """Return those of a tenant's artifacts that the caller may see. Raises BusError."""
+        if caller.user_id is None:
+            return list(artifacts)
+        users: dict[str, str | None] = {}
+        found = []
+        for each in artifacts:
+            if each.run_id is not None and each.run_id not in users:
+                users[each.run_id] = await self._user_of_run(caller.tenant, each.run_id)
+            if caller.may_see(each.user_id or users.get(each.run_id or "")):
+                found.append(each)
+        return found
+
+    async def _user_of_run(self, tenant: str, run_id: str) -> str | None:
+        run = await self._runs.find(tenant, run_id)
+        request = run.request() if run is not None else None
+        return request.user_id if request is not None else None

@@ -1,0 +1,1 @@
+"""API keys: their lines, their file, what each may do."""

@@ -1,0 +1,284 @@
+"""The file of keys is followed: what is valid counts within about a second, what is not changes nothing."""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from services.gateway.auth import key_file
+from services.gateway.auth.key_file import KeyFile
+from services.gateway.auth.key_lines import new_key
+from services.gateway.errors import StartRefused
+from tests.support.gateways import Served, serving
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+ANN, ANNS_LINE = new_key("ann")
+BOB, BOBS_LINE = new_key("bob")
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file beside it, and move that into its place."""
+    new = path.with_name("new")
+    new.write_text(text)
+    if path.is_dir():
+        path.rmdir()
+    new.replace(path)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that shows a key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A file with Ann's key."""
+    path = tmp_path / "keys"
+    path.write_text(f"{ANNS_LINE}\n")
+    return path
+
+
+@pytest.fixture
+async def served(shared_nats: NatsServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    """A gateway that follows the file, more often than usual."""
+    monkeypatch.setattr(key_file, "CHECK_INTERVAL_S", 0.02)
+    async with serving(shared_nats.url, api_keys_file=file, host="127.0.0.1") as gateway:
+        yield gateway
+
+
+async def status(served: Served, key: str) -> int:
+    """What a caller with this key gets."""
+    return (await served.http.get("/v1/runs", headers=bearer(key))).status_code
+
+
+async def problems(served: Served) -> list[str]:
+    """Why the gateway is not ready."""
+    found: list[str] = (await served.http.get("/readyz")).json()["problems"]
+    return found
+
+
+async def becomes_unready(served: Served, reason: str) -> str:
+    """Wait until it is not ready for this one reason, and return it whole."""
+
+    async def is_unready() -> bool:
+        return reason in "".join(await problems(served))
+
+    await wait_until(is_unready, what=f"/readyz says: {reason}")
+    (problem,) = await problems(served)
+    return problem
+
+
+async def becomes_ready(served: Served) -> None:
+    """Wait until it is ready."""
+
+    async def is_ready() -> bool:
+        return not await problems(served)
+
+    await wait_until(is_ready, what="the gateway is ready again")
+
+
+async def until_status(served: Served, key: str, expected: int) -> None:
+    """Wait until a key is admitted, or refused."""
+
+    async def has_status() -> bool:
+        return await status(served, key) == expected
+
+    await wait_until(has_status, what=f"a key gets {expected}")
+
+
+async def test_keys_come_and_go_without_a_restart(served: Served, file: Path) -> None:
+    """A new line admits, a removed one refuses, a changed one has other rights at once."""
+    assert (await status(served, ANN), await status(served, BOB)) == (200, 401)
+    replace(file, f"{ANNS_LINE} rights=\n{BOBS_LINE}\n")
+    await until_status(served, BOB, 200)
+    asked = await served.http.post("/v1/runs", json={"query": "x"}, headers=bearer(ANN))
+    assert (asked.status_code, asked.json()["code"]) == (403, "right_missing")
+    replace(file, f"{BOBS_LINE}\n")
+    await until_status(served, ANN, 401)
+    assert await status(served, BOB) == 200
+
+
+def removed(path: Path) -> None:
+    """The file is gone."""
+    path.unlink()
+
+
+def emptied(path: Path) -> None:
+    """Nothing is left in it."""
+    path.write_text("")
+
+
+def commented(path: Path) -> None:
+    """It has lines, and no key."""
+    path.write_text(f"# {ANNS_LINE}\n")
+
+
+def misspelt(path: Path) -> None:
+    """The second line has a right that does not exist."""
+    path.write_text(f"{BOBS_LINE}\n{ANNS_LINE} rights=everything\n")
+
+
+def a_directory(path: Path) -> None:
+    """As a mount without its file makes."""
+    path.unlink()
+    path.mkdir()
+
+
+def a_pipe(path: Path) -> None:
+    """Opening it would wait for ever."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def binary(path: Path) -> None:
+    """No text."""
+    path.write_bytes(b"\xff\xfe" + BOBS_LINE.encode("utf-16-le"))
+
+
+def endless(path: Path) -> None:
+    """More than anybody has keys."""
+    with path.open("wb") as sparse:
+        sparse.truncate(key_file.MAX_FILE_BYTES + 1)
+
+
+def a_loop(path: Path) -> None:
+    """A link to itself."""
+    path.unlink()
+    path.symlink_to(path)
+
+
+def half_written(path: Path) -> None:
+    """A writer that does not replace the file in one step."""
+    path.write_text(f"{BOBS_LINE}\n{ANNS_LINE[:40]}")
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (removed, "cannot be read: No such file"),
+        (emptied, "holds no key"),
+        (commented, "holds no key"),
+        (misspelt, "line 2, rights: expected"),
+        (a_directory, "cannot be read: Is a directory"),
+        (a_pipe, "is not a regular file"),
+        (binary, "is not UTF-8"),
+        (endless, "has more than"),
+        (a_loop, "cannot be read: Too many levels"),
+        (half_written, "line 2: the second column"),
+    ],
+)
+async def test_a_broken_file_keeps_the_keys_and_fails_readiness(
+    served: Served, file: Path, broken: Callable[[Path], None], reason: str
+) -> None:
+    """No key is lost, none is gained, and nobody without a key is admitted. A valid file ends it."""
+    broken(file)
+    problem = await becomes_unready(served, reason)
+    assert problem.startswith("api_keys: RUNWIRE_API_KEYS_FILE")
+    assert ANNS_LINE.split()[1][:12] not in problem
+    assert (await status(served, ANN), await status(served, BOB)) == (200, 401)
+    assert (await served.http.get("/v1/runs")).status_code == 401
+    replace(file, f"{BOBS_LINE}\n")
+    await becomes_ready(served)
+    await until_status(served, ANN, 401)
+    assert await status(served, BOB) == 200
+
+
+def test_a_file_that_may_not_be_read_any_more_keeps_its_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permission that was taken away is a broken file. The superuser may read every file, so a function refuses."""
+    keys = KeyFile("", file)
+    opened = os.open
+
+    def refused(path: str, *arguments: int) -> int:
+        if Path(path) == file:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refused)
+        keys.check(file)
+    assert keys.problem() == "RUNWIRE_API_KEYS_FILE cannot be read: Permission denied."
+    assert keys.current.find(ANN) is not None
+    keys.check(file)
+    assert keys.problem() is None
+
+
+async def test_a_file_behind_a_link_is_followed(
+    shared_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes swaps a folder under a link: `keys` -> `..data/keys`, and `..data` -> a folder of each version."""
+    monkeypatch.setattr(key_file, "CHECK_INTERVAL_S", 0.02)
+    for name, line in (("one", ANNS_LINE), ("two", BOBS_LINE)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "keys").write_text(line)
+        os.utime(tmp_path / name / "keys", (1, 1))
+    data, link = tmp_path / "..data", tmp_path / "keys"
+    data.symlink_to("one")
+    link.symlink_to("..data/keys")
+    async with serving(shared_nats.url, api_keys_file=link) as served:
+        assert (await status(served, ANN), await status(served, BOB)) == (200, 401)
+        (tmp_path / "..new").symlink_to("two")
+        (tmp_path / "..new").replace(data)
+        await until_status(served, BOB, 200)
+        assert await status(served, ANN) == 401
+
+
+def test_a_change_that_leaves_time_and_size_is_seen(file: Path) -> None:
+    """As after an unpacked archive, or two writes within one tick of the file system's clock."""
+    keys = KeyFile("", file)
+    os.utime(file, (1, 1))
+    keys.check(file)
+    file.write_text(f"{BOBS_LINE}\n")
+    os.utime(file, (1, 1))
+    keys.check(file)
+    assert keys.current.find(ANN) is None
+    assert keys.current.find(BOB) is not None
+
+
+def test_keys_of_the_setting_stay_beside_those_of_the_file(file: Path) -> None:
+    """And one that stands in both is refused, since its rights would be a matter of order."""
+    keys = KeyFile(BOBS_LINE, file)
+    file.write_text(f"{BOBS_LINE} rights=operate\n")
+    keys.check(file)
+    assert "stands in RUNWIRE_API_KEYS too" in (keys.problem() or "")
+    assert keys.current.find(ANN) is not None
+    replace(file, f"bob {'1' * 64} name=ci")
+    with pytest.raises(StartRefused, match="stands in RUNWIRE_API_KEYS too"):
+        KeyFile(f"bob {'0' * 64} name=ci", file)
+
+
+def has_read(served: Served, name: str) -> bool:
+    """Whether Bob's key has this name by now."""
+    caller = served.gateway.guard.keys.current.find(BOB)
+    return caller is not None and caller.key_id == name
+
+
+async def test_ten_thousand_keys_are_read_beside_the_requests(served: Served, file: Path) -> None:
+    """Again and again, while callers come: each gets its answer, and none waits for the file."""
+    lines = [f"t{number} {hashlib.sha256(str(number).encode()).hexdigest()}" for number in range(10_000)]
+    done = asyncio.Event()
+    answers: list[int] = []
+    slowest = 0.0
+
+    async def call() -> None:
+        nonlocal slowest
+        while not done.is_set():
+            before = time.perf_counter()
+            answers.append((await served.http.get("/v1/agents", headers=bearer(ANN))).status_code)
+            slowest = max(slowest, time.perf_counter() - before)
+
+    callers = [asyncio.create_task(call()) for _ in range(4)]
+    for number in range(5):
+        text = "\n".join([ANNS_LINE, *lines, f"{BOBS_LINE} name=v{number}"])
+        replace(file, text)
+        await wait_until(partial(has_read, served, f"v{number}"), what="the file was read")
+    done.set()
+    await asyncio.gather(*callers)
+    assert set(answers) == {200}
+    assert len(answers) > 20
+    assert slowest < 2

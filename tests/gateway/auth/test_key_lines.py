@@ -1,0 +1,176 @@
+"""What a line says of a key, and what no line can say."""
+
+import hashlib
+import string
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.auth.caller import DEFAULT_RIGHTS, Caller
+from services.gateway.auth.key_lines import KeyLineInvalid, callers, new_key
+from services.gateway.auth.keys import Keys
+from tests.support.gateways import ROOT
+
+KEY, LINE = new_key("ann")
+DIGEST = LINE.split()[1]
+
+
+def only(text: str) -> Caller:
+    """The one caller of a text."""
+    (caller,) = callers(text, "here").values()
+    return caller
+
+
+def test_two_columns_mean_what_they_always_meant() -> None:
+    """All but what concerns the deployment, for all users, without limits."""
+    assert only(LINE) == Caller(tenant="ann", key_id=DIGEST[:12], rights=DEFAULT_RIGHTS)
+    assert frozenset({"run", "approve", "apply"}) == DEFAULT_RIGHTS
+
+
+def test_each_field_limits_the_key() -> None:
+    """In any order, with any white space between them."""
+    expected = Caller(
+        tenant="ann",
+        key_id="ci.main",
+        rights=frozenset({"run", "operate"}),
+        user_id="a=b@x,y",
+        max_runs=3,
+        tools=("add", "draw_2"),
+        agents=("support",),
+    )
+    fields = ["name=ci.main", "rights=run,operate", "user=a=b@x,y", "max_runs=3", "tools=add,draw_2", "agents=support"]
+    assert only(f"{LINE} {' '.join(fields)}") == expected
+    assert only(f"  {LINE}\t {'   '.join(reversed(fields))} ") == expected
+    assert only(f"{LINE} rights= tools=") == Caller(tenant="ann", key_id=DIGEST[:12], rights=frozenset(), tools=())
+
+
+def test_keys_of_a_setting_are_separated_by_commas_that_lists_use_too() -> None:
+    """A comma separates keys where a tenant and a digest follow."""
+    text = f"{LINE} rights=run,approve tools=a,b,bob {'b' * 64} rights=run, eve {'e' * 64},,\n# no\nzoe {'f' * 64},"
+    found = callers(text, "here")
+    assert [(caller.tenant, caller.tools) for caller in found.values()] == [
+        ("ann", ("a", "b")),
+        ("bob", None),
+        ("eve", None),
+        ("zoe", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        (f"{LINE} rigths=run", "line 3, column 3"),
+        (f"{LINE} name=a run", "line 3, column 4"),
+        (f"{LINE} {KEY}", "line 3, column 3"),
+        (f"{LINE} =", "line 3, column 3"),
+        (f"{LINE} rights=runs", "line 3, rights"),
+        (f"{LINE} rights=run,,apply", "line 3, rights"),
+        (f"{LINE} rights=Run", "line 3, rights"),
+        (f"{LINE} rights=all", "line 3, rights"),
+        (f"{LINE} rights=run rights=approve", "line 3, rights"),
+        (f"{LINE} user=", "line 3, user"),
+        (f"{LINE} user={'x' * 201}", "line 3, user"),
+        (f"{LINE} user=a\x00", "line 3, user"),
+        (f"{LINE} user=\u202ea", "line 3, user"),
+        (f"{LINE} max_runs=0", "line 3, max_runs"),
+        (f"{LINE} max_runs=-1", "line 3, max_runs"),
+        (f"{LINE} max_runs=1e3", "line 3, max_runs"),
+        (f"{LINE} max_runs=\u0663", "line 3, max_runs"),
+        (f"{LINE} max_runs={'9' * 400}", "line 3, max_runs"),
+        (f"{LINE} tools=a,,b", "line 3, tools"),
+        (f"{LINE} tools=*", "line 3, tools"),
+        (f"{LINE} agents=", "line 3, agents"),
+        (f"{LINE} agents=a.b", "line 3, agents"),
+        (f"{LINE} name=", "line 3, name"),
+        (f"{LINE} name={KEY}{KEY}", "line 3, name"),
+        (f"ann {DIGEST[:-1]}", "line 3: the second column"),
+        (f"ann {DIGEST.upper()}", "line 3: the second column"),
+        (f"ann  rights=run {DIGEST}", "line 3: the second column"),
+        (KEY, "line 3"),
+        (f"Ann {DIGEST}", "line 3: does not begin"),
+        (f"ann.x {DIGEST}", "line 3: does not begin"),
+        (f"{LINE}\n{LINE}", "line 4: its key stands in line 3 too"),
+        (f"{LINE} name=a\nann {'0' * 64} name=a", "line 4: its name stands in line 3 too"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named_and_not_quoted(line: str, where: str) -> None:
+    """A misspelt right must not become the right to everything, and a key in the wrong place must not reach a log."""
+    with pytest.raises(KeyLineInvalid) as refusal:
+        callers(f"# keys\n\n{line}", "RUNWIRE_API_KEYS_FILE")
+    assert str(refusal.value).startswith(f"RUNWIRE_API_KEYS_FILE, {where}")
+    assert KEY not in str(refusal.value)
+    assert DIGEST[:-1] not in str(refusal.value)
+    assert str(refusal.value).isprintable()
+
+
+def test_two_tenants_may_use_one_name() -> None:
+    """The name of a key is its tenant's."""
+    assert len(callers(f"{LINE} name=a\nbob {'0' * 64} name=a", "here")) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from(string.printable + "\x00\u2028é")), max_size=3))
+def test_an_altered_line_is_refused_or_means_no_more(changes: list[tuple[int, str]]) -> None:
+    """Whichever characters change: the line never gives another right, another user or a higher limit by itself."""
+    line = list(f"{LINE} name=ci rights=run user=eve max_runs=1 tools=add agents=support")
+    for place, character in changes:
+        line[place % len(line)] = character
+    try:
+        caller = Keys(callers("".join(line), "here")).find(KEY)
+    except KeyLineInvalid:
+        return
+    if caller is None or "#" in line:
+        return
+    assert caller.rights <= {"run"}
+    assert caller.user_id is not None
+    assert caller.max_runs is not None
+    assert caller.tools is not None
+    assert caller.agents is not None
+
+
+def test_ten_thousand_keys_are_told_apart_in_the_time_of_one() -> None:
+    """Requests of a tenant must not pay for the number of the others' keys."""
+    shown = [f"rw_{number}" for number in range(10_000)]
+    text = "\n".join(f"t{key[3:]} {hashlib.sha256(key.encode()).hexdigest()} max_runs=9" for key in shown)
+    many, one = Keys(callers(text, "here")), Keys(callers(LINE, "here"))
+    assert len(many) == 10_000
+    for key in shown[::997]:
+        caller = many.find(key)
+        assert caller is not None
+        assert caller.tenant == f"t{key[3:]}"
+    assert many.find("rw_10000") is None
+
+    def fastest(keys: Keys) -> float:
+        times = []
+        for _ in range(20):
+            before = time.perf_counter()
+            for number in range(100):
+                keys.find(f"rw_x{number}")
+            times.append(time.perf_counter() - before)
+        return min(times)
+
+    assert fastest(many) < 20 * fastest(one)  # A comparison with each key takes thousands of times as long.
+
+
+def test_lines_are_made_on_the_command_line() -> None:
+    """With the same fields, checked before anything is printed."""
+    command = [sys.executable, "-m", "services.gateway.auth", "ann"]
+    options = ["--name", "ci", "--rights", "run", "--user", "eve", "--max-runs", "2", "--tools", "a,b", "--agents", "x"]
+    made = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    key, line = (text.partition(": ")[2] for text in made.splitlines())
+    assert Keys(callers(line, "here")).find(key) == Caller(
+        tenant="ann",
+        key_id="ci",
+        rights=frozenset({"run"}),
+        user_id="eve",
+        max_runs=2,
+        tools=("a", "b"),
+        agents=("x",),
+    )
+    for wrong in (["--rights", "runs"], ["--user", "a b"], ["--max-runs", "0"], ["--name", "a b"]):
+        refused = subprocess.run([*command, *wrong], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (refused.returncode, refused.stdout) == (2, ""), wrong
+        assert wrong[0].removeprefix("--").replace("-", "_") in refused.stderr
