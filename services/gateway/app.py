@@ -65,12 +65,12 @@ class Gateway:
         self.queue = Queue(bus)
         self.index = RunIndex(bus, self.deletions)
         self.artifacts = ArtifactClient(bus, patience_s=settings.accept_wait_s)
-        self.access = ArtifactAccess(self.artifacts, self.runs)
+        self.access = ArtifactAccess(self.artifacts, self.runs, self.sessions)
         self.inliner = Inliner(self.artifacts)
         self.writer = MessageWriter(bus, settings.accept_wait_s)
         self.control = RunControl(self.writer, ControlAnswers(bus))
         self.run_inputs = RunInputReader(settings)
-        self.images = InputImages(self.artifacts, settings)
+        self.images = InputImages(self.artifacts, self.access, settings)
         self.models = ModelProfiles(bus)
         self.submissions = Submissions(
             bus,

@@ -1,7 +1,7 @@
 """Which artifacts a caller may see: all of its tenant, or those of the user that its key is pinned to.
 
-An artifact belongs to the user whose key uploaded it, else to the user of its run. Nothing is read for a caller whose
-key is not pinned.
+An artifact belongs to the user whose key uploaded it, else to the user of its run, else to that of its session. Nothing
+is read for a caller whose key is not pinned.
 """
 
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contracts.artifacts import StoredArtifact
 from services.gateway.auth.caller import Caller
 from services.gateway.stored_runs.reader import RunReader
+from services.gateway.stored_runs.sessions import SessionReader
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 
@@ -16,9 +17,10 @@ from services.shared.artifacts.errors import ArtifactNotFound
 class ArtifactAccess:
     """Finds the artifacts that callers may see."""
 
-    def __init__(self, artifacts: ArtifactClient, runs: RunReader) -> None:
+    def __init__(self, artifacts: ArtifactClient, runs: RunReader, sessions: SessionReader) -> None:
         self._artifacts = artifacts
         self._runs = runs
+        self._sessions = sessions
 
     async def get(self, caller: Caller, artifact_id: str) -> StoredArtifact:
         """Return the metadata of an artifact. Every route about one artifact passes here.
@@ -36,16 +38,20 @@ class ArtifactAccess:
         """Return those of a tenant's artifacts that the caller may see. Raises BusError."""
         if caller.user_id is None:
             return list(artifacts)
-        users: dict[str, str | None] = {}
+        users: dict[tuple[str | None, str | None], str | None] = {}
         found = []
         for each in artifacts:
-            if each.run_id is not None and each.run_id not in users:
-                users[each.run_id] = await self._user_of_run(caller.tenant, each.run_id)
-            if caller.may_see(each.user_id or users.get(each.run_id or "")):
+            belongs_to = each.run_id, each.session_id
+            if each.user_id is None and belongs_to not in users:
+                users[belongs_to] = await self._user_of(caller.tenant, *belongs_to)
+            if caller.may_see(each.user_id or users[belongs_to]):
                 found.append(each)
         return found
 
-    async def _user_of_run(self, tenant: str, run_id: str) -> str | None:
-        run = await self._runs.find(tenant, run_id)
-        request = run.request() if run is not None else None
-        return request.user_id if request is not None else None
+    async def _user_of(self, tenant: str, run_id: str | None, session_id: str | None) -> str | None:
+        if run_id is not None:
+            run = await self._runs.find(tenant, run_id)
+            request = run.request() if run is not None else None
+            return request.user_id if request is not None else None
+        session = await self._sessions.find(tenant, session_id) if session_id is not None else None
+        return session.user_id if session is not None else None

@@ -110,6 +110,8 @@ def _rights(value: str) -> frozenset[str]:
 def _user(value: str) -> str:
     if not 0 < len(value) <= MAX_USER_CHARACTERS or not value.isprintable():
         raise ValueError(f"expected a user_id of 1 to {MAX_USER_CHARACTERS} characters without white space")
+    if any(f"{name}=" in value for name in _FIELDS):
+        raise ValueError("contains another field; a space is missing before it")
     return value
 
 

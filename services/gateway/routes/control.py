@@ -120,7 +120,7 @@ class ControlRoutes:
             if answer is None:
                 raise RunHasEnded
             return answer
-        asked = self._asked(found, caller.tenant, message, images)
+        asked = self._asked(found, caller, message, images)
         detail = "The gateway is stopping; the request may take effect all the same."
         answer = await self._streams.while_connected(request.receive, asked, detail)
         if answer is None or answer.is_repeated:
@@ -130,15 +130,15 @@ class ControlRoutes:
         return answer
 
     async def _asked(
-        self, found: StoredRun, tenant: str, message: Message, images: list[ImageInput]
+        self, found: StoredRun, caller: Caller, message: Message, images: list[ImageInput]
     ) -> ControlAnswered | None:
         if images:
             run = found.request()
             if run is not None:
                 await self._models.check_vision(run.model, run.agent, run.vision)
-            stored = await self._images.store(tenant, found.run_id, run.session_id if run else None, images)
+            stored = await self._images.store(caller, found.run_id, run.session_id if run else None, images)
             message = message.model_copy(update={"images": stored})
-        return await self._control.ask(tenant, found.run_id, message)
+        return await self._control.ask(caller.tenant, found.run_id, message)
 
     async def _recorded(self, tenant: str, run: str, message: Message) -> ControlAnswered | None:
         """Return the answer to an earlier request with this id, from the run's log.

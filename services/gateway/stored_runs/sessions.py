@@ -108,7 +108,7 @@ class SessionReader:
         )
 
     async def check_turn(self, caller: Caller, requested: RunRequested) -> None:
-        """Raise SessionDeleting, SessionBusy, and NotFound for a session of another user.
+        """Raise SessionDeleting, SessionBusy, and NotFound for a session of another user or from another's run.
 
         It is a look only: the session decides when it has received the request.
         """
@@ -120,6 +120,8 @@ class SessionReader:
             raise SessionDeleting
         current = session.current if session is not None else None
         run = current.run if current else run_of_own_session(session_id) if session is None else None
+        if session is None and run is not None and caller.user_id is not None:
+            await self._runs.get(caller, run)  # The conversation would begin with it.
         if run is None or "reject" not in {requested.on_busy, requested.on_paused}:
             return
         stored = await self._runs.find(caller.tenant, run)

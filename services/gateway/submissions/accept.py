@@ -109,7 +109,7 @@ class Submissions:
                 if run_input.images:
                     images = await self._streams.while_connected(
                         request.receive,
-                        self._stored_images(requested, run_input),
+                        self._stored_images(caller, requested, run_input),
                         "The gateway is stopping; nothing was accepted.",
                     )
                     data = encoded(requested.model_copy(update={"images": images}))
@@ -123,9 +123,9 @@ class Submissions:
         logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
         return Accepted(run, session_id, follower, request_sequence)
 
-    async def _stored_images(self, requested: RunRequested, run_input: RunInput) -> list[ImageRef]:
+    async def _stored_images(self, caller: Caller, requested: RunRequested, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(requested.model, requested.agent, requested.vision)
-        return await self._images.store(requested.tenant, requested.run_id, requested.session_id, run_input.images)
+        return await self._images.store(caller, requested.run_id, requested.session_id, run_input.images)
 
     async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
         tenant, run = requested.tenant, requested.run_id

@@ -4,7 +4,8 @@ Rule 1: a run refers only to images that were decoded, cleaned and stored. A ref
 Rule 2: the id of an image follows from its run, its position and its bytes, so a repeated request stores nothing twice.
 Rule 3: an artifact of the namespace `input_image` was cleaned before; it is referred to as it is.
 Rule 4: no log record and no error contains anything of an image.
-Rule 5: an artifact of a session is shown in that session only; one without a session, in every run of its tenant.
+Rule 5: an artifact of a session is shown in that session only; one without a session, in every run of its tenant. One
+that the caller may not see does not exist (`artifacts/access`).
 """
 
 import asyncio
@@ -19,6 +20,8 @@ import structlog
 from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
+from services.gateway.artifacts.access import ArtifactAccess
+from services.gateway.auth.caller import Caller
 from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
 from services.gateway.settings import GatewaySettings
 from services.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
@@ -37,9 +40,9 @@ _MAX_PREFIX_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The run that the images belong to."""
+    """The run that the images belong to, and who sent them."""
 
-    tenant: str
+    caller: Caller
     run: str
     session: str | None
 
@@ -47,19 +50,20 @@ class _Owner:
 class InputImages:
     """Stores the images of runs."""
 
-    def __init__(self, artifacts: ArtifactClient, settings: GatewaySettings) -> None:
+    def __init__(self, artifacts: ArtifactClient, access: ArtifactAccess, settings: GatewaySettings) -> None:
         self._artifacts = artifacts
+        self._access = access
         self._settings = settings
         self._cleaner = ImageCleaner(settings)
 
-    async def store(self, tenant: str, run: str, session: str | None, images: list[ImageInput]) -> list[ImageRef]:
+    async def store(self, caller: Caller, run: str, session: str | None, images: list[ImageInput]) -> list[ImageRef]:
         """Return references to the images, in their order; the images are kept as long as the run.
 
         `session`: that of the run, None if it was requested without one.
 
         Raises ImageInvalid, ImageTooLarge, InvalidInput for an artifact that does not exist, and StorageUnavailable.
         """
-        owner = _Owner(tenant, run, session)
+        owner = _Owner(caller, run, session)
         if len(images) > self._settings.max_images:
             raise InvalidInput("images", f"at most {self._settings.max_images} images are taken")
         stored = [await self._find(owner, number, image) for number, image in enumerate(images)]
@@ -76,7 +80,7 @@ class InputImages:
         if image.artifact_id is None:
             return None
         try:
-            found = await self._artifacts.head(owner.tenant, image.artifact_id)
+            found = await self._access.get(owner.caller, image.artifact_id)
         except ArtifactNotFound as error:
             raise _unknown(number) from error
         if found.session_id is not None and found.session_id != owner.session:
@@ -124,7 +128,9 @@ class InputImages:
 
     async def _read(self, owner: _Owner, number: int, ref: ArtifactRef) -> bytes:
         try:
-            found = await self._artifacts.read(owner.tenant, ref.artifact_id, limit=self._settings.max_image_bytes)
+            found = await self._artifacts.read(
+                owner.caller.tenant, ref.artifact_id, limit=self._settings.max_image_bytes
+            )
         except ArtifactNotFound as error:  # It has just been deleted.
             raise _unknown(number) from error
         return found[1]
@@ -149,7 +155,7 @@ class InputImages:
     async def _put(self, owner: _Owner, number: int, clean: CleanImage, name: str | None) -> ArtifactRef:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(clean.data).hexdigest())
         return await self._artifacts.put(
-            owner.tenant,
+            owner.caller.tenant,
             clean.data,
             session=owner.session,
             run=owner.run,

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from contracts import subjects
-from contracts.ids import new_id
+from contracts.ids import new_id, own_session_id
 from contracts.runs import RunRequested
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import open_runs
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, serving, unconnected_routes
+from tests.support.images import with_metadata
 from tests.support.nats_server import NatsServer
+from tests.support.session_writer import SessionWriter
 from tests.support.stores import Store
 
 TENANT = "acme"
@@ -28,9 +30,13 @@ KEYS = {
 }
 BODIES: dict[str, Any] = {
     "/v1/runs/{run_id}/top-up": {"limits": {"max_steps": 5}},
+    "/v1/runs/{run_id}/resume": {"pause_id": "0" * 32, "token": "", "decision": "approve"},
+    "/v1/runs/{run_id}/input": {"text": "and more"},
+    "/v1/sessions/{session_id}/context": {"values": {"city": "Bern"}},
 }
 """A valid body for each route about one thing that needs one."""
-UNKNOWN = {"run_id": "0" * 32, "artifact_id": "0" * 32}
+PNG = with_metadata("png")
+UNKNOWN = {"run_id": "0" * 32, "artifact_id": "0" * 32, "session_id": "nobody's"}
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -52,31 +58,47 @@ class Things:
     waiting: str
     begun: Writer
     ended: Writer
+    session: str
     uploaded: str
     of_run: str
+    of_session: str
 
     def named(self, parameter: str) -> list[str]:
         """The values of a parameter that are Adam's."""
         return {
             "run_id": [self.waiting, self.begun.run, self.ended.run],
-            "artifact_id": [self.uploaded, self.of_run],
+            "artifact_id": [self.uploaded, self.of_run, self.of_session],
+            "session_id": [self.session, own_session_id(self.waiting), own_session_id(self.ended.run)],
         }[parameter]
 
 
 @pytest.fixture
 async def things(keyed: Served, bus: Bus, store: Store) -> Things:
-    """Runs that wait, go on and ended; an upload, and a file of a run."""
+    """Runs that wait, go on and ended; a session; an upload, and files of a run and of the session."""
     waiting = await keyed.http.post("/v1/runs", json={"query": "secret"}, headers=bearer("adam"))
     begun, ended = Writer(bus, TENANT), Writer(bus, TENANT)
     for writer in (begun, ended):
         await writer.open(user_id="adam")
     await ended.done()
+    session = SessionWriter(bus, f"his-{new_id()}", TENANT, "adam")
+    await session.start()
+    await session.begin(begun.run)
+    await session.enter()
     uploaded = await keyed.http.post(
-        "/v1/artifacts", content=b"secret", params={"session_id": "his"}, headers=bearer("adam")
+        "/v1/artifacts", content=PNG, params={"session_id": session.session_id}, headers=bearer("adam")
     )
     assert (waiting.status_code, uploaded.status_code) == (202, 201)
-    of_run = await store.client.put(TENANT, b"secret", run=begun.run, session="his")
-    return Things(waiting.json()["run_id"], begun, ended, uploaded.json()["artifact_id"], of_run.artifact_id)
+    of_run = await store.client.put(TENANT, PNG, run=begun.run, session=session.session_id)
+    of_session = await store.client.put(TENANT, PNG, session=session.session_id)
+    return Things(
+        waiting=waiting.json()["run_id"],
+        begun=begun,
+        ended=ended,
+        session=session.session_id,
+        uploaded=uploaded.json()["artifact_id"],
+        of_run=of_run.artifact_id,
+        of_session=of_session.artifact_id,
+    )
 
 
 async def ask(served: Served, name: str, method: str, path: str, value: str) -> tuple[int, bytes, dict[str, str]]:
@@ -97,7 +119,7 @@ async def test_no_route_shows_or_changes_what_is_anothers(keyed: Served, bus: Bu
                 assert found[0] == 404, (method, route.path, name)
                 assert found == missing, (method, route.path, name)
                 walked += 1
-    assert walked >= 48
+    assert walked >= 90
     for run in things.named("run_id"):
         assert (await keyed.http.get(f"/v1/runs/{run}", headers=bearer("adam's second"))).status_code == 200
         written = await bus.api(
@@ -105,14 +127,46 @@ async def test_no_route_shows_or_changes_what_is_anothers(keyed: Served, bus: Bu
         )
         assert not written["state"].get("subjects"), "nobody has cancelled it"
     for artifact in things.named("artifact_id"):
-        assert (await keyed.http.get(f"/v1/artifacts/{artifact}", headers=bearer("adam"))).content == b"secret"
+        assert (await keyed.http.get(f"/v1/artifacts/{artifact}", headers=bearer("adam"))).content == PNG
+    assert (await keyed.http.get(f"/v1/sessions/{things.session}", headers=bearer("adam"))).json()["context"] == {}
+
+
+async def test_images_of_another_user_do_not_exist(keyed: Served, things: Things) -> None:
+    """A question names them by their ids only, and gets what an unknown id gets."""
+    for path in ("/v1/runs", "/chat"):
+        for artifact in things.named("artifact_id"):
+            reasons = []
+            for named in (artifact, UNKNOWN["artifact_id"]):
+                question = {"query": "q", "images": [{"artifact_id": named}], "session_id": things.session}
+                alone = {name: value for name, value in question.items() if name != "session_id"}
+                answers = [await keyed.http.post(path, json=body, headers=bearer("eve")) for body in (alone, question)]
+                reasons.append([(answer.status_code, answer.content) for answer in answers])
+            assert [status for status, _ in reasons[0]] == [422, 404]
+            assert reasons[0] == reasons[1]
+
+
+async def test_no_conversation_continues_from_anothers_run(keyed: Served, things: Things) -> None:
+    """The model would be told what was asked there. Neither does one join another user's session."""
+    for run in things.named("run_id"):
+        answers = []
+        for value in (run, UNKNOWN["run_id"]):
+            body = {"query": "q", "session_id": own_session_id(value), "on_busy": "reject"}
+            found = await keyed.http.post("/v1/runs", json=body, headers=bearer("eve"))
+            answers.append((found.status_code, found.content))
+        assert answers[0][0] == 404
+        assert answers[0] == answers[1]
+    joined = {"query": "q", "session_id": things.session}
+    assert (await keyed.http.post("/v1/runs", json=joined, headers=bearer("eve"))).status_code == 404
+    for mine in (joined, {"query": "q", "session_id": own_session_id(things.ended.run)}):
+        assert (await keyed.http.post("/v1/runs", json=mine, headers=bearer("adam"))).status_code == 202
 
 
 async def test_lists_hold_what_is_the_callers_own(keyed: Served, bus: Bus, things: Things) -> None:
     """Adam's keys see his, Eve's hers, and a key of the whole tenant all of it."""
     hers = Writer(bus, TENANT)
-    await hers.open(user_id="eve", session_id="his")
-    file = await keyed.http.post("/v1/artifacts", content=b"hers", params={"session_id": "his"}, headers=bearer("eve"))
+    await hers.open(user_id="eve", session_id=things.session)
+    in_session = {"session_id": things.session}
+    file = await keyed.http.post("/v1/artifacts", content=b"hers", params=in_session, headers=bearer("eve"))
     expected = {
         "adam": set(things.named("artifact_id")),
         "adam's second": set(things.named("artifact_id")),
@@ -121,8 +175,11 @@ async def test_lists_hold_what_is_the_callers_own(keyed: Served, bus: Bus, thing
         "elsewhere": set(),
     }
     for name, artifacts in expected.items():
-        listed = await keyed.http.get("/v1/artifacts", params={"session_id": "his"}, headers=bearer(name))
+        listed = await keyed.http.get("/v1/artifacts", params=in_session, headers=bearer(name))
         assert {each["ref"]["artifact_id"] for each in listed.json()["artifacts"]} == artifacts, name
+        sessions = (await keyed.http.get("/v1/sessions", params={"limit": 100}, headers=bearer(name))).json()
+        is_shown = things.session in {each["session_id"] for each in sessions["sessions"]}
+        assert is_shown == (name not in {"eve", "elsewhere"})
     of_run = await keyed.http.get(f"/v1/runs/{things.begun.run}/artifacts", headers=bearer("adam"))
     assert [each["ref"]["artifact_id"] for each in of_run.json()["artifacts"]] == [things.of_run]
 
