@@ -13,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
+from contracts.pauses import ApprovalRule
 from contracts.runs import MODEL_NAME, LimitsInput, Memory, MemoryInput, RequestedEffort, RunLimits, StrategyName
 from contracts.validation_errors import describe
+from services.shared.approvals import check_rules
 
 DEFAULT_AGENT = "default"
 """Used by requests that name no agent. It exists even without a file."""
@@ -29,6 +31,12 @@ ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, patte
 
 class InvalidAgents(ValueError):
     """The agents file is invalid. The message names the place and the reason."""
+
+
+class AgentApprovalRule(ApprovalRule):
+    """An approval rule of the agents file. A misspelt field is an error."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class Agent(BaseModel):
@@ -63,7 +71,17 @@ class Agent(BaseModel):
     vision_context: VisionContextPolicy | None = Field(
         default=None, description="images of tools that the model is shown; None: the deployment's"
     )
+    approvals: list[AgentApprovalRule] = Field(
+        default_factory=list, description="which calls need a person's approval; of several that match the first counts"
+    )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
+
+    @field_validator("approvals")
+    @classmethod
+    def _usable_rules(cls, value: list[AgentApprovalRule]) -> list[AgentApprovalRule]:
+        check_rules(value)
+        return value
+
     memory: dict[str, Any] = Field(default_factory=dict, description="fields of Memory; the request's own win")
 
     @field_validator("limits")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.ids import new_id, unix_ms
-from contracts.inbox import INBOX_MESSAGE, CallFinished
+from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
 from services.messaging import dead_letters
@@ -123,7 +123,7 @@ class Planner:
     async def _handle(self, where: Address, incoming: Incoming, time_slice: TimeSlice, *, is_first: bool) -> bool:
         """Handle a message. `is_first`: it was not delivered before."""
         effects = self._effects(where, incoming, time_slice)
-        if isinstance(incoming.message, CallFinished):
+        if isinstance(incoming.message, CallFinished | CallPaused):
             self._places.give_back(where.tenant, incoming.message.tool)
         if isinstance(incoming.message, RunRequested):
             self._logs.begin(where, is_new=is_first)

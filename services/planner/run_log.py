@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.events import Chunk, UnknownEvent
-from contracts.records import EVENTS_HEADER, Record
+from contracts.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from contracts.runs import KeptContext
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
@@ -25,7 +25,7 @@ from services.planner.effects.offload import Offloader
 from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
 from services.planner.errors import short
-from services.planner.run import terminal
+from services.planner.run import pauses, terminal
 from services.planner.run.fold import fold
 from services.planner.run.state import Event, Run, begin_history
 from services.planner.session_log import SessionAddress, SessionLogs
@@ -126,6 +126,8 @@ class RunLogs:
         record, data = terminal.fitting(await self._offloader.offloaded(Record(at=at, events=events), *where, session))
         subject = subjects.log(where.tenant, where.run)
         headers = {EVENTS_HEADER: record.types()}
+        if open_pauses := pauses.open_after(run, events):
+            headers[PAUSES_HEADER] = str(open_pauses)
         try:
             sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, run.seq), headers=headers)
         except Outdated:

@@ -6,16 +6,26 @@ from typing import Any
 
 from contracts.events import RunStarted
 from contracts.faults import Fault
-from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
+from contracts.inbox import (
+    CallFinished,
+    CallPaused,
+    CancelRequested,
+    ResumeRequested,
+    RunResumed,
+    TimerFired,
+    TopUpRequested,
+)
 from contracts.runs import RunRequested
 from services.planner.run import advance as module
 from services.planner.run.commands import (
+    Answer,
     Close,
     Command,
     Dispatch,
     Handling,
     Incoming,
     KeepContext,
+    NotifySession,
     Open,
     Opening,
     Poisoned,
@@ -59,7 +69,7 @@ class Attempt:
         new = Progress(progress.now, opening=progress.opening, outcome=progress.outcome, specs=progress.specs)
         return Attempt(replace(self.__dict__["incoming"], attempt_token=attempt_token), new)
 
-    def carry_out(self, command: Command) -> None:
+    def carry_out(self, command: Command) -> None:  # noqa: C901, one case for each command
         """Note what the executor would have done. Calls of models are left to the test."""
         match command:
             case KeepContext():
@@ -77,6 +87,10 @@ class Attempt:
             case Wait(until):
                 progress: Progress = self.__dict__["progress"]
                 self.now = max(progress.now, until)
+            case Answer():
+                self.answered = True
+            case NotifySession(name, _):
+                self.notified |= {name}
             case Wake():
                 self.woken = True
 
@@ -97,6 +111,7 @@ def attempt(
     context: Mapping[str, Any] | None = None,
     finished: CallFinished | None = None,
     timer: TimerFired | None = None,
+    given: CallPaused | ResumeRequested | None = None,
     reason: str = "",
     limits: Mapping[str, Any] | None = None,
     top_up_id: str = "",
@@ -117,6 +132,12 @@ def attempt(
             message = CancelRequested(reason=reason)
         case "top_up":
             message = TopUpRequested(id=top_up_id, limits=dict(limits or {}))
+        case "decision":
+            message = given or ResumeRequested(id="r", pause_id="p", token="t", decision="approve")
+        case "call_paused":
+            message = given or CallPaused(
+                call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=60
+            )
         case "resumed":
             message = RunResumed(at=resumed_at)
         case _:

@@ -16,14 +16,15 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from contracts.events import Chunk, RunEvent, Thinking
+from contracts.events import Chunk, ControlAnswered, Paused, RunEvent, Thinking
 from contracts.faults import Fault
 from contracts.ids import new_id
-from contracts.inbox import TopUpRequested
+from contracts.inbox import ResumeRequested, TopUpRequested
 from contracts.records import Record
 from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
 from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import build_planner, models_of, pullers, vision_support_of
@@ -127,6 +128,36 @@ class Planning:
         await self.bus.publish(
             subjects.control("default", run, f"top_up-{message.id}"), message.model_dump_json().encode()
         )
+
+    async def decide(self, pause: Paused, run: str, decision: str, **fields: Any) -> ControlAnswered:
+        """Decide about a pause, and return the answer."""
+        given = {"id": new_id(), "pause_id": pause.pause_id, "token": pause.token, "decision": decision, **fields}
+        request = ResumeRequested.model_validate(given)
+        before = await self.bus.last(subjects.RUNS, subjects.stream("default", run))
+        await self.bus.publish(
+            subjects.control("default", run, f"resume-{new_id()[:8]}"), request.model_dump_json().encode()
+        )
+
+        async def answers() -> list[ControlAnswered]:
+            reader = await self.bus.reader(subjects.RUNS)
+            start = sequence_of(before) + 1 if before is not None else 1
+            stored = await reader.messages(subjects.stream("default", run), start)
+            events = [event for message in stored for event in Record.model_validate_json(message.data).events]
+            return [event for event in events if isinstance(event, ControlAnswered) and event.id == request.id]
+
+        return (await wait_until(answers, what="the decision is answered"))[-1]
+
+    async def paused(self, run: str, count: int = 1) -> list[Paused]:
+        """Follow a run until it has opened so many pauses, and return them."""
+        found: list[Paused] = []
+
+        def has_all(event: RunEvent) -> bool:
+            if isinstance(event, Paused) and event not in found:
+                found.append(event)
+            return len(found) >= count
+
+        await self.until(run, has_all)
+        return found[:count]
 
     async def knows(self, *specs: ToolSpec) -> None:
         """Return once the planner's catalogue has these tools."""

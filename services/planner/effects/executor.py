@@ -12,7 +12,7 @@ from typing import Any, TypeVar, assert_never
 import structlog
 
 from contracts import keys, subjects
-from contracts.events import Asked
+from contracts.events import Asked, ControlAnswered
 from contracts.ids import unix_ms
 from contracts.inbox import CallFinished, RunBegins, RunResumed, SessionAttached
 from contracts.runs import RunRequested
@@ -31,6 +31,7 @@ from services.planner.effects.ownership_watch import Address, watched
 from services.planner.effects.sessions import Sessions
 from services.planner.run import session_facts, terminal, turns
 from services.planner.run.commands import (
+    Answer,
     Ask,
     AskCritique,
     AskEffort,
@@ -117,6 +118,9 @@ class Effects:
             case NotifySession(name, message):
                 await self._notify_session(run.session_id, name, message)
                 progress = replace(progress, notified=progress.notified | {name})
+            case Answer():
+                await self._answer(command)
+                progress = replace(progress, answered=True)
             case Wake(at):
                 await self._wake(at)
                 progress = replace(progress, woken=True)
@@ -259,6 +263,12 @@ class Effects:
         await self._bus.publish_surely(
             subject, RunResumed(at=at).model_dump_json().encode(), f"{where.run}-resumed-{self._owner}"
         )
+
+    async def _answer(self, answer: Answer) -> None:
+        answered = ControlAnswered(id=answer.id, code=answer.code, reason=answer.reason, is_repeated=answer.is_repeated)
+        data, headers = self._chunks.record_of(answered.model_dump(mode="json"))
+        message_id = f"{self._where.run}.answered.{self._owner}"
+        await self._bus.publish_surely(subjects.stream(*self._where), data, message_id, headers)
 
     async def _enter(self, run: Run, *, is_queued: bool) -> Place | None:
         request = run.request or self._message

@@ -5,11 +5,12 @@ The tool runner logs the calls that were sent. No line holds a prompt, an argume
 
 import structlog
 
-from contracts.events import Called, Cancelled, Done, Error, Observed, Step
+from contracts.events import Cancelled, Done, Error, Observed
 from contracts.records import Record
 from services.planner.run.state import Run
 
 logger = structlog.get_logger(__name__)
+_REFUSED = frozenset({"rejected", "approval_expired"})
 
 
 def log_end(tenant: str, run_id: str, run: Run, record: Record) -> None:
@@ -37,10 +38,9 @@ def log_end(tenant: str, run_id: str, run: Run, record: Record) -> None:
 
 
 def log_refusals(run_id: str, record: Record) -> None:
-    """Log the calls that end in the record that announces them, so they were never sent."""
-    announced = {call.call_id for event in record.events if isinstance(event, Step | Called) for call in event.calls}
+    """Log the calls that a person rejected, or that nobody approved in time: they were never sent."""
     for event in record.events:
-        if isinstance(event, Observed) and event.call_id in announced and event.failure is not None:
+        if isinstance(event, Observed) and event.failure is not None and event.failure.code in _REFUSED:
             logger.info("call_failed", run_id=run_id, call_id=event.call_id, tool=event.tool, code=event.failure.code)
 
 

@@ -34,6 +34,7 @@ from contracts.inbox import (
     CallFinished,
     CallPaused,
     CancelRequested,
+    ResumeRequested,
     RunBegins,
     RunMerged,
     RunRefused,
@@ -43,7 +44,7 @@ from contracts.inbox import (
     TopUpRequested,
 )
 from contracts.runs import RunRequested
-from services.planner.run import budgets, outcomes, terminal, turns
+from services.planner.run import budgets, outcomes, pauses, terminal, turns
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -91,7 +92,7 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
         return Append(events if rules.direct is None else rules.direct.marked(run, events))
     if isinstance(command, Ack) and _must_open(run, handling):
         return Open()
-    return command
+    return (isinstance(command, Ack) and pauses.before_ack(run, handling.progress)) or command
 
 
 def _must_open(run: Run, handling: Handling) -> bool:
@@ -103,6 +104,8 @@ def _must_open(run: Run, handling: Handling) -> bool:
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     message, progress = handling.incoming.message, handling.progress
+    if isinstance(message, ResumeRequested) and not (run.terminal is not None and progress.answered):
+        return pauses.on_decision(run, handling, message)
     if run.terminal is not None:
         return Ack() if progress.closed else Close()
     if isinstance(message, CancelRequested):
@@ -111,7 +114,7 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
         return Append([terminal.failed(run, _POISONED)])
     if isinstance(message, SessionAttached):
         return turns.attach(run, message)
-    if isinstance(message, CallPaused | OfPeople):
+    if isinstance(message, OfPeople):
         return Ack()
     if run.stopping is not None:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
@@ -126,7 +129,7 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
 def _received(
     run: Run,
     handling: Handling,
-    message: RunRequested | CallFinished | TimerFired | TopUpRequested | RunResumed | OfTurns,
+    message: RunRequested | CallFinished | CallPaused | TimerFired | TopUpRequested | RunResumed | OfTurns,
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
@@ -137,12 +140,14 @@ def _received(
             return _on_timer(run, handling, message)
         case TopUpRequested():
             return _top_up(run, handling.progress, message)
-        case CallFinished() if message.call_id in run.open:
+        case CallPaused() if (paused := pauses.of_call(run, handling, message)) is not None:
+            return paused
+        case CallFinished() if message.call_id in run.owner:
             outcome = handling.progress.outcome
             return Redact() if outcome is None else _settle(run, handling, [outcome], rules)
         case RunMerged() | RunRefused():
             return Ack()  # The run has the turn already.
-        case RunRequested() | CallFinished() | RunResumed() | RunBegins():
+        case RunRequested() | CallFinished() | CallPaused() | RunResumed() | RunBegins():
             return _go_on(run, handling, rules)
         case _:
             assert_never(message)
@@ -198,11 +203,14 @@ def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
     if timer.timer == "queue":
         return Ack()  # The run has the turn.
     if timer.timer == "pause":
-        ends = run.paused is not None and timer.at == run.paused.until
-        return Append([terminal.budget_exhausted(run, run.paused.budget)]) if run.paused is not None and ends else Ack()
+        if expired := pauses.expire(run, max(handling.progress.now, timer.at or 0)):
+            return expired
+        if run.paused is not None and timer.at == run.paused.until:
+            return Append([terminal.budget_exhausted(run, run.paused.budget)])
+        return pauses.after_decision(run, handling.progress) if run.waits_seq else Ack()
     if run.paused is not None:
         return _wait(run, handling, run.paused)
-    if timer.at not in {None, run.deadline_at}:
+    if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
         return Ack()
     return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
 
@@ -220,7 +228,8 @@ def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
     """The run is paused: make sure that the timer of its end is set, and do nothing else."""
     if handling.progress.now >= paused.until:
         return Append([terminal.budget_exhausted(run, paused.budget)])
-    return Ack() if ("pause", paused.until) in handling.progress.timers else SetTimer("pause", paused.until)
+    expiry = pauses.next_expiry(run) or paused.until
+    return Ack() if ("pause", expiry) in handling.progress.timers else SetTimer("pause", expiry)
 
 
 def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
@@ -319,6 +328,8 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         return _retry(run, handling, run.retry)
     if run.open:
         return _dispatch(run, handling)
+    if pauses.waits_for_people(run):
+        return Ack()
     if run.interrupted is not None:
         budget = budgets.spent(run, handling.progress.now)
         if budget is not None:

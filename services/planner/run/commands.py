@@ -4,7 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from contracts.events import Asked, Called, ModelFailed, Observed, PlannedCall, RunStarted, Step, Stopping
+from contracts.events import (
+    Asked,
+    Called,
+    ModelFailed,
+    Observed,
+    Paused,
+    PlannedCall,
+    Resumed,
+    RunStarted,
+    Step,
+    Stopping,
+)
 from contracts.faults import Fault
 from contracts.inbox import (
     CallFinished,
@@ -111,6 +122,10 @@ class Progress:
     """Of a cancel: the answer text that listeners have received, once it is read."""
     shown_seq: int | None = None
     """Sequence of the newest record of the turn on the run's stream, once `shown` is read; 0: none."""
+    answered: bool = False
+    """The person who sent the message has the answer."""
+    decided: frozenset[str] = frozenset()
+    """Ids of the requests whose decisions this handling recorded."""
     woken: bool = False
     timers: frozenset[tuple[TimerName, int]] = frozenset()
     """Timers that this handling has set."""
@@ -139,6 +154,8 @@ class Progress:
                     new = replace(new, shown=None, shown_seq=None)
                 case Called():
                     new = replace(new, announced=new.announced | _ids(event.calls))
+                case Paused(id=str(request)) | Resumed(id=str(request)):
+                    new = replace(new, decided=new.decided | {request})
                 case Observed(call_id=recorded):
                     new = replace(new, outcomes=tuple(each for each in new.outcomes if each.call_id != recorded))
                 case _:
@@ -197,6 +214,16 @@ class Append:
     """Append these events to the log as one record, fenced by the sequence of its newest record."""
 
     events: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a person's request on the run's stream. `code`: why it was refused; None: it took effect."""
+
+    id: str
+    code: str | None = None
+    reason: str = ""
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +356,7 @@ class Abandon:
 Effect = (
     Enter
     | NotifySession
+    | Answer
     | Resolve
     | KeepContext
     | Open

@@ -55,6 +55,7 @@ def open_run(
         has_tool_context=bool(request.tool_context),
         limits=limits,
         tools={name: spec.digest() for name, spec in tools.items()},
+        approval_rules=agent.approvals,
         approvals=[name for name, spec in tools.items() if spec.requires_approval],
         memory=_memory(request, agent, agents, defaults),
         model=model,
