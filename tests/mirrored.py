@@ -52,6 +52,7 @@ THROUGH = {
     "services/planner/models/openai_compatible.py": "tests/planner/models/test_both_paths.py",
     "services/planner/run/answer_fallback.py": "tests/planner/run/test_terminal.py",
     "services/planner/run/budgets.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/run/opening.py": "tests/planner/test_named_models.py",
     "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",

@@ -97,7 +97,7 @@ class Effects:
         self._dispatcher = Dispatcher(bus, logs, model_requests, places, direct_calls, where, time_slice)
         self._opening: Opening | None = None
 
-    async def carry_out(  # noqa: C901, PLR0912, one case for each command
+    async def carry_out(  # noqa: C901, one case for each command
         self, run: Run, progress: Progress, command: Effect
     ) -> tuple[Progress, bool]:
         """Execute a command. Return the new progress, and whether the log must be read again before the next command.
@@ -115,15 +115,8 @@ class Effects:
                 return replace(progress, now=unix_ms()), True
             case Enter() | Resolve() | Redact() | LoadSpecs() | ReadShown():
                 progress = await self._prepared(run, progress, command)
-            case NotifySession(name, message):
-                await self._notify_session(run.session_id, name, message)
-                progress = replace(progress, notified=progress.notified | {name})
-            case Answer():
-                await self._answer(command)
-                progress = replace(progress, answered=True)
-            case Wake(at):
-                await self._wake(at)
-                progress = replace(progress, woken=True)
+            case NotifySession() | Answer() | Wake():
+                progress = await self._sent(run, progress, command)
             case KeepContext():
                 await self._logs.keep_context(self._where, self._given_context())
                 progress = replace(progress, context_kept=True)
@@ -142,6 +135,21 @@ class Effects:
             case _:
                 assert_never(command)
         return progress, False
+
+    async def _sent(self, run: Run, progress: Progress, command: NotifySession | Answer | Wake) -> Progress:
+        """Send what others wait for, and return the progress."""
+        match command:
+            case NotifySession(name, message):
+                await self._notify_session(run.session_id, name, message)
+                return replace(progress, notified=progress.notified | {name})
+            case Answer():
+                await self._answer(command)
+                return replace(progress, answered=True)
+            case Wake(at):
+                await self._wake(at)
+                return replace(progress, woken=True)
+            case _:
+                assert_never(command)
 
     async def _prepared(
         self, run: Run, progress: Progress, command: Enter | Resolve | Redact | LoadSpecs | ReadShown

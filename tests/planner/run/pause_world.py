@@ -9,6 +9,7 @@ from contracts.pauses import ApprovalRule
 from contracts.tools import ToolSpec
 from services.planner.run.commands import Abandon, Ack, Answer, Append, Ask, Dispatch, SetTimer
 from services.planner.run.decision import Calls, Decision
+from services.planner.run.session_place import Begun
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, started
 
@@ -41,7 +42,8 @@ class PauseWorld(World):
 
     def begin(self, opened: RunStarted, *replies: Decision) -> list[object]:
         """Open the run with these replies of the model."""
-        return self.play(self.handling("REQUESTS:1", started=opened, now=self.now), *replies)
+        begun = self.handling("REQUESTS:1", started=opened, now=self.now, place=Begun(1))
+        return self.play(begun, *replies)
 
     def next_handling(self, kind: str, **fields: Any) -> Attempt:
         """A message that was not handled before."""
