@@ -44,12 +44,14 @@ def of_messages(messages: Sequence[ConversationMessage], memory: Memory) -> Conv
 
 def of_session(session: Session, memory: Memory) -> Conversation:
     """Return the conversation of a session."""
+    turns = session.turns[max(0, len(session.turns) - memory.recent_turns) :]
+    older = session.older_turns + len(session.turns) - len(turns)
     return bounded(
-        list(map(turn_of, session.turns)),
+        list(map(turn_of, turns)),
         memory,
         summary=session.summary,
-        summarised=max(0, session.summarised_turns - session.older_turns),
-        older=max(0, session.older_turns - session.summarised_turns),
+        summarised=session.summarised_turns,
+        older=older,
         context=session.context,
     )
 
@@ -79,20 +81,19 @@ def bounded(
     Args:
         turns: oldest first.
         memory: `max_tokens` limits turns and summary together, in estimated tokens.
-        summary: represents the first `summarised` turns, and those before them.
-        summarised: how many of `turns` the summary represents.
-        older: turns before `turns` that nothing represents.
+        summary: represents older turns.
+        summarised: how many turns it represents, counted from the first one of the session.
+        older: how many turns there were before `turns`.
         context: values of the session. They have a limit of their own.
     """
     shown = shown_turns(turns, memory)
-    hidden = len(turns) - len(shown)
-    if not hidden and not older and summarised:
+    if older + len(turns) == len(shown):
         summary = ""  # All that it represents is shown.
     if summary:
         summary = _summary_cut(summary, memory)
         shown = shown_turns(turns, memory, _tokens(summary))
-        hidden = len(turns) - len(shown)
-    return Conversation(tuple(shown), older + max(0, hidden - summarised), summary, context or {})
+    left_out = max(0, older + len(turns) - len(shown) - summarised)
+    return Conversation(tuple(shown), left_out, summary, context or {})
 
 
 def shown_turns(turns: Sequence[PastTurn], memory: Memory, used_tokens: int = 0) -> list[PastTurn]:

@@ -92,7 +92,7 @@ def test_a_summary_represents_older_turns() -> None:
 def test_a_summary_of_turns_that_are_all_shown_is_left_out() -> None:
     """As where a run has a larger memory than the ones before."""
     assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=7) == Conversation(tuple(turns(12)))
-    assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=0).summary == "They greeted."
+    assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=3, older=3).summary == "They greeted."
 
 
 def test_messages_of_a_caller_become_turns() -> None:
