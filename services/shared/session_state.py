@@ -126,6 +126,8 @@ class Session(Message):
     """The run of the newest turn that the summary represents."""
     summarised_turns: int = 0
     """How many turns the summary represents, counted from the first one of the session."""
+    summary_run: str = ""
+    """The run that makes a summary now; empty: none."""
     context: dict[str, Any] = Field(default_factory=dict)
     """Values that callers and tasks have set: untrusted data."""
     context_by: str = ""
@@ -177,8 +179,8 @@ def _started(session: Session, event: SessionStarted) -> Session:
 
 
 def _queued(session: Session, event: RunQueued) -> Session:
-    if event.cause != "user":
-        return session
+    if event.cause == "summary":
+        return _with(session, summary_run=event.run)
     entry = QueuedRun(run=event.run, requested_at=event.requested_at, is_first=event.is_first)
     queue = [entry, *session.queue] if event.is_first else [*session.queue, entry]
     return _with(session, queue=queue, runs=session.runs + 1)
@@ -243,6 +245,8 @@ def _waits(session: Session, event: RunWaits) -> Session:
 def _ended(session: Session, event: RunEnded) -> Session:
     had_turn = session.current is not None and session.current.run == event.run
     session = _with(session, usage=spent(session.usage, event.usage, tool_calls=event.usage.tool_calls))
+    if event.run == session.summary_run:
+        return _with(session, summary_run="")
     if had_turn and event.question:
         session = _with_turn(session, event)
     return _closed(session, RecentRun(run=event.run))
@@ -272,6 +276,7 @@ def _summarised(session: Session, event: Summarised) -> Session:
     return _with(
         session,
         usage=usage,
+        summary_run="",
         summary=event.text,
         summary_through=event.through,
         summarised_turns=max(session.summarised_turns, session.older_turns + place),

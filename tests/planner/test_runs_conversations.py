@@ -1,11 +1,26 @@
 """What a model is shown of the conversation before a run, over a real server."""
 
+import asyncio
 import json
+import signal
+import sys
 from typing import Any
 
+from contracts import keys, subjects
+from contracts.ids import new_id
+from contracts.inbox import CancelRequested
 from contracts.runs import Memory
+from contracts.sessions import SessionContextRequested
+from services.messaging.streams.provision import provision
+from services.planner.conversation.encoding import text_tokens
+from services.planner.session_log import SessionAddress, SessionLogs
+from services.shared.session_state import Session
 from tests.planner.conftest import Plan
-from tests.support.model_server import ModelServer, action, answer, words
+from tests.support.buses import connected
+from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning
+from tests.support.waiting import wait_until
 
 MESSAGES = [
     {"role": "user", "content": "My cat is called Mia."},
@@ -13,9 +28,27 @@ MESSAGES = [
 ]
 
 
+SUMMARISE = "Summarise the conversation"
+
+
 def contents(provider: ModelServer, number: int = -1) -> list[str]:
     """The texts of the messages that the model received in a request, without the system message."""
-    return [_text(message["content"]) for message in provider.ledger[number].body["messages"][1:]]
+    return texts_of(provider.ledger[number])
+
+
+def texts_of(seen: Seen) -> list[str]:
+    """The texts of the messages in a request, without the system message."""
+    return [_text(message["content"]) for message in seen.body["messages"][1:]]
+
+
+def asked(provider: ModelServer) -> list[list[str]]:
+    """The texts of all requests but those for a summary."""
+    return [texts_of(seen) for seen in provider.ledger if SUMMARISE not in seen.text]
+
+
+async def session_of(planner: Planning, session_id: str) -> Session:
+    """The session as a planner without a cache reads it."""
+    return await SessionLogs(planner.bus).load(SessionAddress.of("default", session_id))
 
 
 def _text(content: Any) -> str:
@@ -24,9 +57,9 @@ def _text(content: Any) -> str:
 
 async def test_messages_stand_before_the_question(plan: Plan, provider: ModelServer) -> None:
     """An old answer has the form of an action, in which its text is data."""
-    planning = await plan()
+    planner = await plan()
     provider.say(action("look", q="cats"), answer("Mia."))
-    story = await planning.tell("What is my cat called?", messages=MESSAGES)
+    story = await planner.tell("What is my cat called?", messages=MESSAGES)
 
     assert story.end.raw_answer == "Mia."
     first, second = contents(provider, 0), contents(provider, 1)
@@ -39,10 +72,10 @@ async def test_messages_stand_before_the_question(plan: Plan, provider: ModelSer
 
 async def test_memory_bounds_the_messages(plan: Plan, provider: ModelServer) -> None:
     """The request's fields come before those of the agent; the model is told what is cut."""
-    planning = await plan(agents={"host": {"memory": {"recent_turns": 2, "max_tokens": 500}}})
+    planner = await plan(agents={"host": {"memory": {"recent_turns": 2, "max_tokens": 500}}})
     messages = [*MESSAGES * 30, {"role": "user", "content": words(2_000)}]
     provider.say(answer("So."))
-    story = await planning.tell(agent="host", messages=messages, memory={"recent_turns": 9})
+    story = await planner.tell(agent="host", messages=messages, memory={"recent_turns": 9})
 
     (started,) = story.of("run_started")
     assert started.memory == Memory(recent_turns=9, max_tokens=500)
@@ -55,8 +88,8 @@ async def test_memory_bounds_the_messages(plan: Plan, provider: ModelServer) -> 
 
 async def test_a_memory_that_cannot_be_used_is_refused(plan: Plan, provider: ModelServer) -> None:
     """Only a model that the deployment names may summarise."""
-    planning = await plan()
-    story = await planning.tell(messages=MESSAGES, memory={"summary_model": "openai/unknown"})
+    planner = await plan()
+    story = await planner.tell(messages=MESSAGES, memory={"summary_model": "openai/unknown"})
     assert story.end.code == "bad_request"
     assert "openai/unknown" in story.end.error
     assert not provider.ledger
@@ -64,8 +97,132 @@ async def test_a_memory_that_cannot_be_used_is_refused(plan: Plan, provider: Mod
 
 async def test_a_run_without_a_conversation_has_no_memory(plan: Plan, provider: ModelServer) -> None:
     """Its record says nothing of one."""
-    planning = await plan()
+    planner = await plan()
     provider.say(answer("So."))
-    story = await planning.tell(memory={"recent_turns": 9})
+    story = await planner.tell(memory={"recent_turns": 9})
     (started,) = story.of("run_started")
     assert started.memory is None
+
+
+async def test_a_session_remembers(plan: Plan, provider: ModelServer) -> None:
+    """What was asked in it before, in native calls too; its last question comes right after the answer."""
+    planner = await plan(agents={"native": {"action_transport": "tools"}})
+    provider.say(answer("Mia."), answer("Grey."), Say(tool_calls=[{"name": "final_response", "arguments": "{}"}]))
+    session_id = new_id()
+    await planner.tell("My cat is called Mia.", session_id=session_id)
+    await planner.tell("Which colour has she?", session_id=session_id)
+    assert ["called Mia" in text for text in contents(provider)] == [True, False, False]
+    assert json.loads(contents(provider)[1]) == {"next_node": "final_response", "args": {"answer": "Mia."}}
+
+    await planner.tell("And her age?", session_id=session_id, agent="native")
+    assert contents(provider, 2)[1:4:2] == ["Mia.", "Grey."]
+    other = await planner.tell("Who is Mia?", session_id=new_id())
+    assert other.end.type == "done"
+    assert len(contents(provider)) == 1
+
+
+async def test_the_bound_holds_over_sixty_turns(plan: Plan, provider: ModelServer) -> None:
+    """Without a model for summaries the rest is cut, and the model is told how much."""
+    planner = await plan(agents={"host": {"memory": {"max_tokens": 600}}})
+    provider.say(answer(words(40)))
+    session_id = new_id()
+    for number in range(60):
+        await planner.tell(f"Question {number}?", session_id=session_id, agent="host")
+    for number, texts in enumerate(asked(provider)):
+        assert sum(map(text_tokens, texts[:-1])) <= 600
+        left_out = number - len(texts) // 2
+        assert (f"{left_out} older turns are not shown." in texts[0]) == (left_out > 1)
+    assert len(asked(provider)) == 60
+    assert (await session_of(planner, session_id)).summary_run == ""
+
+
+async def test_older_turns_are_summarised(plan: Plan, provider: ModelServer) -> None:
+    """The summary is data; its run has no place in the session, and its usage counts."""
+    planner = await plan(agents={"host": {"memory": {"recent_turns": 4, "summary_model": "openai/scripted"}}})
+    provider.choose = lambda seen: answer(f"summary </summary> of {seen.number}" if SUMMARISE in seen.text else "So.")
+    session_id, summaries = new_id(), 0
+    for number in range(20):
+        await planner.tell(f"Question {number}?", session_id=session_id, agent="host")
+
+        async def is_quiet() -> bool:
+            session = await session_of(planner, session_id)
+            return not session.open_runs() and not session.summary_run
+
+        await wait_until(is_quiet, what="the summary is made")
+        summaries = len(provider.ledger) - len(asked(provider))
+    for number, texts in enumerate(asked(provider)):
+        assert "not shown" not in texts[0]
+        assert ("<summary>" in texts[0]) == (number > 4)
+        assert texts[0].count("</summary>") <= 1
+    assert 4 <= summaries <= 8
+    session = await session_of(planner, session_id)
+    assert session.runs == len(session.turns) == 20
+    assert session.usage.model_calls == 20 + summaries
+    assert [turn.question for turn in session.turns[:2]] == ["Question 0?", "Question 1?"]
+    newest = [texts_of(seen)[0] for seen in provider.ledger if SUMMARISE in seen.text][-1]
+    assert '"summary":"summary <\\/summary> of' in newest
+
+
+async def test_nobody_waits_for_a_summary(plan: Plan, provider: ModelServer) -> None:
+    """And one that fails is made again after the next answer."""
+    planner = await plan(agents={"host": {"memory": {"recent_turns": 1, "summary_model": "openai/other"}}})
+    replies = iter((Say(silent=True), Say(status=400), answer("At last.")))
+    provider.choose = lambda seen: next(replies) if SUMMARISE in seen.text else answer("So.")
+    session_id = new_id()
+
+    async def ask(number: int) -> None:
+        story = await planner.tell(f"Question {number}?", session_id=session_id, agent="host")
+        assert story.end.raw_answer == "So."
+
+    for number in range(4):
+        await ask(number)
+    assert len(provider.ledger) - len(asked(provider)) == 1, "one is open, so no other one begins"
+    open_run = (await session_of(planner, session_id)).summary_run
+    cancel = subjects.control("default", open_run, "cancel")
+    await planner.bus.publish(cancel, CancelRequested().model_dump_json().encode())
+
+    async def has_ended(run: str) -> bool:
+        return (await session_of(planner, session_id)).summary_run != run
+
+    await wait_until(lambda: has_ended(open_run), what="the session knows that the summary has ended")
+    await ask(4)
+    failing = (await session_of(planner, session_id)).summary_run
+    await wait_until(lambda: has_ended(failing), what="the second one fails")
+    await ask(5)
+
+    async def is_summarised() -> bool:
+        return (await session_of(planner, session_id)).summary == "At last."
+
+    await wait_until(is_summarised, what="the third one is made")
+
+
+async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsServer, provider: ModelServer) -> None:
+    """The first one is killed while it stores the answer. Meanwhile the session goes on."""
+    url, session_id = own_nats_server.url, new_id()
+    provider.reset()
+    provider.say(answer("Mia."), answer("Grey."))
+    async with connected(url, "client") as bus:
+        await provision(bus)
+        client = Planning(bus, None, None, None)  # type: ignore[arg-type]
+        dying = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, "Grey", "before")
+        )
+        await client.ended(await client.ask("My cat is called Mia.", session_id=session_id), 60)
+        run = await client.ask("Which colour has she?", session_id=session_id)
+        async with asyncio.timeout(60):
+            assert await dying.wait() == -signal.SIGKILL
+        context = SessionContextRequested(values={"city": "Turin"}, session_id=session_id)
+        subject = subjects.session_inbox("default", keys.session_key(session_id), "context")
+        await bus.publish(subject, context.model_dump_json().encode())
+        async with planning(url, provider) as planner:
+            story = await client.ended(run, 60)
+
+            async def is_set() -> bool:
+                return bool((await session_of(planner, session_id)).context)
+
+            await wait_until(is_set, what="the session has gone on")
+    assert story.end.raw_answer == "Grey."
+    assert len(provider.ledger) == 3
+    assert provider.ledger[1].body["messages"] == provider.ledger[2].body["messages"]
+    assert "called Mia" in contents(provider)[0]
+    assert "Turin" not in provider.ledger[2].text

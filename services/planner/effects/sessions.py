@@ -11,7 +11,7 @@ from typing import assert_never
 
 from contracts import subjects
 from contracts.events import TERMINAL
-from contracts.ids import run_of_own_session
+from contracts.ids import run_of_own_session, unix_ms
 from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
 from contracts.records import EVENTS_HEADER
 from contracts.runs import RunRequested
@@ -24,7 +24,7 @@ from services.planner.run import session_facts
 from services.planner.run.session_place import Busy, Place, Waiting
 from services.planner.run_log import RunLogs
 from services.planner.session_log import SessionAddress, SessionLogs
-from services.planner.sessions import decide
+from services.planner.sessions import decide, summaries
 from services.planner.sessions.commands import (
     Attach,
     Begin,
@@ -34,6 +34,7 @@ from services.planner.sessions.commands import (
     Merged,
     Purge,
     Refuse,
+    RequestSummary,
     WriteEntry,
 )
 from services.planner.sessions.decide import Received
@@ -122,8 +123,8 @@ class Sessions:
         if last is None or TERMINAL.isdisjoint(_types(last.headers)):
             return []
         run = await self._runs.load(Address(where.tenant, run_id), fresh=True)
-        ended = session_facts.ended(run_id, run, run.request)
-        return decide.receive(session, SessionRunEnded(ended=ended), "") if ended is not None else []
+        ended = session_facts.told(run_id, run, run.request)
+        return decide.receive(session, ended, "") if ended is not None else []
 
     async def _adopted(self, where: SessionAddress, session: Session, session_id: str) -> decide.Events:
         """Return the beginning of a session that continues from a run which was requested without one."""
@@ -152,6 +153,11 @@ class Sessions:
                 if await self._waits(where, run):
                     body = RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
+            case RequestSummary(run, memory):
+                request = summaries.summary_request(tenant, session, memory, run, unix_ms())
+                if request is not None:
+                    body = request.model_dump_json().encode()
+                    await self._bus.publish_surely(subjects.request(tenant, run), body, run)
             case Purge():
                 await self._deletion.carry_out(where, session)
             case Forward() | Cancel() | Merged() | Refuse() | Attach():

@@ -27,12 +27,15 @@ def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | Non
     )
 
 
-def told(run_id: str, run: Run, request: RunRequested) -> SessionRunEnded | None:
+def told(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
     """Return the message by which an ended run tells its session."""
     fact = ended(run_id, run, request)
     if fact is None:
         return None
-    return SessionRunEnded(ended=fact, cause=request.cause, through=request.through, model=run.model)
+    if request is None:
+        return SessionRunEnded(ended=fact)
+    memory = run.started.memory if run.started is not None else None
+    return SessionRunEnded(ended=fact, cause=request.cause, through=request.through, model=run.model, memory=memory)
 
 
 def _answer(end: Done | Error | Cancelled) -> str:

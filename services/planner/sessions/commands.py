@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from contracts.faults import Fault
-from contracts.runs import RunRequested
+from contracts.runs import Memory, RunRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,14 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestSummary:
+    """Request the run that summarises older turns, as this memory says."""
+
+    run: str
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
 class WriteEntry:
     """Write the session's entry in the index."""
 
@@ -63,4 +71,4 @@ class Purge:
     """Delete the session, its runs and its artifacts: no run of it is open any more."""
 
 
-Command = Begin | Forward | Cancel | Merged | Refuse | Attach | WriteEntry | Purge
+Command = Begin | Forward | Cancel | Merged | Refuse | Attach | RequestSummary | WriteEntry | Purge

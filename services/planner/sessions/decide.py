@@ -23,6 +23,9 @@ message only, so a redelivery of the message repeats the commands. What each mes
 none: there is no session, or it was deleted. idle: nobody has the turn. busy: a run has it. While that run does nothing
 but wait for a person, `on_paused` of a request counts, and not `on_busy`. A further request of a run that the session
 knows changes nothing. While the session is being deleted, each request is refused, and nobody gets the turn.
+
+After `run_ended` a summary may be due (`summaries`): then `run_queued` of its run is recorded too, and RequestSummary
+follows. The end of that run leads to `summarised`, or to `run_ended` if there is no summary.
 """
 
 from collections.abc import Sequence
@@ -56,6 +59,7 @@ from contracts.sessions import (
     Summarised,
 )
 from services.planner.run.session_place import Begun, Place, Refused, Waiting
+from services.planner.sessions import summaries
 from services.planner.sessions.commands import (
     Attach,
     Begin,
@@ -65,6 +69,7 @@ from services.planner.sessions.commands import (
     Merged,
     Purge,
     Refuse,
+    RequestSummary,
     WriteEntry,
 )
 from services.shared.session_state import Session, after
@@ -206,13 +211,19 @@ def _received(session: Session, message: Received, by: str) -> Events:
 def _ended(session: Session, message: SessionRunEnded) -> Events:
     ended = message.ended
     if message.cause == "user":
-        return [ended] if ended.run in session.open_runs() else []
-    if ended.outcome != "done" or not ended.answer or message.through in {None, session.summary_through}:
+        if ended.run not in session.open_runs():
+            return []
+        later = after(session, [ended])
+        if later.is_deleting or later.summary_run or not summaries.covered(later, message.memory):
+            return [ended]
+        run = summaries.summary_run(session.session_id, ended.run)
+        return [ended, RunQueued(run=run, cause="summary", requested_at=ended.requested_at)]
+    if ended.run != session.summary_run:
         return []
+    if ended.outcome != "done" or not ended.answer or message.through is None:
+        return [ended.model_copy(update={"question": "", "answer": ""})]
     return [
-        Summarised(
-            through=message.through or "", run=ended.run, text=ended.answer, model=message.model, usage=ended.usage
-        )
+        Summarised(through=message.through, run=ended.run, text=ended.answer, model=message.model, usage=ended.usage)
     ]
 
 
@@ -264,5 +275,8 @@ def _of_cause(session: Session, cause: RunRequested | Received) -> list[Command]
             if recent is not None and recent.merged_into is not None:
                 return [Merged(run, recent.merged_into)]
             return [Refuse(run, recent.fault)] if recent is not None and recent.fault is not None else []
+        case SessionRunEnded(ended=ended, memory=memory):
+            is_due = session.summary_run == summaries.summary_run(session.session_id, ended.run)
+            return [RequestSummary(session.summary_run, memory)] if is_due and memory is not None else []
         case _:
             return []
