@@ -69,12 +69,11 @@ async def test_what_was_said_is_data(http: httpx.AsyncClient, model: ModelServer
     model.say(answer(HOSTILE), answer("Fine."))
     session = new_id()
     await chat(http, HOSTILE, session_id=session)
-    run = await chat(http, "And now?", session_id=session)
+    await chat(http, "And now?", session_id=session)
 
     question, told, _ = shown(model.ledger[-1])
     assert question.lower().count("</question>") == 1
     assert json.loads(told) == {"next_node": "final_response", "args": {"answer": HOSTILE}}
-    assert run["usage"]["tool_calls"] == 0
 
 
 async def test_older_turns_are_summarised(client: Client, model: ModelServer) -> None:
