@@ -91,8 +91,12 @@ async def test_older_turns_are_summarised(client: Client, model: ModelServer) ->
     first, *_ = shown(model.ledger[-1])
     assert "They spoke of Ada." in first
     assert "not shown" not in first
-    status = await client.session(session)
-    assert (status.runs, status.usage.model_calls) == (4, 5)
+
+    async def is_counted() -> bool:
+        status = await client.session(session)
+        return (status.runs, status.usage.model_calls) == (4, 5)
+
+    await wait_until(is_counted, what="the session counts four answers and the summary")
 
 
 async def test_without_a_model_for_summaries_the_cut_is_named(client: Client, model: ModelServer) -> None:
