@@ -7,6 +7,7 @@ import httpx
 
 from contracts.ids import new_id
 from runwire import Client
+from runwire.client.options import MemoryOptions
 from tests.support.model_server import ModelServer, Seen, answer, words
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -79,7 +80,7 @@ async def test_what_was_said_is_data(http: httpx.AsyncClient, model: ModelServer
 async def test_older_turns_are_summarised(client: Client, model: ModelServer) -> None:
     """After an answer, by an internal run, which counts in the usage of the session. Nobody waits for it."""
     model.choose = lambda seen: answer("They spoke of Ada." if SUMMARISE in seen.text else words(9))
-    session, memory = new_id(), {"recent_turns": 2, "summary_model": "openai/scripted"}
+    session, memory = new_id(), MemoryOptions(recent_turns=2, summary_model="openai/scripted")
     for number in range(3):
         await client.chat(f"Question {number}?", agent="scripted", session_id=session, memory=memory)
 
