@@ -20,7 +20,7 @@ from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.errors import short
-from services.shared.session_state import Session, fold
+from services.shared.session_state import Session, fold, newest_checkpoint
 
 MAX_CACHED_SESSIONS = 500
 
@@ -144,8 +144,4 @@ class SessionLogs:
 
 
 def _checkpoint_of(message: Msg) -> int:
-    """Return the sequence of the newest checkpoint as of this record; 0: none."""
-    headers = message.headers or {}
-    if headers.get(EVENTS_HEADER) == "checkpoint":
-        return sequence_of(message)
-    return int(headers.get(CHECKPOINT_HEADER) or 0)
+    return newest_checkpoint(message.headers, sequence_of(message))

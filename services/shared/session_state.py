@@ -8,7 +8,7 @@ What the next run is told of the conversation is rendered from `turns`, `older_t
 `summarised_turns` and `context`; what it need not ask a person about, from `approvals`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -17,7 +17,9 @@ from contracts.base import Message
 from contracts.faults import Fault
 from contracts.pauses import OpenPause
 from contracts.payload import Usage
+from contracts.records import EVENTS_HEADER
 from contracts.sessions import (
+    CHECKPOINT_HEADER,
     ApprovedForSession,
     Checkpoint,
     ContextSet,
@@ -168,6 +170,14 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
         if take is not None:
             session = take(session, event)
     return session
+
+
+def newest_checkpoint(headers: Mapping[str, str] | None, sequence: int) -> int:
+    """Return the sequence of the newest checkpoint as of a record, from its headers and its own sequence; 0: none."""
+    headers = headers or {}
+    if headers.get(EVENTS_HEADER) == "checkpoint":
+        return sequence
+    return int(headers.get(CHECKPOINT_HEADER) or 0)
 
 
 def _with(session: Session, **changes: object) -> Session:

@@ -6,19 +6,16 @@ A run that was requested without a session is found as the session `run-<its id>
 import asyncio
 from collections import OrderedDict
 
-from nats.aio.msg import Msg
-
 from contracts import keys, subjects
 from contracts.ids import own_session_id, run_of_own_session
-from contracts.records import EVENTS_HEADER
 from contracts.runs import RunRequested, RunStatus
-from contracts.sessions import CHECKPOINT_HEADER, SessionRecord, SessionStatus
+from contracts.sessions import SessionRecord, SessionStatus
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.kv import Bucket
-from services.shared.session_state import Session, fold
+from services.shared.session_state import Session, fold, newest_checkpoint
 
 from .deletions import Deletions
 from .reader import RunReader
@@ -52,7 +49,7 @@ class SessionReader:
         if not session.seq:
             newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
             if newest is not None:
-                start = _checkpoint_of(newest)
+                start = newest_checkpoint(newest.headers, sequence_of(newest)) or 1
             elif is_look or await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS) is None:
                 return None
             else:
@@ -167,13 +164,6 @@ class SessionReader:
         runs = [each.status().model_copy(update={"payload": None, "pauses": []}) for each in reversed(stored.values())]
         runs += [status for status in listed if status is not None and status.run_id not in deleted]
         return runs, stored.get(session.current.run) if session.current else None
-
-
-def _checkpoint_of(newest: Msg) -> int:
-    headers = newest.headers or {}
-    if headers.get(EVENTS_HEADER) == "checkpoint":
-        return sequence_of(newest)
-    return int(headers.get(CHECKPOINT_HEADER) or 0) or 1
 
 
 def _of_one_run(run: StoredRun) -> SessionStatus:
