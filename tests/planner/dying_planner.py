@@ -1,7 +1,8 @@
 """A planner that kills itself when it stores a certain record: `python -m tests.planner.dying_planner`.
 
 Arguments: the address of NATS, that of the model server, a text in the record, and the moment. `before`: the record is
-not sent. `stored`: it is stored, and nothing was heard of that. `known`: its acknowledgement has been handled.
+not sent. `stored`: it is stored, and nothing was heard of that. `known`: its acknowledgement has been handled. A fifth
+argument, for a message that is no record: the first word of its subject.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ def kill_itself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(url: str, model_url: str, text: bytes, moment: str) -> None:
+async def main(url: str, model_url: str, text: bytes, moment: str, word: str = "emit") -> None:
     """Plan until the record comes."""
     publish = Bus.publish_acknowledged
 
     async def publish_and_die(bus: Bus, subject: str, data: bytes, *more: Any, **options: Any) -> Any:
-        if text not in data or not subject.startswith("emit."):
+        if text not in data or not subject.startswith(f"{word}."):
             return await publish(bus, subject, data, *more, **options)
         if moment == "before":
             kill_itself()
@@ -46,4 +47,4 @@ async def main(url: str, model_url: str, text: bytes, moment: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3].encode(), sys.argv[4]))
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3].encode(), *sys.argv[4:]))

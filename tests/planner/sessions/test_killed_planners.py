@@ -1,0 +1,118 @@
+"""Two runs of a session, and a planner that is killed between any two steps: another one finishes what it began."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id, unix_ms
+from contracts.runs import RunRequested
+from contracts.sessions import SessionDeletionRequested
+from services.messaging.connection import Bus
+from services.messaging.streams.provision import provision
+from services.planner.session_log import SessionAddress
+from tests.planner.conftest import provider as provider_of_planners
+from tests.support.buses import connected
+from tests.support.model_server import ModelServer, Say, answer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning
+from tests.support.session_logs import events_of, idle, session_of
+from tests.support.waiting import wait_until
+
+provider = provider_of_planners
+A, B = "a" * 32, "b" * 32
+STEPS = {
+    "the run's log says that it waits": ('"type":"queued"', "emit"),
+    "the timer of its wait": ('"timer":"queue"', "timer"),
+    "the session queues it": (f'"type":"run_queued","run":"{B}"', "emit"),
+    "the first run tells its end": ('"kind":"run_ended"', "session_inbox"),
+    "the session takes the end": (f'"type":"run_ended","run":"{A}"', "emit"),
+    "the second run is told to begin": ('"kind":"begin"', "inbox"),
+}
+
+
+@pytest.fixture
+async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
+    """A client on a server of its own."""
+    provider.reset()
+    async with connected(own_nats_server.url, "client") as bus:
+        await provision(bus)
+        yield Planning(bus, None, None, None)  # type: ignore[arg-type]
+
+
+async def ask(bus: Bus, run: str, session_id: str) -> None:
+    """Ask for a run with this id."""
+    request = RunRequested(
+        run_id=run, tenant="default", requested_at=unix_ms(), trace_id=run, query=f"{run[0]}?", session_id=session_id
+    )
+    await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
+
+
+async def killed(url: str, provider: ModelServer, *what: str) -> asyncio.subprocess.Process:
+    """A planner that will kill itself."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, *what)
+    )
+
+
+async def dead(process: asyncio.subprocess.Process) -> None:
+    """Return once it has killed itself."""
+    try:
+        async with asyncio.timeout(60):
+            assert await process.wait() == -signal.SIGKILL
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+@pytest.mark.parametrize("moment", ["before", "known"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_each_run_has_one_turn(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, step: str, moment: str
+) -> None:
+    """The second begins after the first has ended, and both questions are in the session, once."""
+    url, session_id, (text, word) = own_nats_server.url, new_id(), STEPS[step]
+    provider.say(*(Say(text=answer("yes").text, delay_s=0.3) for _ in range(4)))
+    process = await killed(url, provider, text, moment, word)
+    await ask(client.bus, A, session_id)
+    await wait_until(lambda: provider.ledger, what="the first run asks its model")
+    await ask(client.bus, B, session_id)
+    await dead(process)
+    async with planning(url, provider):
+        for run in (A, B):
+            assert (await client.ended(run, 60)).end.raw_answer == "yes"
+        session = await idle(client.bus, session_id)
+    assert sorted(turn.run for turn in session.turns) == [A, B]
+    events = [each for each in await events_of(client.bus, session_id) if each in {"run_begun", "run_ended"}]
+    assert events == ["run_begun", "run_ended"] * 2
+
+
+@pytest.mark.parametrize("moment", ["before", "known"])
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("deleting", "emit"), ('"kind":"cancel"', "control"), ("requested_at", "$KV"), ("deleted", "emit")],
+)
+async def test_a_deletion_is_finished(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, text: str, word: str
+) -> None:
+    """Whatever was done already."""
+    url, session_id = own_nats_server.url, new_id()
+    where = SessionAddress.of("default", session_id)
+    provider.say(*(Say(silent=True) for _ in range(4)))
+    process = await killed(url, provider, text, "known", word)
+    await ask(client.bus, A, session_id)
+    await wait_until(lambda: provider.ledger, what="the run asks its model")
+    body = SessionDeletionRequested().model_dump_json().encode()
+    await client.bus.publish(subjects.session_inbox(*where, "delete"), body)
+    await dead(process)
+    async with planning(url, provider):
+        assert (await client.ended(A, 60)).end.type == "cancelled"
+
+        async def is_gone() -> bool:
+            gone = not (await session_of(client.bus, session_id)).exists
+            return gone and await events_of(client.bus, session_id) == ["deleted"]
+
+        await wait_until(is_gone, what="the session is gone")

@@ -1,0 +1,38 @@
+"""Sessions for the tests, as their logs have them."""
+
+from contracts import subjects
+from contracts.events import Queued, RunEvent
+from contracts.records import EVENTS_HEADER
+from services.messaging.connection import Bus
+from services.planner.session_log import SessionAddress, SessionLogs
+from services.shared.session_state import Session
+from tests.support.waiting import wait_until
+
+
+def is_queued(event: RunEvent) -> bool:
+    """The run waits for its turn."""
+    return isinstance(event, Queued)
+
+
+async def session_of(bus: Bus, session_id: str) -> Session:
+    """The session as a planner without a cache reads it."""
+    return await SessionLogs(bus).load(SessionAddress.of("default", session_id), from_leader=True)
+
+
+async def events_of(bus: Bus, session_id: str) -> list[str]:
+    """The types of all events of a session."""
+    reader = await bus.reader(subjects.SESSIONS)
+    stored = await reader.current(subjects.session_log(*SessionAddress.of("default", session_id)))
+    return ",".join((message.headers or {})[EVENTS_HEADER] for message in stored).split(",")
+
+
+async def idle(bus: Bus, session_id: str) -> Session:
+    """Return the session once no run of it is open."""
+
+    async def found() -> Session | None:
+        session = await session_of(bus, session_id)
+        return None if session.open_runs() else session
+
+    session = await wait_until(found, what="no run of the session is open")
+    assert session is not None
+    return session
