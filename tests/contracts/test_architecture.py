@@ -60,8 +60,6 @@ def test_who_writes_and_reads_is_in_the_table() -> None:
         for word, names in builders().items()
         if word in named
     }
-    for word in ("session", "session_inbox"):  # Until their services are written.
-        using[word] = named[word]
     using["due"] = set()  # The planner names it to TIMERS, and writes nothing there.
     assert {word: found for word, found in named.items() if word != "probe"} == using
     buckets = {

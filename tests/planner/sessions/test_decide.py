@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,7 @@ from services.planner.sessions import decide
 from services.planner.sessions.commands import Begin, Cancel, Forward, WriteEntry
 from services.shared.session_state import Session, fold
 
+ROOT = Path(__file__).resolve().parents[3]
 A, B, C, D = (letter * 32 for letter in "abcd")
 EVENTS = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b|\bdeleting\b")
 COMMANDS = re.compile(r"\b[A-Z][a-z]+\b")
@@ -156,6 +158,11 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     assert set(found) - set(COMMANDS.findall(cell)) <= {"WriteEntry", "Begin"} | (
         {"Forward"} if "steer" in message else set()
     )
+
+
+def test_the_document_has_the_same_table() -> None:
+    """Word for word."""
+    assert cells((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == TABLE
 
 
 def test_a_message_that_is_handled_again_repeats_its_commands_only() -> None:
