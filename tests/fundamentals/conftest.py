@@ -25,7 +25,7 @@ KEYED_GATEWAY = "gateway-2"
 #: The API key of each tenant, and the lines that the gateway is given.
 (ACME_KEY, _ACME), (GLOBEX_KEY, _GLOBEX) = new_key("acme"), new_key("globex")
 OFFERED = {"take_nap", "post_postcard", "count_inhabitants", "add_up_inhabitants", "fetch_minutes"}
-OFFERED |= {"calculate", "analyze_table"}
+OFFERED |= {"calculate", "analyze_table", "book_seat"}
 AGENTS = {
     "scripted": {"model": "openai/scripted"},
     "native": {"model": "openai/scripted", "action_transport": "tools"},

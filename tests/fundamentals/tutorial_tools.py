@@ -67,3 +67,21 @@ class Minutes(BaseModel):
 async def fetch_minutes() -> Minutes:
     """Return an artifact."""
     return Minutes(summary="They met.", minutes=MINUTES)
+
+
+class Seat(BaseModel):
+    """What the person chooses."""
+
+    name: str = Field(pattern="^[0-9]{1,2}[A-F]$")
+
+
+@tool(desc="Book a seat on a flight; a person chooses the seat", side_effects="external")
+async def book_seat(flight: str, ctx: ToolContext) -> dict[str, str]:
+    """Ask a person. What must not happen twice, the offer, is noted in `ctx.state`."""
+    if "offer" not in ctx.state:
+        ctx.state["offer"] = f"offer for {flight}"
+        with (Path(os.environ["TUTORIAL_FOLDER"]) / "offers").open("a", encoding="utf-8") as book:
+            book.write(f"{ctx.idempotency_key}\n")
+    seat = await ctx.pause("input", {"free": ["3C", "7A"]}, schema=Seat, title=f"Which seat on {flight}?")
+    await ctx.pause("approval", seat, title=f"Book {seat.name}?")
+    return {"booked": f"{seat.name} by {ctx.state['offer']}"}
