@@ -54,7 +54,6 @@ THROUGH = {
     "services/planner/run/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/fold.py": "tests/planner/run/test_advance.py",
-    "services/planner/run/opening.py": "tests/planner/test_named_models.py",
     "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",
     "services/planner/run/tool_images.py": "tests/planner/test_tool_images.py",
     "services/planner/run/turns.py": "tests/planner/sessions/test_whole_sessions.py",

@@ -1,0 +1,50 @@
+"""Which tools a run gets: the agent's, those that its request names, at most those of its API key."""
+
+import pytest
+
+from contracts.ids import new_id
+from contracts.runs import RunRequested
+from contracts.tools import ToolSpec
+from services.planner.agents import Agent
+from services.planner.errors import CannotOpen
+from services.planner.run.opening import Defaults, absent, open_run
+
+LIVE = {name: ToolSpec(name=name) for name in ("add", "draw", "send")}
+AGENTS = {"default": Agent(), "painter": Agent(tools=["draw", "send", "frame"])}
+
+
+def requested(
+    tools: list[str] | None = None, key_tools: list[str] | None = None, agent: str = "default"
+) -> RunRequested:
+    """A request with these tools."""
+    run = new_id()
+    return RunRequested(
+        run_id=run, tenant="t", requested_at=1, trace_id=run, query="q", agent=agent, tools=tools, key_tools=key_tools
+    )
+
+
+def opened(request: RunRequested) -> list[str]:
+    """The tools that the run gets."""
+    return sorted(open_run(request, AGENTS, LIVE, Defaults(model="builtin/rehearsal")).tools)
+
+
+def test_a_key_bounds_what_is_there() -> None:
+    """A tool of its list that is not there, or that the agent does not have, is no reason to refuse the run."""
+    assert opened(requested()) == ["add", "draw", "send"]
+    assert opened(requested(key_tools=["add", "gone"])) == ["add"]
+    assert opened(requested(key_tools=["add", "draw"], agent="painter")) == ["draw"]
+    assert opened(requested(key_tools=[])) == []
+
+
+def test_a_request_never_gets_more_than_its_key() -> None:
+    """The gateway refuses such a request; a planner that receives one leaves the tool out."""
+    assert opened(requested(tools=["add", "send"], key_tools=["add"])) == ["add"]
+    with pytest.raises(CannotOpen, match="gone"):
+        opened(requested(tools=["gone"], key_tools=["gone"]))
+
+
+def test_no_warning_names_a_tool_that_the_key_does_not_allow() -> None:
+    """The caller would learn of it, and could do nothing about it."""
+    assert absent(requested(agent="painter"), AGENTS, LIVE) == ["frame"]
+    assert absent(requested(agent="painter", key_tools=["draw"]), AGENTS, LIVE) == []
+    assert absent(requested(agent="painter", tools=["draw", "frame"], key_tools=["frame"]), AGENTS, LIVE) == ["frame"]
