@@ -50,7 +50,7 @@ class RunQueued(Message):
     run: str
     cause: RunCause = "user"
     on_busy: OnBusy = "queue"
-    requested_at: int = Field(description="Unix ms")
+    requested_at: int = Field(description="Unix ms; of a summary 0: it is requested at the time of this record")
     is_first: bool = Field(default=False, description="it is the next one to begin (`on_busy: cancel`)")
 
 

@@ -130,6 +130,8 @@ class Session(Message):
     """How many turns the summary represents, counted from the first one of the session."""
     summary_run: str = ""
     """The run that makes a summary now; empty: none."""
+    summary_requested_at: int = 0
+    """Unix ms: of that run."""
     context: dict[str, Any] = Field(default_factory=dict)
     """Values that callers and tasks have set: untrusted data."""
     context_by: str = ""
@@ -190,7 +192,7 @@ def _started(session: Session, event: SessionStarted) -> Session:
 
 def _queued(session: Session, event: RunQueued) -> Session:
     if event.cause == "summary":
-        return _with(session, summary_run=event.run)
+        return _with(session, summary_run=event.run, summary_requested_at=session.updated_at)
     entry = QueuedRun(run=event.run, requested_at=event.requested_at, is_first=event.is_first)
     queue = [entry, *session.queue] if event.is_first else [*session.queue, entry]
     return _with(session, queue=queue, runs=session.runs + 1)

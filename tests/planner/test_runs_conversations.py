@@ -9,11 +9,13 @@ from typing import Any
 from contracts import keys, subjects
 from contracts.ids import new_id
 from contracts.inbox import CancelRequested
-from contracts.runs import Memory
-from contracts.sessions import SessionContextRequested
+from contracts.runs import Memory, RunDeletion
+from contracts.sessions import SessionContextRequested, SessionDeletionRequested
+from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import text_tokens
 from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.sessions.summaries import summary_run
 from services.shared.session_state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
@@ -194,6 +196,32 @@ async def test_nobody_waits_for_a_summary(plan: Plan, provider: ModelServer) -> 
         return (await session_of(planner, session_id)).summary == "At last."
 
     await wait_until(is_summarised, what="the third one is made")
+
+
+async def test_the_run_of_a_summary_is_deleted_with_its_session(plan: Plan, provider: ModelServer) -> None:
+    """With its entry in the index of runs, whose key holds the time of its request."""
+    planner = await plan(agents={"host": {"memory": {"recent_turns": 0, "summary_model": "openai/scripted"}}})
+    provider.say(answer("So."))
+    session_id = new_id()
+    story = await planner.tell("Question?", session_id=session_id, agent="host")
+    summary = await planner.ended(summary_run(session_id, story.run))
+    request = summary.of("run_started")[0].request
+    assert (request.cause, request.through) == ("summary", story.run)
+
+    async def is_summarised() -> bool:
+        return (await session_of(planner, session_id)).summary == "So."
+
+    await wait_until(is_summarised, what="the summary is made")
+    subject = subjects.session_inbox("default", keys.session_key(session_id), "delete")
+    await planner.bus.publish(subject, SessionDeletionRequested().model_dump_json().encode())
+    bucket = Bucket(planner.bus, keys.RUNS_BUCKET)
+
+    async def deletion() -> RunDeletion | None:
+        return (await bucket.get(keys.deletion_key("default", summary.run))).parsed(RunDeletion)
+
+    found = await wait_until(deletion, what="the run of the summary is to be deleted")
+    assert found is not None
+    assert found.requested_at == request.requested_at
 
 
 async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsServer, provider: ModelServer) -> None:

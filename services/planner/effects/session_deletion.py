@@ -11,7 +11,7 @@ import structlog
 from contracts import keys, subjects
 from contracts.ids import unix_ms
 from contracts.runs import RunDeletion
-from contracts.sessions import RunQueued, SessionDeleted, Summarised
+from contracts.sessions import RunQueued, SessionDeleted
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
@@ -47,13 +47,12 @@ class SessionDeletion:
 
     async def _delete_runs(self, where: SessionAddress) -> None:
         bucket = Bucket(self._bus, keys.RUNS_BUCKET)
-        runs: dict[str, int | None] = {}
-        for record in await self._logs.whole(where):
-            for event in record.events:
-                if isinstance(event, RunQueued):
-                    runs[event.run] = event.requested_at
-                elif isinstance(event, Summarised):
-                    runs.setdefault(event.run, None)
+        runs = {
+            event.run: event.requested_at if event.cause == "user" else record.at
+            for record in await self._logs.whole(where)
+            for event in record.events
+            if isinstance(event, RunQueued)
+        }
         for run, requested_at in runs.items():
             with suppress(Outdated):
                 deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from contracts import subjects
 from contracts.events import TERMINAL
-from contracts.ids import run_of_own_session, unix_ms
+from contracts.ids import run_of_own_session
 from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
 from contracts.records import EVENTS_HEADER
 from contracts.runs import RunRequested
@@ -154,7 +154,7 @@ class Sessions:
                     body = RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
             case RequestSummary(run, memory):
-                request = summaries.summary_request(tenant, session, memory, run, unix_ms())
+                request = summaries.summary_request(tenant, session, memory, run)
                 if request is not None:
                     body = request.model_dump_json().encode()
                     await self._bus.publish_surely(subjects.request(tenant, run), body, run)

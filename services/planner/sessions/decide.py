@@ -217,7 +217,7 @@ def _ended(session: Session, message: SessionRunEnded) -> Events:
         if later.is_deleting or later.summary_run or not summaries.covered(later, message.memory):
             return [ended]
         run = summaries.summary_run(session.session_id, ended.run)
-        return [ended, RunQueued(run=run, cause="summary", requested_at=ended.requested_at)]
+        return [ended, RunQueued(run=run, cause="summary", requested_at=0)]
     if ended.run != session.summary_run:
         return []
     if ended.outcome != "done" or not ended.answer or message.through is None:

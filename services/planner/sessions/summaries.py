@@ -56,8 +56,8 @@ def summary_run(session_id: str, ended_run: str) -> str:
     return hashlib.sha256(f"{keys.session_key(session_id)}\nsummary\n{ended_run}".encode()).hexdigest()[:32]
 
 
-def summary_request(tenant: str, session: Session, memory: Memory, run: str, now: int) -> RunRequested | None:
-    """Return the request for a summary; None: none is due any more. `now`: Unix ms."""
+def summary_request(tenant: str, session: Session, memory: Memory, run: str) -> RunRequested | None:
+    """Return the request for a summary; None: none is due any more."""
     turns = covered(session, memory)
     if not turns:
         return None
@@ -66,7 +66,7 @@ def summary_request(tenant: str, session: Session, memory: Memory, run: str, now
     return RunRequested(
         run_id=run,
         tenant=tenant,
-        requested_at=now,
+        requested_at=session.summary_requested_at,
         trace_id=run,
         query=QUESTION.format(words=words),
         agent=SUMMARY_AGENT,

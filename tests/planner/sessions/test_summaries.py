@@ -75,7 +75,8 @@ def test_the_request_of_a_summary() -> None:
     """The turns are data in it; its agent uses no tools, and has little time."""
     session = fold(session_of(5), 6, SessionRecord(events=[Summarised(through="x", run="0" * 32, text="Before.")]))
     run = summary_run("s", "f" * 32)
-    request = summary_request("acme", session, MEMORY, run, 9)
+    session = fold(session, 7, SessionRecord(at=9, events=[RunQueued(run=run, cause="summary", requested_at=0)]))
+    request = summary_request("acme", session, MEMORY, run)
     assert request is not None
     assert (request.run_id, request.tenant, request.requested_at, request.session_id) == (run, "acme", 9, "s")
     assert (request.cause, request.through, request.model) == ("summary", f"{3:032x}", "openai/small")
@@ -86,7 +87,7 @@ def test_the_request_of_a_summary() -> None:
     agent = agent_of({}, SUMMARY_AGENT)
     assert agent is not None
     assert (agent.tools, agent.limits) == ([], {"max_steps": 2, "deadline_s": 120})
-    assert summary_request("acme", session_of(2), MEMORY, run, 9) is None
+    assert summary_request("acme", session_of(2), MEMORY, run) is None
 
 
 def test_a_question_without_an_answer_is_summarised_as_such() -> None:
@@ -96,7 +97,7 @@ def test_a_question_without_an_answer_is_summarised_as_such() -> None:
     end = RunEnded(run=run, outcome="error", question="why?", inputs=["quickly"])
     events = [RunQueued(run=run, requested_at=7), RunBegun(run=run), end]
     session = fold(session, 5, SessionRecord(events=events))
-    request = summary_request("acme", session, Memory(recent_turns=0, summary_model="m"), "0" * 32, 9)
+    request = summary_request("acme", session, Memory(recent_turns=0, summary_model="m"), "0" * 32)
     assert request is not None
     assert request.llm_context["turns"][-1] == {
         "question": "why?",
