@@ -20,6 +20,7 @@ Code = Literal[
     "approval_missing",
     "approval_expired",
     "rejected",
+    "input_refused",
     "invalid_pause",
     "deadline_passed",
     "model_failed",

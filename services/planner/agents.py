@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
-from contracts.events import ActionFormat, ActionTransport, Reflection
+from contracts.events import ActionFormat, ActionTransport, FollowupMode, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
 from contracts.pauses import ApprovalRule
 from contracts.runs import MODEL_NAME, LimitsInput, Memory, MemoryInput, RequestedEffort, RunLimits, StrategyName
 from contracts.validation_errors import describe
+from services.planner.run.input_rules import InputRule
 from services.shared.approvals import check_rules
 
 DEFAULT_AGENT = "default"
@@ -73,6 +74,12 @@ class Agent(BaseModel):
     )
     approvals: list[AgentApprovalRule] = Field(
         default_factory=list, description="which calls need a person's approval; of several that match the first counts"
+    )
+    followup: FollowupMode = Field(
+        default="end", description="an answer that requires a follow-up ends the run, or it waits for the user's reply"
+    )
+    input_rules: list[InputRule] = Field(
+        default_factory=list, description="which texts of users are refused, or wait for a person"
     )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
 

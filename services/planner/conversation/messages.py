@@ -80,6 +80,13 @@ def question_text(query: str, asked_at: int) -> str:
     return text
 
 
+def input_message(added: events.InputAdded) -> Message:
+    """Render what a person has added while the run went on, with its images."""
+    lead = texts.INPUT_REPLACES if added.redirect else texts.INPUT_ADDS
+    text = f"{lead}\n{between('question' if added.redirect else 'input', added.text)}" if added.text else lead
+    return {"role": "user", "content": with_images(text, added.images)}
+
+
 def between(marker: str, text: str) -> str:
     """Put a user's text between markers that it cannot close."""
     closed = re.sub(rf"</(?=\s*{marker})", "< /", text, flags=re.IGNORECASE)

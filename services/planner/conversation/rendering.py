@@ -15,10 +15,11 @@ from services.planner.conversation import compaction
 from services.planner.conversation.encoding import EncodedHistory, Messages
 from services.planner.conversation.images import images_messages
 from services.planner.conversation.json_actions import JsonActions
-from services.planner.conversation.messages import Message, answer_note, question_message
+from services.planner.conversation.messages import Message, answer_note, input_message, question_message
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.past_turns import lead_lines, past_messages
 from services.planner.run.history import (
+    Added,
     Compaction,
     Conversation,
     Decided,
@@ -91,7 +92,7 @@ class _Rendered:
             self.history.add(message)
         self.compacted_characters = self.history.characters
 
-    def _messages(self, item: Conversation | Question | Decided | Outcomes | ImagesShown) -> list[Message]:
+    def _messages(self, item: Conversation | Question | Added | Decided | Outcomes | ImagesShown) -> list[Message]:
         match item:
             case Conversation():
                 self._conversation = item
@@ -101,6 +102,8 @@ class _Rendered:
                 said = self._conversation
                 lead = "" if said.turns else "\n".join(lead_lines(said))
                 return [question_message(item.request, item.images, lead=lead, session_context=said.context)]
+            case Added():
+                return [input_message(item.added)]
             case Decided():
                 return [self.dialect.decision(item.step)]
             case Outcomes():

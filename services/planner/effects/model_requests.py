@@ -134,7 +134,7 @@ class ModelRequests:
         """Let a cheap model call choose the effort. Never raises: a failed call means `medium`."""
         assert run.started is not None  # noqa: S101, see think
         models = run.started.models
-        messages = triage_critique.triage_messages(run.started.request.query, models)
+        messages = triage_critique.triage_messages(run.inputs.question(run.started.request.query), models)
         text, usage = await self._short_call(run.started.triage_model or run.model, messages)
         return triage_critique.read_triage(text, models, usage)
 
@@ -143,7 +143,8 @@ class ModelRequests:
         assert run.started is not None  # noqa: S101, see think
         reflection = run.started.reflection
         model = (reflection.model if reflection else None) or run.model
-        messages = triage_critique.critique_messages(run.started.request.query, answer, run.last_observation)
+        question = run.inputs.question(run.started.request.query)
+        messages = triage_critique.critique_messages(question, answer, run.last_observation)
         return triage_critique.read_critique(
             *await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S))
         )

@@ -20,10 +20,11 @@ from contracts.events import (
     Step,
     StepStatus,
 )
-from services.planner.run import approvals, budgets, failures, terminal
+from services.planner.run import approvals, budgets, failures, followups, terminal
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.fold import take_in
+from services.planner.run.followups import Continues
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique
 from services.shared.usage import spent
@@ -225,7 +226,10 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
         latency_ms=_latency_ms(run, handling),
         attempt=asked.attempt,
     )
-    return [started, ended, done]
+    follows = followups.after_answer(after(run, decision=decision), done, decision.args, handling.progress.now)
+    if isinstance(follows, Continues):
+        return [started.model_copy(update={"answer": done.raw_answer}), ended, *follows.events]
+    return [started, ended, follows]
 
 
 def _latency_ms(run: Run, handling: Handling) -> int:

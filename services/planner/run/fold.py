@@ -19,7 +19,7 @@ from contracts.events import (
     Triaged,
 )
 from contracts.payload import FinalPayload
-from services.planner.run.history import Compaction, Decided, History, ImagesShown, Outcomes, Question
+from services.planner.run.history import Added, Compaction, Decided, History, ImagesShown, Outcomes, Question
 from services.planner.run.pause_decisions import called_again
 from services.planner.run.state import Run, waiting_calls
 from services.planner.run.tool_images import allowed_images
@@ -130,6 +130,15 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
             run.open[call.call_id] = called_again(call, paused, resumed)
 
 
+def _fold_input_added(run: Run, added: events.InputAdded, _at: int) -> None:
+    run.inputs.add(added)
+    if added.redirect:
+        if run.asked is not None:
+            run.interrupted, run.asked = run.asked, None
+        run.final_args = run.judged = None
+        run.rejected.clear()
+
+
 def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     if asked.turn != run.turn:
         run.turn_seq, run.turn_at = run.seq, at
@@ -143,6 +152,9 @@ def _fold_asked(run: Run, asked: Asked, at: int) -> None:
             run.failed.clear()
     run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
     run.calling = asked.model or run.model
+    if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
+        for added in run.inputs.take_unread():
+            run.history.add(Added(added))
 
 
 def _fold_step(run: Run, step: Step, at: int) -> None:
@@ -241,6 +253,7 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "topped_up": _fold_topped_up,
     "stopping": _fold_stopping,
     "resumed": _fold_resumed,
+    "input_added": _fold_input_added,
     "done": _fold_terminal,
     "error": _fold_terminal,
     "cancelled": _fold_terminal,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.events import Observed, Step
+from contracts.events import InputAdded, Observed, Step
 from contracts.images import ImageRef
 from contracts.runs import RunRequested
 
@@ -46,6 +46,13 @@ class Question:
 
     request: RunRequested
     images: tuple[ImageRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a person has added to the run."""
+
+    added: InputAdded
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ class Compaction:
     newest: bool = False
 
 
-Item = Conversation | Question | Decided | Outcomes | ImagesShown | Compaction
+Item = Conversation | Question | Added | Decided | Outcomes | ImagesShown | Compaction
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)

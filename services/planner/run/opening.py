@@ -44,9 +44,8 @@ def open_run(
     if request.model is not None and request.cause == "user":
         _check_model(request.model, agents, defaults)
     models = [request.model] if request.model else models_for(agent, defaults.model)
-    fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
     tools = _allowed(request, agent, live)
-    vision = defaults.vision_support.opening(request, models, fallbacks, agent, tools)
+    vision = defaults.vision_support.opening(request, models, _fallbacks(agent, defaults), agent, tools)
     model = vision.models[0]
     return RunStarted(
         run_id=request.run_id,
@@ -64,6 +63,7 @@ def open_run(
         effort=request.reasoning_effort or agent.reasoning_effort or defaults.effort,
         triage_model=defaults.triage_model,
         reflection=agent.reflection,
+        followup=agent.followup,
         action_format=agent.action_format or defaults.action_format,
         # The demo model answers in JSON.
         action_transport="json" if model == demo.NAME else agent.action_transport or defaults.action_transport,
@@ -75,6 +75,10 @@ def open_run(
         ],
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def _fallbacks(agent: Agent, defaults: Defaults) -> list[str]:
+    return list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
 
 
 def _agent_of(request: RunRequested, agents: Mapping[str, Agent]) -> Agent:

@@ -20,11 +20,24 @@ def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | Non
         outcome=end.type,
         code=end.code if isinstance(end, Error) else None,
         question=cut(question),
+        inputs=_within([added.text for added in run.inputs.read if added.text]),
         answer=cut(_answer(end)),
         attached=[image.artifact_id for image in request.images] if request is not None else [],
         requested_at=request.requested_at if request is not None else 0,
         usage=end.usage,
     )
+
+
+def _within(texts: list[str]) -> list[str]:
+    """Return the texts, the last one cut, as far as they have at most `MAX_TURN_BYTES` together."""
+    kept: list[str] = []
+    left = MAX_TURN_BYTES
+    for text in texts:
+        if left <= len(CUT_MARK.encode()):
+            break
+        kept.append(cut(text, left))
+        left -= len(kept[-1].encode("utf-8", "surrogatepass"))
+    return kept
 
 
 def told(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
@@ -45,9 +58,9 @@ def _answer(end: Done | Error | Cancelled) -> str:
     return "" if text == payload.NO_ANSWER else text
 
 
-def cut(text: str) -> str:
-    """Return at most `MAX_TURN_BYTES` of a text, with a mark where it was cut."""
+def cut(text: str, limit: int = MAX_TURN_BYTES) -> str:
+    """Return at most `limit` bytes of a text, with a mark where it was cut."""
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= MAX_TURN_BYTES:
+    if len(data) <= limit:
         return text
-    return data[: MAX_TURN_BYTES - len(CUT_MARK.encode())].decode("utf-8", "ignore") + CUT_MARK
+    return data[: limit - len(CUT_MARK.encode())].decode("utf-8", "ignore") + CUT_MARK

@@ -34,6 +34,7 @@ from contracts.events import (
 )
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
+from services.planner.run.added_inputs import AddedInputs
 from services.planner.run.collected import Collected
 from services.planner.run.history import (
     Conversation,
@@ -86,7 +87,9 @@ class Run:
     waits_seq: int = 0
     """Sequence of the newest record that changed the open pauses, or whether the run waits for them; 0: none did."""
     interrupted: Asked | None = None
-    """The model call that a pause ended. It is repeated when the run resumes."""
+    """The model call that a pause or a new question ended. It is repeated when the run resumes."""
+    inputs: AddedInputs = field(default_factory=AddedInputs)
+    """What people have added to the run."""
     lost: int = 0
     """Attempts of this turn that ended with their process."""
     repairs: int = 0
@@ -152,7 +155,7 @@ class Run:
     @property
     def has_images(self) -> bool:
         """Whether the conversation shows images."""
-        return bool(self.tool_images or (self.started is not None and self.started.images))
+        return bool(self.tool_images or self.inputs.images or (self.started is not None and self.started.images))
 
     @property
     def undecided(self) -> bool:

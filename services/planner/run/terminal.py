@@ -84,8 +84,20 @@ def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) 
 
     `args`: those of an unfinished answer; None: the ones that the run keeps.
     """
-    unfinished = run.final_args or run.judged or {} if args is None else args
+    unfinished = run.final_args or run.judged or given_answer(run) if args is None else args
     return _done(run, "budget_exhausted", unfinished, (f"budget exhausted: {budget}",))
+
+
+def given_answer(run: Run) -> dict[str, Any]:
+    """Return the newest decision as arguments of a final response, if it is an answer after which the run went on."""
+    answer = run.step.answer if run.step is not None else None
+    return {} if answer is None else {"answer": answer}
+
+
+def input_refused(rule: str, note: str = "") -> Fault:
+    """Return the fault of a text that a rule of the agent, or the person whom the rule asks, does not admit."""
+    said = f": {note}" if note else ""
+    return Fault(code="input_refused", reason=f"the input is not admitted by the rule {rule}{said}")
 
 
 def no_path(run: Run, complaint: str) -> Done:
@@ -124,7 +136,7 @@ def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
 
     `shown`: the part of an unfinished answer that listeners have received.
     """
-    payload = _payload(run, "cancelled", {})
+    payload = _payload(run, "cancelled", given_answer(run))
     if shown.strip():
         payload = payload.model_copy(update={"raw_answer": _cut(shown)})
     return Cancelled(reason=reason, payload=payload, usage=run.usage)

@@ -301,9 +301,9 @@ class Storm:
                 self.timers |= {(name, at)}
             case Wait(until):
                 handling.now = until
-            case Wake():
+            case Wake(at):
                 handling.woken = True
-                self.deliver(f"INBOX:{handling.owner}", "resumed")
+                self.deliver(f"INBOX:{handling.owner}", "resumed", resumed_at=at)
             case command:
                 handling.opened = handling.opened or isinstance(command, Open)
                 handling.closed = handling.closed or isinstance(command, Close)

@@ -16,7 +16,8 @@ from contracts.tools import ToolSpec
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run.history import Conversation, Outcomes, PastTurn, Question
+from services.planner.run.added_inputs import AddedInputs
+from services.planner.run.history import Added, Conversation, Outcomes, PastTurn, Question
 
 MAX_DESCRIPTION_CHARACTERS = 1_000
 MAX_TAGS = 12
@@ -69,9 +70,10 @@ def situation_of(request: ModelRequest) -> Situation:
     question = next((item for item in facts.history if isinstance(item, Question)), None) if facts is not None else None
     if facts is None or question is None:
         return Situation()
+    added = [item.added for item in facts.history if isinstance(item, Added)]
     asked_on = datetime.fromtimestamp(question.request.requested_at / 1000, UTC).date()
     return Situation(
-        question=question.request.query.strip(),
+        question=AddedInputs(read=added).question(question.request.query).strip(),
         tools=tuple(map(_tool, facts.tools)),
         asked_on=asked_on.isoformat(),
         context=question.request.llm_context,

@@ -1,0 +1,42 @@
+"""What people have added to a run, as its log holds it. Pure.
+
+Each input is in exactly one place: unread until the next request to the model, then in the history, once and in order.
+"""
+
+from dataclasses import dataclass, field
+
+from contracts.events import InputAdded
+from contracts.images import ImageRef
+
+
+@dataclass(slots=True)
+class AddedInputs:
+    """The inputs of a run, in their order."""
+
+    ids: set[str] = field(default_factory=set)
+    unread: list[InputAdded] = field(default_factory=list)
+    """The model has not received them."""
+    read: list[InputAdded] = field(default_factory=list)
+
+    def add(self, added: InputAdded) -> None:
+        """Take an input that was recorded."""
+        self.ids.add(added.id)
+        self.unread.append(added)
+
+    def take_unread(self) -> list[InputAdded]:
+        """Return the unread inputs, which are read from now on."""
+        taken, self.unread = self.unread, []
+        self.read += taken
+        return taken
+
+    @property
+    def images(self) -> list[ImageRef]:
+        """The images that the model was shown with inputs."""
+        return [image for added in self.read for image in added.images]
+
+    def question(self, query: str) -> str:
+        """Return what the model was asked: the question of the run, or what replaced it, with what was added."""
+        texts = [query]
+        for added in self.read:
+            texts = [added.text] if added.redirect else [*texts, added.text]
+        return "\n\n".join(text for text in texts if text)
