@@ -15,8 +15,7 @@ from pydantic_core import to_json
 
 from contracts import limits
 from contracts import tools as wire
-from contracts.pauses import PauseReason
-from runwire.tools.pauses import Answer, M
+from runwire.tools.pauses import Answer, M, Reason
 
 ToolLogger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
@@ -56,7 +55,7 @@ class ToolContext(Protocol):
     @overload
     def pause(
         self,
-        reason: PauseReason = ...,
+        reason: Reason = ...,
         payload: Any = ...,
         *,
         schema: type[M],
@@ -67,7 +66,7 @@ class ToolContext(Protocol):
     @overload
     def pause(
         self,
-        reason: PauseReason = ...,
+        reason: Reason = ...,
         payload: Any = ...,
         *,
         schema: dict[str, Any] | None = ...,
@@ -77,7 +76,7 @@ class ToolContext(Protocol):
     ) -> Answer[Any]: ...
     def pause(
         self,
-        reason: PauseReason = "input",
+        reason: Reason = "input",
         payload: Any = None,
         *,
         schema: Any = None,

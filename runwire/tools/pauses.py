@@ -8,17 +8,18 @@ same fails: its caller would take what it returns for the result.
 
 from collections.abc import Generator, Sequence
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from contracts import tools as wire
 from contracts.limits import MAX_OUTCOME_BYTES
-from contracts.pauses import MAX_STATE_BYTES, PauseAnswer, PauseReason
+from contracts.pauses import MAX_STATE_BYTES, PauseAnswer
 from contracts.validation_errors import describe
 from runwire.errors import ToolError
 
+Reason = Literal["input", "approval", "confirmation"]
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
 
@@ -58,7 +59,7 @@ class Pauses:
 
     def pause(
         self,
-        reason: PauseReason = "input",
+        reason: Reason = "input",
         payload: Any = None,
         *,
         schema: Any = None,

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from contracts.inbox import CallPaused
-from contracts.limits import MAX_OUTCOME_BYTES
+from contracts.limits import KIB, MAX_OUTCOME_BYTES
 from contracts.pauses import DEFAULT_PAUSE_S, MAX_PAUSE_S, MAX_STATE_BYTES
 from contracts.tools import CallRequested, PauseReply
 from contracts.validation_errors import describe
@@ -18,6 +18,9 @@ from services.shared.redaction import wire_size
 
 from .errors import InvalidPause
 from .outcomes import is_too_deep
+
+_MAX_ANSWERS_BYTES = 192 * KIB
+"""Of all answers before a further pause: the next round brings them again, in one message with the arguments."""
 
 
 def read_pause(call: CallRequested, data: bytes) -> PauseReply:
@@ -34,8 +37,12 @@ def read_pause(call: CallRequested, data: bytes) -> PauseReply:
 def _fault(call: CallRequested, pause: PauseReply, data: bytes) -> str | None:
     if is_too_deep([pause.payload, pause.state, pause.default_answer], data):
         return "it is nested too deep"
+    if pause.reason == "budget":
+        return "only a run waits for a budget"
     if pause.number != len(call.answers):
         return f"its number is {pause.number}, and the call has had {len(call.answers)} answers"
+    if (size := sum(wire_size(answer.input) for answer in call.answers)) > _MAX_ANSWERS_BYTES:
+        return f"the answers so far have {size:,} bytes, and no call with more than {_MAX_ANSWERS_BYTES:,} may pause"
     if (size := wire_size(pause.state)) > MAX_STATE_BYTES:
         return f"`state` has {size:,} bytes, and at most {MAX_STATE_BYTES:,} are kept between rounds"
     if pause.input_schema is not None:

@@ -328,9 +328,12 @@ async def test_a_call_whose_handling_started_too_often_is_a_dead_letter(
     assert server.running
 
 
+@pytest.mark.parametrize(("round_key", "outcome"), [("1-0", "1-0"), ("1-0~2", "1-0-r2")])
 @pytest.mark.parametrize("body", [b"", b"{", b'{"v": 2}', b"[" * 5000], ids=["empty", "cut", "newer", "deep"])
-async def test_an_invalid_message_is_a_dead_letter(planner: Planner, start_runner: Start, body: bytes) -> None:
-    """The service continues, and so does the run, with a failure."""
+async def test_an_invalid_message_is_a_dead_letter(
+    planner: Planner, start_runner: Start, body: bytes, round_key: str, outcome: str
+) -> None:
+    """The service continues, and so does the run, with a failure of the round that the message id names."""
     name = "target"
     await ensure_consumer(
         planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 2.0)
@@ -338,9 +341,9 @@ async def test_an_invalid_message_is_a_dead_letter(planner: Planner, start_runne
     await start_runner()
     run = await planner.open_run()
 
-    await planner.bus.publish(subjects.call("default", run, name), body, {"Nats-Msg-Id": f"{run}.1-0"})
+    await planner.bus.publish(subjects.call("default", run, name), body, {"Nats-Msg-Id": f"{run}.{round_key}"})
 
-    finished: CallFinished = await planner.outcome(run)
+    finished: CallFinished = await planner.outcome(run, outcome)
     assert finished.failure is not None
     assert finished.failure.code == "poisoned"
     assert (await planner.dead_letters(subjects.CALLS))[-1].data == body

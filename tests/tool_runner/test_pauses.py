@@ -28,6 +28,7 @@ ONE = PauseAnswer(number=0, decision="answer", input="window")
         ({"number": 1}, "its number is 1"),
         ({"title": "x" * 201}, "title"),
         ({"reason": "boredom"}, "reason"),
+        ({"reason": "budget"}, "only a run waits for a budget"),
         ({"state": {"notes": "x" * 32_768}}, "`state` has"),
         ({"input_schema": {"type": "colour"}}, "`input_schema` cannot be used"),
         ({"input_schema": {"type": "string"}, "default": "answer", "default_answer": 3}, "`default_answer`"),
@@ -41,6 +42,16 @@ def test_a_pause_that_cannot_be_used_is_refused_with_the_reason(fields: dict[str
     with pytest.raises(InvalidPause, match=reason) as refused:
         read_pause(CALL, json.dumps({"number": 0, **fields}).encode())
     assert "the pause of book cannot be used" in refused.value.fault().reason
+
+
+def test_a_call_with_very_large_answers_may_not_pause_again() -> None:
+    """The next round would not fit into a message."""
+    answers = [PauseAnswer(number=number, decision="answer", input="x" * 32_000) for number in range(7)]
+    data = json.dumps({"number": 7}).encode()
+    with pytest.raises(InvalidPause, match="answers so far have 224,014 bytes"):
+        read_pause(CALL.model_copy(update={"answers": answers}), data)
+    data = json.dumps({"number": 6}).encode()
+    assert read_pause(CALL.model_copy(update={"answers": answers[:6]}), data).number == 6
 
 
 def test_a_pause_expires_after_a_week_unless_it_says_so_and_after_a_year_at_most() -> None:
