@@ -56,7 +56,6 @@ THROUGH = {
     "services/planner/run/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",
     "services/planner/run/tool_images.py": "tests/planner/test_tool_images.py",
-    "services/planner/run/turns.py": "tests/planner/sessions/test_whole_sessions.py",
     "services/planner/run_log.py": "tests/planner/test_logs.py",
 }
 

@@ -118,7 +118,7 @@ def shown(run: Run, events: list[Event]) -> list[Event]:
     was_shown = any(
         isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events
     )
-    if not isinstance(end, Done) or was_shown:
+    if not isinstance(end, Done) or was_shown or not end.raw_answer:
         return events
     end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]

@@ -1,0 +1,187 @@
+"""A run until its turn in its session has come: what its log says, in any order of messages."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.faults import Fault
+from contracts.inbox import CancelRequested, RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
+from contracts.runs import RunRequested
+from services.planner.run.commands import (
+    Abandon,
+    Ack,
+    Append,
+    Ask,
+    Close,
+    Enter,
+    Incoming,
+    KeepContext,
+    NotifySession,
+    Open,
+    Opening,
+    Progress,
+    Received,
+    Resolve,
+    SetTimer,
+)
+from services.planner.run.session_place import Begun, Busy, Place, Refused, Waiting
+from services.planner.run.turns import opened
+from tests.planner.handlings import Attempt, advance
+from tests.planner.run_world import RUN, World, final, started
+
+FAULT = Fault(code="session_busy", reason="another run has the turn")
+REQUEST = RunRequested(
+    run_id=RUN, tenant="default", requested_at=1000, trace_id="t" * 32, query="what?", session_id="s", queue_timeout_s=5
+)
+
+
+def handling(message: Received, owner: str = "REQUESTS:1", now: int = 2000) -> Attempt:
+    """One handling of a message."""
+    return Attempt(Incoming(owner, f"{owner}-{now}", message), Progress(now))
+
+
+def handle(world: World, attempt: Attempt, places: Sequence[Place] = (), *, dies: bool = False) -> list[object]:
+    """Handle a message to its end. `places`: what the session answers, one after another; the last one stays.
+
+    `dies`: the process ends when it is to ask the model.
+    """
+    moves: list[object] = []
+    left = list(places)
+    while True:
+        command = advance(world.run, attempt, world.rules)
+        moves.append(command)
+        match command:
+            case Append(events):
+                world.write(attempt, events)
+            case Enter():
+                attempt.place = left.pop(0) if len(left) > 1 else left[0]
+            case Resolve():
+                place = attempt.place or Begun(9)
+                fact = started().model_copy(update={"request": REQUEST})
+                attempt.opening = Opening(opened(fact, world.run, place, attempt.now))
+            case NotifySession(name, _):
+                attempt.notified |= {name}
+            case Ask() if dies:
+                return moves
+            case Ask():
+                attempt.decision = final()
+            case Ack() | Abandon():
+                return moves
+        attempt.carry_out(command)
+
+
+def kinds(moves: Sequence[object]) -> list[str]:
+    """The names of the commands."""
+    return [type(move).__name__ for move in moves]
+
+
+def test_a_run_that_has_the_turn_begins_at_once() -> None:
+    """Its log names the record of the session."""
+    world = World()
+    moves = handle(world, handling(REQUEST), [Begun(7)])
+    assert moves[0] == Enter(is_queued=False)
+    assert world.types() == ["run_started", "asked", "step", "step", "done"]
+    assert world.run.started is not None
+    assert world.run.started.conversation_seq == 7
+    assert world.run.started.deadline_at == 61_000
+
+
+def test_a_run_that_must_wait_says_so_before_it_joins() -> None:
+    """Its context is stored first, its timer is set, and its entry in the index is written."""
+    world = World()
+    moves = handle(world, handling(REQUEST.model_copy(update={"tool_context": {"token": "t"}})), [Busy(), Waiting()])
+    assert kinds(moves) == ["Enter", "KeepContext", "Append", "SetTimer", "Enter", "Open", "Ack"]
+    assert isinstance(moves[1], KeepContext)
+    assert moves[3] == SetTimer("queue", 6000)
+    assert isinstance(moves[5], Open)
+    assert world.types() == ["queued"]
+    assert handle(world, handling(RunBegins(session_seq=9), "INBOX:4", now=50_000))[-1] == Ack()
+    assert world.types() == ["queued", "run_started", "asked", "step", "step", "done"]
+    assert world.run.started is not None
+    assert (world.run.started.conversation_seq, world.run.started.has_tool_context) == (9, True)
+    assert world.run.started.deadline_at == 50_000 + 600_000
+
+
+@pytest.mark.parametrize(
+    ("message", "end"),
+    [(RunMerged(into="b" * 32), "done"), (RunRefused(fault=FAULT), "error"), (CancelRequested(), "cancelled")],
+)
+def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
+    """Merged into another one, refused, or cancelled."""
+    world = World()
+    handle(world, handling(REQUEST), [Busy(), Waiting()])
+    assert kinds(handle(world, handling(message, "INBOX:5")))[-2:] == ["Close", "Ack"]
+    assert world.types() == ["queued", end]
+    if isinstance(message, RunMerged):
+        payload = world.run.terminal
+        assert payload is not None
+        assert payload.type == "done"
+        assert (payload.route, payload.extra, payload.raw_answer) == ("merged", {"run_id": "b" * 32}, "")
+
+
+def test_a_run_that_may_not_join_ends() -> None:
+    """The fault is that of the session."""
+    world = World()
+    handle(world, handling(REQUEST), [Busy(), Refused(FAULT)])
+    assert world.types() == ["queued", "error"]
+
+
+def test_the_timer_of_the_wait_tells_the_session() -> None:
+    """It decides; a run that has begun meanwhile does not care."""
+    world, timer = World(), TimerFired(timer="queue", at=6000)
+    handle(world, handling(REQUEST), [Busy(), Waiting()])
+    assert kinds(handle(world, handling(timer, "INBOX:5"))) == ["NotifySession", "Ack"]
+    handle(world, handling(RunBegins(session_seq=9), "INBOX:6"), dies=True)
+    assert kinds(handle(world, handling(timer, "INBOX:7"))) == ["Ack"]
+
+
+def test_a_run_is_attached_once() -> None:
+    """And not at all if it has a session."""
+    world, attach = World(), SessionAttached(session_id=f"run-{RUN}")
+    world.play(world.handling("REQUESTS:1", started=started()))
+    assert kinds(handle(world, handling(attach, "INBOX:5"))) == ["Append", "Ack"]
+    assert kinds(handle(world, handling(attach, "INBOX:6"))) == ["Ack"]
+    assert world.run.session_id == f"run-{RUN}"
+    other = World()
+    handle(other, handling(REQUEST), [Busy(), Waiting()])
+    assert kinds(handle(other, handling(attach, "INBOX:5"))) == ["Ack"]
+
+
+MESSAGES: dict[str, Received] = {
+    "begin": RunBegins(session_seq=9),
+    "merged": RunMerged(into="b" * 32),
+    "refused": RunRefused(fault=FAULT),
+    "cancel": CancelRequested(),
+    "timer": TimerFired(timer="queue", at=6000),
+    "attach": SessionAttached(session_id="run-" + RUN),
+}
+
+
+@given(st.lists(st.sampled_from(["request", *MESSAGES]), max_size=12), st.booleans())
+def test_a_run_begins_once_and_ends_once(kinds_of: list[str], has_turn: bool) -> None:  # noqa: FBT001, drawn
+    """Whatever is delivered, how often, and in which order."""
+    world = World()
+    for number, kind in enumerate(kinds_of):
+        if kind == "request":
+            handle(world, handling(REQUEST), [Begun(7)] if has_turn else [Busy(), Waiting()])
+        else:
+            handle(world, handling(MESSAGES[kind], f"INBOX:{number}"))
+    types = world.types()
+    assert types.count("queued") <= 1
+    assert types.count("run_started") <= 1
+    assert sum(types.count(end) for end in ("done", "error", "cancelled")) <= 1
+    if "queued" in types and "run_started" in types:
+        assert types.index("queued") < types.index("run_started")
+    if has_turn and "request" in kinds_of and "cancel" not in kinds_of:
+        assert "run_started" in types
+
+
+def test_after_its_end_a_run_tells_the_session_again() -> None:
+    """Each message closes it; that repeats what a dead planner left undone."""
+    world = World()
+    handle(world, handling(REQUEST), [Begun(7)])
+    for message in (REQUEST, *MESSAGES.values()):
+        moves = handle(world, handling(message, "INBOX:8"))
+        assert [type(move) for move in moves] == [Close, Ack]
