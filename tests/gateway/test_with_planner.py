@@ -1,5 +1,6 @@
 """The gateway, the client and a real planner with the embedded model: one question, one cancel."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,10 @@ async def test_the_context_of_a_run_without_a_session_keeps_its_turn(served: Ser
     """The session begins with that run, whatever continues it first."""
     answer = (await served.http.post("/chat", json={"query": "What can you do?"})).json()
     name = answer["session_id"]
-    assert (await served.http.put(f"/v1/sessions/{name}/context", json={"values": {"city": "Bern"}})).status_code == 204
+    values = {"city": "Bern", "large": 2**70, "deep": json.loads("[" * 150 + "]" * 150), "": "\x00"}
+    assert (await served.http.put(f"/v1/sessions/{name}/context", json={"values": values})).status_code == 204
     found = await shown(served, name)
     assert [run["run_id"] for run in found["recent_runs"]] == [answer["run_id"]]
-    assert (found["runs"], found["context"]) == (1, {"city": "Bern"})
+    assert (found["runs"], found["context"]) == (1, values)
+    again = await served.http.post("/chat", json={"query": "What can you do?", "session_id": name})
+    assert again.json()["payload"]["route"] is None

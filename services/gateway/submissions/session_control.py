@@ -2,7 +2,6 @@
 
 import asyncio
 
-import orjson
 import structlog
 from nats.aio.msg import Msg
 
@@ -10,6 +9,7 @@ from contracts import keys, subjects
 from contracts.ids import new_id, run_of_own_session
 from contracts.sessions import (
     MAX_CONTEXT_BYTES,
+    ContextSet,
     SessionContextRequested,
     SessionDeletionRequested,
     SessionRecord,
@@ -20,6 +20,7 @@ from services.gateway.stored_runs.deletions import Deletions
 from services.gateway.stored_runs.stored_run import parsed
 from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
+from services.shared.redaction import wire_size
 from services.shared.session_state import Session
 
 from .control import ANSWER_WAIT_S
@@ -53,7 +54,7 @@ class SessionControl:
         if session.is_deleting:
             raise SessionDeleting
         merged = {name: value for name, value in {**session.context, **values}.items() if value is not None}
-        if len(orjson.dumps(merged)) > MAX_CONTEXT_BYTES:
+        if wire_size(merged) > MAX_CONTEXT_BYTES:
             raise InvalidInput("values", f"the context of a session must not exceed {MAX_CONTEXT_BYTES} bytes")
         requested = SessionContextRequested(
             values=values, session_id=session.session_id, by=caller.key_id, user_id=caller.user_id or session.user_id
@@ -83,19 +84,20 @@ class SessionControl:
 
 
 class _Written:
-    """The messages whose handling has written a record of a session."""
+    """The messages whose handling has set the context of a session."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
         self._changed = asyncio.Event()
 
     async def on_message(self, message: Msg) -> None:
-        if sequence_of(message) and (record := parsed(SessionRecord, checked(message).data)) is not None:
+        record = parsed(SessionRecord, checked(message).data) if sequence_of(message) else None
+        if record is not None and any(isinstance(event, ContextSet) for event in record.events):
             self._seen.add(record.by)
             self._changed.set()
 
     async def by(self, message: str) -> None:
-        """Return once the handling of this message has written a record."""
+        """Return once the handling of this message has set the context."""
         while message not in self._seen:
             self._changed.clear()
             await self._changed.wait()

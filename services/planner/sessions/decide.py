@@ -31,8 +31,6 @@ follows. The end of that run leads to `summarised`, or to `run_ended` if there i
 from collections.abc import Sequence
 from typing import assert_never
 
-import orjson
-
 from contracts.faults import Fault
 from contracts.ids import run_of_own_session
 from contracts.runs import OnBusy, RunRequested
@@ -72,6 +70,7 @@ from services.planner.sessions.commands import (
     RequestSummary,
     WriteEntry,
 )
+from services.shared.redaction import wire_size
 from services.shared.session_state import Session, after
 
 MAX_QUEUED_RUNS = 1000
@@ -231,7 +230,7 @@ def _context(session: Session, message: SessionContextRequested, by: str) -> Eve
     if session.is_deleting or _sequence(by) <= _sequence(session.context_by):
         return []
     change = ContextSet(values=message.values, by=message.by)
-    if len(orjson.dumps(after(session, [change]).context)) > MAX_CONTEXT_BYTES:
+    if wire_size(after(session, [change]).context) > MAX_CONTEXT_BYTES:
         return []
     return [change]
 
