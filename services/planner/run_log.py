@@ -96,6 +96,10 @@ class RunLogs:
             address = SessionAddress.of(where.tenant, started.request.session_id)
             session = await self._sessions.at(address, started.conversation_seq)
             said = conversation.of_session(session, started.memory)
+            agent = started.request.agent
+            run.pause_decisions.approved_before = frozenset(
+                (rule, tool) for rule, tool, of_agent in session.approvals if of_agent == agent
+            )
         if run.started is started:
             begin_history(run, said)
 

@@ -30,7 +30,8 @@ def open_pauses(run_id: str, events: Iterable[RunEvent]) -> list[OpenPause]:
 
 
 def view(run_id: str, paused: Paused, step_calls: Iterable[PlannedCall] = ()) -> OpenPause:
-    """Return a pause as people see it. `step_calls`: all calls of its step."""
+    """Return a pause as people see it. `step_calls`: all calls of its step, which hold arguments that it leaves out."""
+    arguments = {call.call_id: call.args for call in step_calls}
     plan: list[dict[str, Any]] = [
         {"call_id": call.call_id, "tool": call.tool, "args": call.args} for call in step_calls
     ]
@@ -44,7 +45,7 @@ def view(run_id: str, paused: Paused, step_calls: Iterable[PlannedCall] = ()) ->
         input_schema=paused.input_schema,
         call_id=paused.call_id,
         tool=paused.tool,
-        arguments=paused.arguments,
+        arguments=paused.arguments if paused.arguments is not None else arguments.get(paused.call_id or ""),
         step=paused.step,
         plan=plan if len(plan) > 1 else [],
         rule=paused.rule,

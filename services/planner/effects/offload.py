@@ -1,7 +1,9 @@
-"""Keeps the terminal record small: the inline artifacts of all calls together can exceed one record.
+"""Keeps records small: artifacts of all calls together, or the arguments of all calls that wait, can exceed a record.
 
-Rule: if the artifacts of a payload exceed 128 KiB together, the largest become references. If the store is unavailable,
-they stay inline, so that the run ends in any case.
+Rule 1: if the artifacts of a payload exceed 128 KiB together, the largest become references. If the store is
+unavailable, they stay inline, so that the run ends in any case.
+Rule 2: so do large arguments in `paused`, which are whole in the record of the step. If the store is unavailable, they
+are left out of `paused`. Edited arguments stay inline: that record alone holds them.
 """
 
 import asyncio
@@ -10,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from contracts.events import Cancelled, Done, Error
-from contracts.limits import MAX_EVENT_INLINE_BYTES
+from contracts.events import Cancelled, Done, Error, Paused, RunEvent
+from contracts.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from contracts.records import Record
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
@@ -24,6 +26,16 @@ Artifacts = dict[str, dict[str, Any]]
 STORE_TIMEOUT_S = 5.0
 
 
+def _is_large(event: RunEvent) -> bool:
+    """Whether a pause repeats arguments that are too large to stand in a log twice."""
+    return (
+        isinstance(event, Paused)
+        and event.revision == 1
+        and event.arguments is not None
+        and wire_size(event.arguments) > MAX_INLINE_BYTES
+    )
+
+
 class Offloader:
     """Stores artifacts that are too large for a run's last record."""
 
@@ -31,7 +43,10 @@ class Offloader:
         self._client = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
 
     async def offloaded(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
-        """Return the record with references for its largest artifacts, or the same record if it is small enough."""
+        """Return the record with references for its largest values, or the same record if it is small enough."""
+        if any(_is_large(event) for event in record.events):
+            events = [await self._smaller(event, tenant, run, session) for event in record.events]
+            record = record.model_copy(update={"events": events})
         end = record.events[-1] if record.events else None
         if not isinstance(end, Done | Error | Cancelled):
             return record
@@ -44,6 +59,14 @@ class Offloader:
         else:
             smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
+
+    async def _smaller(self, event: RunEvent, tenant: str, run: str, session: str | None) -> RunEvent:
+        if not isinstance(event, Paused) or not _is_large(event):
+            return event
+        tool = event.tool or ""
+        stored = (await self._store({tool: event.arguments or {}}, tenant, run, session))[tool]
+        fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
+        return event.model_copy(update={"arguments": stored if fits else None})
 
     async def _store(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
         found = ((tool, path, value) for tool, fields in artifacts.items() for path, value in fields.items())

@@ -48,8 +48,10 @@ def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Pa
 
 def is_approved_by_rule(run: Run, call: PlannedCall, rule: ApprovalRule | None) -> bool:
     """Whether the rule asks once per session, and was approved for this tool already."""
-    is_once = rule is not None and rule.ask == "once_per_session"
-    return is_once and rule is not None and (rule.name, call.tool) in run.pause_decisions.approved_rules
+    if rule is None or rule.ask != "once_per_session":
+        return False
+    decisions, asked = run.pause_decisions, (rule.name, call.tool)
+    return asked in decisions.approved_rules or asked in decisions.approved_before
 
 
 def with_token(run: Run, paused: Paused, call: PlannedCall) -> Paused:
@@ -74,6 +76,12 @@ def approval_of(run: Run, call: PlannedCall) -> CallApproval | None:
         return given
     rule = approvals.asking_rule(run.started.approval_rules, call.tool, call.args)
     return CallApproval(digest=digest_of(run, call)) if is_approved_by_rule(run, call, rule) else None
+
+
+def as_called(run: Run, call: PlannedCall) -> PlannedCall:
+    """Return a call of the model as it was made: a person may have edited its arguments."""
+    consent = run.pause_decisions.consents.get(call.call_id)
+    return call if consent is None or consent.arguments is None else call.model_copy(update={"args": consent.arguments})
 
 
 def line_about(run: Run, outcomes: Mapping[str, Observed]) -> str:

@@ -79,7 +79,7 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
         return None if joined is None or joined.status == "succeeded" else failed_join(joined.failure).line
     if step.join is None:
         return step.note
-    branches = [branch_of(call, outcomes[call.call_id]) for call in step.calls]
+    branches = [branch_of(approvals.as_called(run, call), outcomes[call.call_id]) for call in step.calls]
     outcome = resolve_join({"join": step.join}, branches, handling.progress.specs or {})
     if isinstance(outcome, JoinCall):
         return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)

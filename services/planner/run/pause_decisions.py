@@ -27,7 +27,9 @@ class PauseDecisions:
     consents: dict[str, Resumed] = field(default_factory=dict)
     """By call id: the decision that approved it."""
     approved_rules: set[ApprovedRule] = field(default_factory=set)
-    """Rules that ask once per session and were approved: earlier in the session, or in this run."""
+    """Rules that were approved in this run."""
+    approved_before: frozenset[ApprovedRule] = frozenset()
+    """Rules that ask once per session and were approved before the run began. They are facts of the session's log."""
 
     def take_pause(self, paused: Paused) -> None:
         """Apply a pause that was opened or replaced."""

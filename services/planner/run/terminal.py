@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from contracts.actions import FINAL_RESPONSE
-from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, RunEvent, Step
+from contracts.events import Cancelled, Chunk, Done, Error, Observed, Paused, Repaired, RunEvent, Step
 from contracts.faults import Fault
 from contracts.limits import MAX_RECORD_BYTES
 from contracts.payload import FinalPayload, Reason
@@ -172,6 +172,8 @@ def _fitting(event: RunEvent, room: int) -> RunEvent:
         return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload, room))})
     if isinstance(event, Step):
         return event.model_copy(update={"reasoning": None, "thought": None, "warnings": []})
+    if isinstance(event, Paused) and event.revision == 1:
+        return event.model_copy(update={"arguments": None})  # The step of the call holds them.
     if isinstance(event, Repaired):
         return event.model_copy(update={"args": None if event.args is None else {}})
     return event

@@ -60,7 +60,8 @@ async def is_settled(bus: Bus, call: CallRequested) -> bool:
 
 def _settles(event: RunEvent, call: CallRequested) -> bool:
     if isinstance(event, Paused):
-        return event.source == "tool" and event.call_id == call.call_id and event.round >= call.round
+        ended_round = event.source == "tool" and event.spec is None  # One with a `spec` came before the first round.
+        return ended_round and event.call_id == call.call_id and event.round >= call.round
     return isinstance(event, Observed) and event.call_id == call.call_id
 
 
