@@ -323,19 +323,23 @@ class Effects:
     async def _close(self, run: Run, progress: Progress) -> None:
         await self._dispatcher.call_off(run)
         is_opened = self._opening is not None and await self._opening.end()
-        # Another handling may have set timers of a run that it began or topped up.
-        has_timers = is_opened or not progress.began or bool(progress.timers or run.topped_up_by)
+        # Another handling may have set timers of a run that it queued, began or topped up.
+        was_handled = run.queued is not None or not progress.began
+        has_timers = is_opened or was_handled or bool(progress.timers or run.topped_up_by)
         if run.request is not None:
             await run_index.close(self._bus, run, run.request, has_timers=has_timers)
-            await self._notify_of_end(run, run.request)
         elif self._given_context():
             await run_index.forget_context(self._bus, *self._where)
+        await self._notify_of_end(run)
 
-    async def _notify_of_end(self, run: Run, request: RunRequested) -> None:
+    async def _notify_of_end(self, run: Run) -> None:
         """Tell the session that the run has ended. A session that now continues from the run is told by this too."""
         message = self._message
-        session_id = message.session_id if isinstance(message, SessionAttached) else run.session_id
-        ended = session_facts.told(self._where.run, run, request)
+        session_id = run.session_id
+        if isinstance(message, SessionAttached) or (isinstance(message, RunRequested) and session_id is None):
+            # The run may have been cancelled before its log held the request.
+            session_id = message.session_id
+        ended = session_facts.told(self._where.run, run, run.request)
         if ended is not None:
             await self._notify_session(session_id, "ended", ended)
 

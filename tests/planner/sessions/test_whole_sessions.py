@@ -72,6 +72,8 @@ async def test_a_second_request_waits_for_the_first(plan: Plan, provider: ModelS
     entry = await entry_of(planning.bus, session_id)
     assert entry is not None
     assert (entry.runs, entry.current_run, entry.usage.model_calls) == (2, None, 2)
+    timers = await planning.bus.api("STREAM.INFO.TIMERS", {"subjects_filter": subjects.timers_of("default", second)})
+    assert not timers["state"].get("subjects")
 
 
 async def test_the_next_question_begins_right_after_the_end(plan: Plan, provider: ModelServer) -> None:
