@@ -2,27 +2,31 @@
 
 The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do:
 
-| message | run not started | model in flight | retry due later | calls open | paused |
-| --- | --- | --- | --- | --- | --- |
-| request | keep context, run_started, asked | owner: asked (again) | timer | owner: dispatch | owner: dispatch |
-| call_finished | ack | ack | timer | observed; called where due; last: step, asked, budget | observed, paused |
-| cancel | cancelled | stopping, read shown, cancelled | read shown, cancelled | cancelled | read shown, cancelled |
-| timer deadline | ack | budget | budget | budget | ack |
-| timer pause | ack | ack | ack | ack | done |
-| timer retry | ack | ack | wake | ack | ack |
-| top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake |
-| resumed | ack | ack | timer | called, where calls wait | ack |
-| resumed, retry due | ack | ack | asked | called, where calls wait | ack |
-| poisoned | error | error | error | error | error |
+| message | run not started | model in flight | retry due later | calls open | paused | waiting |
+| --- | --- | --- | --- | --- | --- | --- |
+| request | keep context, run_started, asked | owner: asked (again) | timer | owner: dispatch | owner: dispatch | ack |
+| call_finished | ack | ack | timer | observed; called where due; last: step, asked, budget | observed, paused | ack |
+| call_paused | ack | ack | timer | paused; called where due | paused | ack |
+| cancel | cancelled | stopping, read, cancelled | read, cancelled | cancelled | read, cancelled | cancelled |
+| timer deadline | ack | budget | budget | budget | ack | ack |
+| timer pause | ack | ack | ack | ack | done | resumed, observed; wake |
+| timer retry | ack | ack | wake | ack | ack | ack |
+| top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake | topped_up; wake |
+| decision | answer | answer | answer | answer | answer | resumed; answer; wake |
+| resumed | ack | ack | timer | called, where calls wait | ack | ack |
+| resumed, retry due | ack | ack | asked | called, where calls wait | ack | ack |
+| poisoned | error | error | error | error | error | error |
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
 happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
 recorded as `call_finished` records them, and the handling goes on. "called where due": if calls wait, or a join is due.
-"read shown": read what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace
+"read": read what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace
 period. Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
 consumer, which delivers them, never calls models, so they wake the run: `resumed` follows on the inbox.
+"waiting": nothing is open but pauses that wait for people; beside other open work these cells hold for the pauses.
+"answer": a person's request is answered on the run's stream, with a code where it changed nothing (`pauses`).
 While the run is stopping, every message but cancel and poisoned is acknowledged. After the end every message closes the
-run again, and is acknowledged. An illegal message changes nothing and is acknowledged.
+run again, and is acknowledged, decisions with an answer before. An illegal message changes nothing and is acknowledged.
 """
 
 from collections.abc import Sequence

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from contracts.faults import Fault
-from contracts.inbox import TimerFired
+from contracts.inbox import ResumeRequested, TimerFired
 from services.planner.run import advance as module
+from services.planner.run import pauses
 from services.planner.run.commands import (
     Abandon,
     Ack,
+    Answer,
     Append,
     Ask,
     Close,
@@ -26,7 +28,7 @@ from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, finished, started
 
 ROOT = Path(__file__).resolve().parents[3]
-STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused")
+STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused", "waiting")
 EVENTS = re.compile(
     r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|stopping|done|cancelled|error)\b",
 )
@@ -104,6 +106,13 @@ def freeing(world: World) -> None:
     handle(world, handling(world, "top_up"))
 
 
+def holding(world: World) -> None:
+    """The only call waits for its approval."""
+    guarded = started().model_copy(update={"approvals": ["work"]})
+    world.play(world.handling(OWNER, started=guarded), calls())
+    assert world.run.waits_since is not None
+
+
 PLAYS: dict[str, list[Play]] = {
     "run not started": [lambda _: None],
     "model in flight": [asking(), asking(**GRACE)],
@@ -116,6 +125,7 @@ PLAYS: dict[str, list[Play]] = {
         calling(max_steps=1, **GRACE),
     ],
     "retry due later": [failing(), failing(**GRACE)],
+    "waiting": [holding],
     "paused": [pausing(calling(**GRACE)), pausing(asking(**GRACE)), pausing(failing(**GRACE))],
 }
 """The ways into each state that make a difference."""
@@ -129,11 +139,16 @@ def handling(world: World, message: str) -> Attempt:
         case ["call_finished"]:
             return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
         case ["timer", name]:
-            at = world.run.paused.until if world.run.paused is not None and name == "pause" else DEADLINE.at
+            at = pauses.next_expiry(world.run) or DEADLINE.at if name == "pause" else DEADLINE.at
             at = _retry_at(world) if name == "retry" else at
             return world.handling("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
         case ["resumed,", *_]:
             return world.handling("INBOX:9", "resumed", resumed_at=_retry_at(world))
+        case ["decision"]:
+            waiting = next(iter(world.run.pauses.values()), None)
+            about = {"pause_id": waiting.pause_id, "token": waiting.token} if waiting is not None else {}
+            given = {"id": "r", "pause_id": "0" * 32, "token": "", "decision": "approve", **about}
+            return world.handling("INBOX:9", "decision", given=ResumeRequested.model_validate(given))
         case ["top_up"]:
             return world.handling("INBOX:9", "top_up", limits={"max_steps": 3, "deadline_s": 60}, top_up_id="INBOX:9")
         case _:
@@ -165,8 +180,9 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     assert written - {"chunk"} - ({"step"} if "step" not in allowed and allowed & BUDGET else set()) == allowed, cell
     for kind, words in (
         (KeepContext, "keep context"),
-        (ReadShown, "read shown"),
+        (ReadShown, "read"),
         (Wake, "wake"),
+        (Answer, "answer"),
         (Dispatch, "dispatch"),
     ):
         assert any(isinstance(move, kind) for move in moves) == (
@@ -184,7 +200,8 @@ def test_after_the_end_every_message_closes_the_run_again(message: str) -> None:
     world = World()
     ended(world)
     before = len(world.written)
-    assert [type(move) for move in handle(world, handling(world, message))] == [Close, Ack]
+    moves = [type(move) for move in handle(world, handling(world, message))]
+    assert moves == [*([Answer] if message == "decision" else []), Close, Ack]
     assert len(world.written) == before
 
 
