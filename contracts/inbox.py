@@ -134,6 +134,8 @@ class InputRequested(Message):
     images: list[ImageRef] = Field(default_factory=list)
     redirect: bool = False
     run: str | None = Field(default=None, description="the run whose request brought it; its session is told")
+    into: str | None = Field(default=None, description="of such an input: the run that it is sent to")
+    session_id: str | None = Field(default=None, description="of such an input: the session that is told")
     by: str = ""
     user_id: str | None = None
 

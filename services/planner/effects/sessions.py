@@ -180,8 +180,8 @@ class Sessions:
 
 def _to_run(session: Session, command: ToRun) -> ControlMessage:
     match command:
-        case Forward(request):
-            return forwarded(request)
+        case Forward(request, into):
+            return forwarded(request, into)
         case Cancel(_, reason):
             return CancelRequested(reason=reason)
         case Merged(_, into):
@@ -194,13 +194,15 @@ def _to_run(session: Session, command: ToRun) -> ControlMessage:
             assert_never(command)
 
 
-def forwarded(request: RunRequested) -> InputRequested:
+def forwarded(request: RunRequested, into: str) -> InputRequested:
     """Return the text and images of a queued run, for the run that has the turn."""
     return InputRequested(
         id=request.run_id,
         text=request.query,
         images=request.images,
         run=request.run_id,
+        into=into,
+        session_id=request.session_id,
         by=request.key_id,
         user_id=request.user_id,
     )
