@@ -21,7 +21,9 @@ class Report(BaseModel):
     """What to send, and to whom."""
 
     to: str = Field(
-        pattern=r"^[^@\s]{1,64}@[^@\s]{1,255}$", description="the e-mail address of the person who gets the report"
+        pattern=r"^[^@\s]{1,64}@[^@\s]{1,255}$",
+        description="the e-mail address of the person who gets the report",
+        json_schema_extra={"format": "email"},
     )
     text: str = Field(min_length=1, max_length=MAX_CHARACTERS, description="the text of the report")
 

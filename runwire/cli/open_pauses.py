@@ -69,9 +69,9 @@ def answer_of(pause: "OpenPause", text: str) -> Any:
 
     A schema that wants an object with one required text takes the text as that.
     """
-    schema = pause.input_schema or {}
+    schema = pause.input_schema or {"type": "string"}
     properties, required = schema.get("properties") or {}, schema.get("required") or []
-    if schema.get("type", "string") == "string":
+    if schema.get("type") == "string" or text in schema.get("enum", ()):
         return text
     if text[:1] != "{" and len(required) == 1 and (properties.get(required[0]) or {}).get("type") == "string":
         return {required[0]: text}

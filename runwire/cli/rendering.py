@@ -18,7 +18,7 @@ class Screen:
     """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
     def __init__(self, console: Console, *, thinking: bool = True, commands: bool = True) -> None:
-        """`commands`: name those that decide about a pause."""
+        """`commands`: show pauses, with the commands that decide; False: the caller asks in place."""
         self._console = console
         self._thinking = thinking
         self._commands = commands
@@ -124,11 +124,12 @@ class Screen:
         if event.get("pause_id") is None:
             self._line(f"[yellow]waits for a top-up: {escape(event.get('budget', ''))} is spent[/yellow]")
             return
+        if not self._commands:
+            return
         what = " · ".join(escape(text) for text in (event.get("tool"), one_line(event.get("title") or "")) if text)
         self._line(f"[yellow]waits for a person: {event['reason']}{f' · {what}' if what else ''}[/yellow]")
-        if self._commands:
-            name = name_of(event["pause_id"], event.get("revision", 1))
-            self._line(f"[dim]{program()} approvals --run {self._run_id}, then approve {self._run_id}/{name}[/dim]")
+        name = name_of(event["pause_id"], event.get("revision", 1))
+        self._line(f"[dim]{program()} approvals --run {self._run_id}, then approve {self._run_id}/{name}[/dim]")
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
         if event.get("pause_id") is not None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from examples.quickstart.artifact_tool import draw_bars
+from examples.quickstart.asking_tool import Colour, paint
 from examples.quickstart.tool import Text, count_words
 from runwire import ToolError
 from runwire.credentials.files import Credential
-from runwire.testing import RecordingContext
+from runwire.testing import Paused, RecordingContext
 from tests.examples.conftest import EXAMPLES, Start
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
@@ -60,6 +61,14 @@ async def test_the_tool_counts_and_refuses() -> None:
     assert context.progressed == [("counting", 0.5)]
     with pytest.raises(ToolError, match="the text is empty"):
         await count_words(Text(text=" "), context)
+
+
+async def test_the_tool_asks_and_goes_on_with_the_answer() -> None:
+    """Without one it pauses."""
+    with pytest.raises(Paused) as paused:
+        await paint("fence", RecordingContext())
+    assert paused.value.pause.title == "Which colour for fence?"
+    assert await paint("fence", RecordingContext(answers=[Colour(colour="red")])) == {"answer": "painted fence red"}
 
 
 async def test_the_chart_grows() -> None:

@@ -1,7 +1,9 @@
-"""The code in docs/tools.md and docs/sdk.md works as it is printed there."""
+"""The code in docs/tools.md, docs/sdk.md and docs/control.md works as it is printed there."""
 
 import ast
+import asyncio
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ import pytest
 
 import runwire
 from contracts.events import KNOWN
+from contracts.pauses import ApprovalRule
 from contracts.tools import ToolSpec
 from runwire import Client, client, errors, events, serving, testing
+from services.planner.agents import load_agents
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -52,31 +56,47 @@ async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
 
 @pytest.fixture
 def gateway_url(tmp_path: Path) -> Iterator[str]:
-    """A whole system with the demo model and the calculator."""
+    """A whole system with the demo model, the calculator, and the tool whose calls a person approves."""
     server = NatsServer(tmp_path / "nats")
     server.start()
-    calculator = ROOT / "examples" / "demo" / "calculator.py"
-    env = {"RUNWIRE_MODEL": "builtin/rehearsal"}
-    with Stack(server.url, tmp_path, env=env, planners=1, tool_runners=1, tools=calculator, tool_copies=1) as stack:
+    env = {"RUNWIRE_MODEL": "builtin/rehearsal", "RUNWIRE_OUTBOX": str(tmp_path / "outbox")}
+    system = Stack(server.url, tmp_path, env=env, planners=1, tool_runners=1)
+    for name in ("calculator", "report"):
+        system.add_tools(name, ROOT / "examples" / "demo" / f"{name}.py")
+    with system as stack:
+        asyncio.run(until_offered(stack.url, {"calculate", "send_report"}))
         yield stack.url
     server.stop()
+
+
+async def until_offered(url: str, names: set[str]) -> None:
+    """Return once runs may use these tools."""
+    async with Client(url) as client:
+
+        async def are_offered() -> bool:
+            return names <= {tool.name for tool in await client.tools()}
+
+        await wait_until(are_offered, what="the tools are in the catalogue")
 
 
 @pytest.mark.system
 async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Against a whole system."""
-    async with Client(gateway_url) as client:
-
-        async def is_offered() -> bool:
-            return "calculate" in {tool.name for tool in await client.tools()}
-
-        await wait_until(is_offered, what="the tool is in the catalogue")
     names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
     await run("sdk.md", names)
 
     assert "391" in names["answer"]
     assert "42" in names["status"].payload.raw_answer
     assert "there is no such run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("code", blocks("control.md", "json"))
+def test_the_rules_are_those_of_an_agents_file(code: str, tmp_path: Path) -> None:
+    """As a planner reads it."""
+    (tmp_path / "agents.json").write_text(code)
+    assert load_agents(tmp_path / "agents.json")
+    for rule in json.loads(code)["default"]["approvals"]:
+        ApprovalRule.model_validate(rule)
 
 
 def test_the_page_on_the_sdk_names_what_is_public() -> None:

@@ -16,7 +16,7 @@ from runwire.cli.common import Output
 from runwire.cli.run_commands import show
 from runwire.client import Client
 from runwire.local import launch
-from tests.runwire.cli.conftest import ROOT, runwire
+from tests.runwire.conftest import ROOT, runwire
 from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking

@@ -1,114 +1,101 @@
-"""`runwire chat` in a terminal of its own, beside a whole system."""
+"""`runwire chat` in a terminal, beside a whole system."""
 
-import contextlib
-import os
-import pty
-import re
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.runwire.cli.conftest import ROOT
-from tests.support.needs import needs_program
+from contracts.ids import new_id
+from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 
-LIMIT_S = 60
-
-
-class Terminal:
-    """A command in a terminal: what it has printed, and what a person types."""
-
-    def __init__(self, data: Path, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
-        env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
-        command = [sys.executable, "-P", "-m", "runwire", *arguments]
-        # The terminal must be the one of its session, or Ctrl-C reaches nobody.
-        self._process = subprocess.Popen(
-            [needs_program("setsid"), "--ctty", *command], env=env, cwd=data, stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        os.set_blocking(self._ours, False)
-        self.text = ""
-        self._seen = 0
-
-    def shows(self, *texts: str) -> None:
-        """Wait for texts, one behind the other."""
-        for text in texts:
-            end = time.monotonic() + LIMIT_S
-            while text not in self.text[self._seen :]:
-                assert time.monotonic() < end, f"{text!r} is not shown: {self.text[self._seen :]!r}"
-                self._read()
-            self._seen = self.text.index(text, self._seen) + len(text)
-
-    def type(self, text: str) -> None:
-        """Type a line, or a control character."""
-        os.write(self._ours, text.encode() if len(text) == 1 and text < " " else f"{text}\r".encode())
-
-    def ended(self) -> int:
-        """Wait for the end; the exit code."""
-        code = self._process.wait(LIMIT_S)
-        self._read()
-        return code
-
-    def close(self) -> None:
-        """End it, however it is."""
-        self._process.kill()
-        self._process.wait()
-        os.close(self._ours)
-
-    def _read(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            piece = os.read(self._ours, 65536).decode(errors="replace")
-            self.text += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", piece)
-            return
-        time.sleep(0.02)
-
-
-CTRL_C, CTRL_D = "\x03", "\x04"
-SLOW = "Which region grew most in sales.csv? Draw a chart."
+pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
+REPORT = "Send a report to ann@example.org: 'All is well'"
+Chat = Callable[..., Terminal]
 
 
 @pytest.fixture
-def terminal(up: Path) -> Iterator[Terminal]:
-    """A new conversation."""
-    opened = Terminal(up, "chat")
-    yield opened
-    opened.close()
+def chat(up: Path) -> Iterator[Chat]:
+    """Opens conversations, each up to its prompt."""
+    opened: list[Terminal] = []
+
+    def open_terminal(*arguments: str) -> Terminal:
+        opened.append(Terminal(up, "chat", *arguments))
+        opened[-1].shows("session ", "you> ")
+        return opened[-1]
+
+    yield open_terminal
+    for terminal in opened:
+        terminal.close()
 
 
-@pytest.mark.xdist_group("cli")
-def test_questions_and_answers(terminal: Terminal) -> None:
-    """Until Ctrl-D; what it prints last continues the session."""
-    terminal.shows("session chat-", "you> ")
-    terminal.type("What is 17*23?")
-    terminal.shows("→ calculate", "17*23 = 391", "answer_complete", "you> ")
-    terminal.type(CTRL_D)
-    assert terminal.ended() == 0
-    terminal.shows("chat --session chat-")
+def test_questions_and_answers(chat: Chat) -> None:
+    """Until Ctrl-D; a later conversation shows what was said and goes on."""
+    session = new_id()
+    first = chat("--session", session)
+    first.type("What is 17*23?")
+    first.shows("→ calculate", "17*23 = 391", "answer_complete", "you> ")
+    first.type(CTRL_D)
+    assert first.ended() == 0
+    first.shows(f"chat --session {session} goes on with it")
+
+    second = chat("--session", session)
+    second.shows("What is 17*23?", "17*23 = 391", "you> ")
+    second.type("Which one was that?")
+    second.shows("Before this you asked: What is 17*23?", "you> ")
 
 
-@pytest.mark.xdist_group("cli")
-def test_ctrl_c_offers_to_steer_and_leaves_at_the_second_time(terminal: Terminal) -> None:
-    """The run goes on."""
-    terminal.shows("you> ")
-    terminal.type(SLOW)
-    terminal.shows("→ analyze_table")
-    terminal.type(CTRL_C)
-    terminal.shows("Type what to add", "add> ")
-    terminal.type(CTRL_C)
-    assert terminal.ended() == 130
-    assert "Traceback" not in terminal.text
+def test_a_call_is_approved_in_place(chat: Chat) -> None:
+    """With its arguments shown; it is executed as they were."""
+    terminal = chat()
+    terminal.type(REPORT)
+    terminal.shows("approval · send_report", 'to = "ann@example.org"', 'text = "All is well"', "[l]ater> ")
+    terminal.type("a")
+    terminal.shows("← send_report", "The report was sent to ann@example.org", "you> ")
 
 
-@pytest.mark.xdist_group("cli")
-def test_ctrl_c_cancels_the_run_and_not_the_conversation(terminal: Terminal) -> None:
+def test_a_call_is_edited_in_place(chat: Chat, up: Path) -> None:
+    """What is no JSON, or does not fit the tool, is asked for again."""
+    terminal = chat()
+    terminal.type(REPORT)
+    for args, said in (("to bob", "that is no JSON"), ('{"to": 3}', "invalid_input")):
+        terminal.shows("[l]ater> ")
+        terminal.type("e")
+        terminal.shows("as JSON> ")
+        terminal.type(args)
+        terminal.shows(said)
+    terminal.shows("[l]ater> ")
+    terminal.type("e")
+    terminal.shows("as JSON> ")
+    terminal.type('{"to": "bob@example.org", "text": "Edited."}')
+    terminal.shows("The report was sent to bob@example.org", "you> ")
+    assert any("Edited." in file.read_text() for file in (up / "outbox").iterdir())
+
+
+def test_a_call_is_rejected_in_place(chat: Chat) -> None:
+    """The model reads why."""
+    terminal = chat()
+    terminal.type(REPORT)
+    terminal.shows("[l]ater> ")
+    terminal.type("r")
+    terminal.shows("why, for the model> ")
+    terminal.type("Ann is on leave")
+    terminal.shows("reject", "✗ send_report", "Ann is on leave", "you> ")
+
+
+def test_a_question_of_a_tool_is_answered_in_place(chat: Chat) -> None:
+    """By a text, where the tool wants one."""
+    terminal = chat()
+    terminal.type("Paint the thing 'fence'")
+    terminal.shows("input · paint", "Which colour for fence?", "answer, /reject or /later> ")
+    terminal.type("red")
+    terminal.shows("painted fence red", "you> ")
+
+
+def test_ctrl_c_cancels_the_run_and_not_the_conversation(chat: Chat) -> None:
     """With `/cancel`; the next question is answered."""
-    terminal.shows("you> ")
-    terminal.type(SLOW)
-    terminal.shows("→ analyze_table")
+    terminal = chat()
+    terminal.type(f"Ponder the topic '{new_id()}'")
+    terminal.shows("→ ponder")
     terminal.type(CTRL_C)
     terminal.shows("add> ")
     terminal.type("/cancel")
@@ -117,10 +104,25 @@ def test_ctrl_c_cancels_the_run_and_not_the_conversation(terminal: Terminal) -> 
     terminal.shows("6*7 = 42", "you> ")
 
 
-@pytest.mark.xdist_group("cli")
-def test_ctrl_c_at_the_prompt_leaves(terminal: Terminal) -> None:
+def test_ctrl_c_twice_leaves_and_the_run_goes_on(chat: Chat, up: Path) -> None:
+    """The next conversation in the session follows it."""
+    session, topic = new_id(), new_id()
+    terminal = chat("--session", session)
+    terminal.type(f"Ponder the topic '{topic}'")
+    terminal.shows("→ ponder")
+    terminal.type(CTRL_C)
+    terminal.shows("add> ")
+    terminal.type(CTRL_C)
+    assert terminal.ended() == 130
+    assert "Traceback" not in terminal.text
+    (up / topic).touch()
+    again = chat("--session", session)
+    again.shows(f"pondered {topic}", "you> ")
+
+
+def test_ctrl_c_at_the_prompt_leaves(chat: Chat) -> None:
     """Without a traceback."""
-    terminal.shows("you> ")
+    terminal = chat()
     terminal.type(CTRL_C)
     assert terminal.ended() == 130
     assert "Traceback" not in terminal.text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runwire.cli.conftest import ROOT, runwire
+from tests.runwire.conftest import ROOT, runwire
 from tests.support.images import with_metadata
 
 pytestmark = pytest.mark.xdist_group("cli")

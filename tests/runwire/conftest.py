@@ -1,4 +1,4 @@
-"""The command line as its users run it: a process, mostly beside one `runwire up`."""
+"""One `runwire up` for the tests of the client and of the command line, which runs beside it as a process."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from runwire.local import launch
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until_blocking
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 _UP_S = 90
 
 
@@ -20,10 +20,9 @@ def runwire(
     *arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", "-m", "runwire", *arguments]
     return subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data
+        command, env=_env(data), capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data
     )
 
 
@@ -32,7 +31,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`runwire up` in a process of its own; gives its data folder."""
     needs_program("nats-server")
     data = tmp_path_factory.mktemp("up")
-    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal"}
+    env = {**_env(data), "RUNWIRE_MODEL": "builtin/rehearsal", "RUNWIRE_OUTBOX": str(data / "outbox")}
     log = (data / "up.log").open("wb")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
@@ -46,6 +45,28 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert process.wait(30) == 0, (data / "up.log").read_text()
         log.close()
     assert not any(launch.listens(port) for port in ports), "something was left running"
+
+
+@pytest.fixture(scope="session")
+def slow_tools(up: Path) -> Iterator[None]:
+    """Two tools more: one that ends when a test lets it, and one that asks a person."""
+    files = [Path(__file__).parent / "cli" / "pondering_tool.py", ROOT / "examples" / "quickstart" / "asking_tool.py"]
+    command = [sys.executable, "-P", "-m", "runwire", "serve", *map(str, files)]
+    process = subprocess.Popen(command, env=_env(up), cwd=up)
+
+    def are_offered() -> bool:
+        return {"ponder", "paint"} <= {line.split()[0] for line in runwire("tools", data=up).stdout.splitlines()}
+
+    try:
+        wait_until_blocking(are_offered, timeout=_UP_S, what="both are offered")
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _env(data: Path) -> dict[str, str]:
+    return {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
 
 
 def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,106 @@
+"""`runwire approvals`, `approve`, `reject` and `answer`; `runwire sessions`."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.ids import new_id
+from runwire.client import Client
+from runwire.local.data_folder import remembered
+from tests.runwire.conftest import runwire
+
+pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
+
+
+def waiting(up: Path, question: str = "Send a report to ann@example.org: 'All is well'", **options: Any) -> str:
+    """A run that waits for a person; its id."""
+
+    async def ask() -> str:
+        async with Client(remembered(up)["url"]) as client:
+            status = await client.chat(question, **options)
+            assert status.pauses, status
+            return status.run_id
+
+    return asyncio.run(ask())
+
+
+def answer_of(up: Path, run: str) -> str:
+    """The answer of a run, at its end."""
+    ended = runwire("tail", run, "-o", "json", data=up)
+    answer: str = json.loads(ended.stdout)["payload"]["raw_answer"]
+    return answer
+
+
+def test_what_waits_is_listed(up: Path) -> None:
+    """Of all runs, of one, of one session; for people and as JSON."""
+    session = new_id()
+    run = waiting(up, session_id=session)
+    pauses = [
+        json.loads(runwire("approvals", *of, "--json", data=up).stdout)
+        for of in ((), ("--run", run), ("--session", session))
+    ]
+    assert pauses[1] == pauses[2] != []
+    assert pauses[1][0] in pauses[0]
+    assert pauses[1][0]["arguments"] == {"to": "ann@example.org", "text": "All is well"}
+    shown = runwire("approvals", "--run", run, data=up).stdout
+    assert f"{run}/{pauses[1][0]['pause_id'][:8]}" in shown
+    assert 'to = "ann@example.org"' in shown
+    assert "waits for a person: approval · send_report" in runwire("runs", "show", run, data=up).stdout
+    listed = [
+        entry for entry in json.loads(runwire("sessions", "--json", data=up).stdout) if entry["session_id"] == session
+    ]
+    assert [entry["open_pauses"] for entry in listed] == [1]
+    assert f"approval · send_report · {run}" in runwire("sessions", session, data=up).stdout
+    assert runwire("cancel", run, data=up).returncode == 0
+
+
+def test_approve(up: Path) -> None:
+    """What was approved is said on stderr; a second decision is refused."""
+    run = waiting(up)
+    approved = runwire("approve", run, "--note", "fine", data=up)
+    assert (approved.returncode, approved.stdout) == (0, ""), approved.stderr
+    assert 'to = "ann@example.org"' in approved.stderr
+    assert answer_of(up, run) == "The report was sent to ann@example.org."
+    late = runwire("approve", run, data=up)
+    assert (late.returncode, "no open pause" in late.stderr) == (6, True)
+
+
+def test_approve_with_other_arguments(up: Path) -> None:
+    """They must fit the tool."""
+    run = waiting(up)
+    for args, code, said in (("[", 2, "it is no JSON"), ("[]", 2, "no JSON object"), ('{"to": 3}', 6, "invalid_input")):
+        refused = runwire("approve", run, "--args", args, data=up)
+        assert (refused.returncode, said in " ".join(refused.stderr.replace("│", " ").split())) == (code, True), (
+            refused.stderr
+        )
+    edited = runwire("approve", run, "--args", '{"to": "bob@example.org", "text": "Hello"}', data=up)
+    assert edited.returncode == 0, edited.stderr
+    assert answer_of(up, run) == "The report was sent to bob@example.org."
+
+
+def test_reject(up: Path) -> None:
+    """The model reads the note; a name that was read earlier stands for nothing else."""
+    run = waiting(up)
+    assert "something else waits now" in runwire("reject", f"{run}/.2", data=up).stderr
+    assert "no open pause named zzz" in runwire("reject", f"{run}/zzz", data=up).stderr
+    assert runwire("reject", run, "--note", "Ann is on leave", data=up).returncode == 0
+    assert "Ann is on leave" in answer_of(up, run)
+
+
+def test_answer(up: Path) -> None:
+    """A text, or JSON."""
+    run = waiting(up, "Paint the thing 'fence'")
+    refused = runwire("answer", run, '{"colour": 3}', data=up)
+    assert (refused.returncode, "invalid_input" in refused.stderr) == (6, True), refused.stderr
+    assert runwire("answer", run, "red", data=up).returncode == 0
+    assert answer_of(up, run) == "painted fence red"
+
+
+def test_nothing_waits_in_what_does_not_exist(up: Path) -> None:
+    """A run or session that is unknown is an error."""
+    for of in (("--run", "0" * 32), ("--session", "nobody")):
+        unknown = runwire("approvals", *of, data=up)
+        assert (unknown.returncode, "not_found" in unknown.stderr) == (6, True)
