@@ -1,11 +1,15 @@
 """What was said before a question: how it is rendered, and that nothing in it can pass for something else."""
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.events import ActionTransport
+from services.planner.conversation.messages import between, data_section
 from services.planner.conversation.rendering import Renderer
 from services.planner.run.fold import fold
 from services.planner.run.history import Conversation, PastTurn
@@ -112,6 +116,17 @@ def test_nothing_that_was_said_can_close_a_marker(transport: ActionTransport) ->
         assert own_closings(users, marker) == times, marker
     if transport == "json":
         assert json.loads(found[1]["content"])["args"]["answer"] == HOSTILE.strip()
+
+
+PIECES = ("<", "/", "</", " ", "\n", "question", "QUESTION", "input", ">", "\\", "x")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.sampled_from(["question", "input"]))
+def test_no_text_can_close_the_marker_before_it(text: str, marker: str) -> None:
+    """Whatever it is made of; and as data it closes none at all."""
+    closings = re.findall(rf"</\s*{marker}", between(marker, text), re.IGNORECASE)
+    assert closings == [f"</{marker}"]
+    assert data_section("", marker, {text: text}).count("</") == 1
 
 
 def own_closings(text: str, marker: str) -> int:

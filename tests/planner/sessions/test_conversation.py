@@ -1,6 +1,8 @@
 """How much of a conversation a run is shown: whole turns, newest first, within a bound of tokens."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.runs import ConversationMessage, Memory
 from contracts.sessions import ContextSet, RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
@@ -141,3 +143,27 @@ def test_a_long_session_becomes_a_conversation() -> None:
     found = of_session(session_of(250, summarised=240), MEMORY)
     assert (found.summary, found.left_out, len(found.turns)) == ("Much.", 0, 20)
     assert of_session(session_of(250, summarised=30), MEMORY).left_out == 200
+
+
+TEXTS = st.text(st.sampled_from('ab "\\\n\té😀\x00'), max_size=600)
+TURNS = st.lists(
+    st.builds(PastTurn, TEXTS, TEXTS, inputs=st.lists(TEXTS, max_size=3).map(tuple), images=st.integers(0, 2)),
+    max_size=8,
+)
+MEMORIES = st.builds(Memory, recent_turns=st.integers(0, 8), max_tokens=st.integers(100, 2_000))
+
+
+@given(TURNS, MEMORIES, TEXTS, st.integers(0, 9), st.integers(0, 3))
+def test_what_is_shown_is_the_end_of_the_conversation(
+    turns: list[PastTurn], memory: Memory, summary: str, summarised: int, older: int
+) -> None:
+    """Whatever was said: within the bound, without a gap, and each turn is shown, summarised or counted."""
+    summarised = min(summarised, older + len(turns)) if summary else 0
+    found = bounded(turns, memory, summary=summary, summarised=summarised, older=older)
+    assert rendered_tokens(found) <= memory.max_tokens
+    assert len(found.turns) <= memory.recent_turns
+    whole = found.turns[1:] if len(found.turns) == 1 else found.turns
+    assert list(whole) == turns[len(turns) - len(whole) :]
+    hidden = older + len(turns) - len(found.turns)
+    assert found.left_out == max(0, hidden - summarised)
+    assert not found.summary or hidden
