@@ -3,9 +3,12 @@
 A rule without a mutant in test_rules.py is not trusted.
 """
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+
+import rfc8785
 
 from tests.system.checker import ends_exactly_once
 from tests.system.conversations.evidence import Conversations
@@ -13,7 +16,6 @@ from tests.system.session_rules import crashes_nowhere, dead_letters_nothing, ha
 from tests.system.traces import Event, RunEvidence, StoredRecord, end_of, events_of
 
 _CLOCKS_S = 0.05
-_APPROVED = {"approve", "edit"}
 
 
 def one_run_has_the_turn(found: Conversations) -> Iterator[str]:
@@ -110,11 +112,26 @@ def guards_each_side_effect(found: Conversations) -> Iterator[str]:
         if tool == "paint":
             if not any(event["decision"] == "answer" for event in decided):
                 yield f"{execution.key} happened without an answer"
-        elif not any(
-            event["decision"] in _APPROVED and event["digest"] == pauses[event["pause_id"]]["digest"]
-            for event in decided
-        ):
+        elif not any(event["digest"] == _approved_digest(run, pauses[event["pause_id"]], event) for event in decided):
             yield f"{execution.key} happened without its approval"
+
+
+def _approved_digest(run: RunEvidence, paused: Event, resumed: Event) -> str | None:
+    """The digest that an approval of this pause has: that of the call, with the arguments of an edit."""
+    if resumed["decision"] == "approve":
+        return str(paused["digest"])
+    if resumed["decision"] != "edit":
+        return None
+    about = {
+        "tenant": "default",
+        "run": run.run_id,
+        "call_id": paused["call_id"],
+        "tool": paused["tool"],
+        "spec": paused["spec"],
+        "arguments": resumed["arguments"],
+        "revision": paused["revision"],
+    }
+    return hashlib.sha256(rfc8785.dumps(about)).hexdigest()
 
 
 def takes_each_input_once(found: Conversations) -> Iterator[str]:
