@@ -35,7 +35,7 @@ _TOOLS = Path(__file__).parent / "product" / "tools.py"
 _READY_S, _WAIT_S = 60, 300
 _AT_ONCE = 32
 _LOOK_EVERY_S = 0.02
-_SETTLING_S = 5.0
+_SETTLING_S = 15.0
 _DECISIONS = 40
 
 

@@ -148,6 +148,8 @@ class Planner:
                     continue
                 if isinstance(command, Ack | Abandon):
                     await effects.finish()
+                    if run.is_at_rest:
+                        self._logs.forget(where)
                     return isinstance(command, Ack)
                 progress, fresh = await effects.carry_out(run, progress, command)
 

@@ -112,6 +112,10 @@ class RunLogs:
         if is_new:
             self._runs[where] = Run()
 
+    def forget(self, where: Address) -> None:
+        """Drop a run from the cache: it waits, perhaps for weeks, and is read again when it goes on."""
+        self._runs.pop(where, None)
+
     def tail(self, where: Address, attempt_token: str) -> Tail:
         """Return a function that gives the newest sequence of the log, or None once the model call is superseded."""
 

@@ -158,6 +158,11 @@ class Run:
         return bool(self.tool_images or self.inputs.images or (self.started is not None and self.started.images))
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing goes on but that it waits: for a person, or for its turn."""
+        return self.waits_since is not None or (self.queued is not None and self.started is None)
+
+    @property
     def undecided(self) -> bool:
         """Whether the turn has no decision yet. A part of an answer may be streamed already."""
         return self.turn > (self.step.step if self.step is not None else 0)
