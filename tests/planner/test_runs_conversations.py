@@ -123,6 +123,16 @@ async def test_a_session_remembers(plan: Plan, provider: ModelServer) -> None:
     assert len(contents(provider)) == 1
 
 
+async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, provider: ModelServer) -> None:
+    """It is asked with what was said until its turn came, not until it was requested."""
+    planner, session_id = await plan(), new_id()
+    provider.say(Say(text=answer("Mia.").text, delay_s=0.3), answer("Grey."))
+    first = await planner.ask("What is my cat called?", session_id=session_id)
+    second = await planner.ask("Which colour has she?", session_id=session_id)
+    assert [(await planner.ended(run)).end.raw_answer for run in (first, second)] == ["Mia.", "Grey."]
+    assert json.loads(contents(provider)[1])["args"] == {"answer": "Mia."}
+
+
 async def test_the_bound_holds_over_sixty_turns(plan: Plan, provider: ModelServer) -> None:
     """Without a model for summaries the rest is cut, and the model is told how much."""
     planner = await plan(agents={"host": {"memory": {"max_tokens": 600}}})

@@ -194,8 +194,8 @@ def test_it_recalls_the_turn_before_where_nothing_fits() -> None:
     """The question may refer to it. Where a tool fits, past turns change nothing."""
     past = (PastTurn("Who is Ada?", "Nobody knows."), PastTurn("What is 2*3?", "2*3 = 6"))
     answer = Conversation("And who is she?", OFFICE, past=past).answer()
-    assert "Before this you asked: What is 2*3?, and the answer was: 2*3 = 6" in answer
-    assert "asked: Why?" in Conversation("And who is she?", OFFICE, past=(PastTurn("Why?"),)).answer()
+    assert 'Before this you asked "What is 2*3?", and the answer was "2*3 = 6".' in answer
+    assert 'asked "Why?".' in Conversation("And who is she?", OFFICE, past=(PastTurn("Why?"),)).answer()
     assert Conversation("What is 17*23?", OFFICE, past=past).decide() == ("calculate", {"expression": "17*23"})
 
 

@@ -108,8 +108,8 @@ def _recalled(situation: Situation) -> str:
     if not situation.past:
         return ""
     last = situation.past[-1]
-    answer = f", and the answer was: {last.answer[:MAX_RECALLED_CHARACTERS]}" if last.answer else ""
-    return f"\n\nBefore this you asked: {last.question[:MAX_RECALLED_CHARACTERS]}{answer}"
+    answer = f', and the answer was "{last.answer[:MAX_RECALLED_CHARACTERS]}"' if last.answer else ""
+    return f'\n\nBefore this you asked "{last.question[:MAX_RECALLED_CHARACTERS]}"{answer}.'
 
 
 def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:
