@@ -10,6 +10,7 @@ from contracts.inbox import (
     CallFinished,
     CallPaused,
     CancelRequested,
+    InputRequested,
     ResumeRequested,
     RunResumed,
     TimerFired,
@@ -19,6 +20,7 @@ from contracts.runs import RunRequested
 from services.planner.run import advance as module
 from services.planner.run.commands import (
     Answer,
+    CheckInput,
     Close,
     Command,
     Dispatch,
@@ -37,6 +39,7 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
+from services.planner.run.input_rules import ADMITTED
 from services.planner.run.state import Event, Run
 
 PROGRESS = frozenset(field.name for field in fields(Progress))
@@ -87,6 +90,8 @@ class Attempt:
             case Wait(until):
                 progress: Progress = self.__dict__["progress"]
                 self.now = max(progress.now, until)
+            case CheckInput():
+                self.checked = ADMITTED
             case Answer():
                 self.answered = True
             case NotifySession(name, _):
@@ -111,7 +116,7 @@ def attempt(
     context: Mapping[str, Any] | None = None,
     finished: CallFinished | None = None,
     timer: TimerFired | None = None,
-    given: CallPaused | ResumeRequested | None = None,
+    given: CallPaused | ResumeRequested | InputRequested | None = None,
     reason: str = "",
     limits: Mapping[str, Any] | None = None,
     top_up_id: str = "",
@@ -134,6 +139,8 @@ def attempt(
             message = TopUpRequested(id=top_up_id, limits=dict(limits or {}))
         case "decision":
             message = given or ResumeRequested(id="r", pause_id="p", token="t", decision="approve")
+        case "input":
+            message = given or InputRequested(id="i", text="more")
         case "call_paused":
             message = given or CallPaused(
                 call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=60

@@ -14,7 +14,7 @@ import structlog
 from contracts import keys, subjects
 from contracts.events import Asked, ControlAnswered
 from contracts.ids import unix_ms
-from contracts.inbox import CallFinished, RunBegins, RunResumed, SessionAttached
+from contracts.inbox import CallFinished, InputRequested, RunBegins, RunResumed, SessionAttached
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
@@ -35,6 +35,7 @@ from services.planner.run.commands import (
     Ask,
     AskCritique,
     AskEffort,
+    CheckInput,
     Close,
     Dispatch,
     Effect,
@@ -58,6 +59,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Decision
+from services.planner.run.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
@@ -113,7 +115,7 @@ class Effects:
                 self._time_slice.end()
                 await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
                 return replace(progress, now=unix_ms()), True
-            case Enter() | Resolve() | Redact() | LoadSpecs() | ReadShown():
+            case Enter() | Resolve() | CheckInput() | Redact() | LoadSpecs() | ReadShown():
                 progress = await self._prepared(run, progress, command)
             case NotifySession() | Answer() | Wake():
                 progress = await self._sent(run, progress, command)
@@ -152,7 +154,7 @@ class Effects:
                 assert_never(command)
 
     async def _prepared(
-        self, run: Run, progress: Progress, command: Enter | Resolve | Redact | LoadSpecs | ReadShown
+        self, run: Run, progress: Progress, command: Enter | Resolve | CheckInput | Redact | LoadSpecs | ReadShown
     ) -> Progress:
         """Return the progress with what the next command depends on."""
         match command:
@@ -161,6 +163,8 @@ class Effects:
                 return replace(progress, place=place, now=unix_ms())
             case Resolve():
                 return await self._resolve(run, progress)
+            case CheckInput():
+                return replace(progress, checked=await self._checked_input(run))
             case Redact():
                 return replace(progress, outcome=await self._redacted(run))
             case LoadSpecs():
@@ -302,7 +306,20 @@ class Effects:
         opening = self._model_requests.open(request)
         place = turns.place_of(self._message, progress)
         started = turns.opened(opening.started, run, place, progress.now)
+        texts = [request.query, *(added.text for added in run.inputs.unread)]
+        if opening.refusal is None:
+            checked = await self._model_requests.check_texts(started, texts)
+            opening = replace(opening, refusal=checked.refusal, checked=checked)
+        opening = replace(opening, inputs=len(run.inputs.unread))
         return replace(progress, opening=replace(opening, started=started))
+
+    async def _checked_input(self, run: Run) -> Checked:
+        message = self._message
+        if not isinstance(message, InputRequested) or run.started is None:
+            return ADMITTED
+        if message.images and (refusal := self._model_requests.refused_images(run)) is not None:
+            return Checked(refusal)
+        return await self._model_requests.check_texts(run.started, [message.text])
 
     async def _redacted(self, run: Run) -> CallFinished | None:
         finished = self._message

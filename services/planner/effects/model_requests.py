@@ -1,13 +1,14 @@
 """Prepares model calls: the run's agent, its pinned tool specifications, its strategy, the model."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
 import structlog
 
 from contracts.events import RunStarted
+from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
@@ -22,6 +23,7 @@ from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run import opening
 from services.planner.run.commands import Opening
+from services.planner.run.input_rules import ADMITTED, Checked, check
 from services.planner.run.state import Run
 from services.planner.run.triage_critique import Critique, Triage
 from services.planner.strategies.base import DEFAULT, Reading, Strategies, Strategy
@@ -65,6 +67,18 @@ class ModelRequests:
                 run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits()
             )
             return Opening(bare, error.fault)
+
+    async def check_texts(self, started: RunStarted, texts: Sequence[str]) -> Checked:
+        """Return what the rules of the run's agent say of texts of its user. Never raises."""
+        rules = self._agent(started).input_rules if started.request.cause == "user" else []
+        return await asyncio.to_thread(check, rules, texts) if rules else ADMITTED
+
+    def refused_images(self, run: Run) -> Fault | None:
+        """Return why the run's model is not shown images of an input; None if it takes them."""
+        model = run.calling or run.model
+        if self._defaults.vision_support.takes_images(model):
+            return None
+        return Fault(code="vision_unsupported", reason=f"{model} does not take images")
 
     def lacks_tools(self, request: RunRequested) -> bool:
         """Whether a tool that the run's agent names is unavailable."""

@@ -168,7 +168,7 @@ class Sessions:
     async def _waits(self, where: SessionAddress, run: str) -> bool:
         """Whether the run waits for its turn, by its own log."""
         last = await last_record(self._bus, where.tenant, run)
-        return last is not None and _types(last.headers) == ["queued"]
+        return last is not None and {*_types(last.headers)} <= {"queued", "input_added"}
 
     async def _control(self, where: SessionAddress, session: Session, command: ToRun) -> None:
         """Send a run what follows for it from the state of its session."""

@@ -13,6 +13,7 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 | timer retry | ack | ack | wake | ack | ack | ack |
 | top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake | topped_up; wake |
 | decision | answer | answer | answer | answer | answer | resumed; answer; wake |
+| input | input_added | input_added | input_added | input_added | input_added, paused | resumed, observed; wake |
 | resumed | ack | ack | timer | called, where calls wait | ack | ack |
 | resumed, retry due | ack | ack | asked | called, where calls wait | ack | ack |
 | poisoned | error | error | error | error | error | error |
@@ -24,9 +25,12 @@ recorded as `call_finished` records them, and the handling goes on. "called wher
 period. Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
 consumer, which delivers them, never calls models, so they wake the run: `resumed` follows on the inbox.
 "waiting": nothing is open but pauses that wait for people; beside other open work these cells hold for the pauses.
-"answer": a person's request is answered on the run's stream, with a code where it changed nothing (`pauses`).
-While the run is stopping, every message but cancel and poisoned is acknowledged. After the end every message closes the
-run again, and is acknowledged, decisions with an answer before. An illegal message changes nothing and is acknowledged.
+"answer": a person's request is answered on the run's stream, with a code where it changed nothing (`pauses`, `inputs`).
+So is each input. It is read with the next request to the model; a redirect ends the model call in flight, and wakes the
+run.
+While the run is stopping, every message but cancel, poisoned, decisions and inputs is acknowledged. After the end every
+message closes the run again, and is acknowledged, decisions and inputs with an answer before. An illegal message
+changes nothing and is acknowledged.
 """
 
 from collections.abc import Sequence
@@ -38,7 +42,7 @@ from contracts.inbox import (
     CallFinished,
     CallPaused,
     CancelRequested,
-    ResumeRequested,
+    InputRequested,
     RunBegins,
     RunMerged,
     RunRefused,
@@ -48,7 +52,7 @@ from contracts.inbox import (
     TopUpRequested,
 )
 from contracts.runs import RunRequested
-from services.planner.run import budgets, outcomes, pauses, terminal, turns
+from services.planner.run import budgets, inputs, outcomes, pauses, terminal, turns
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -108,8 +112,8 @@ def _must_open(run: Run, handling: Handling) -> bool:
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     message, progress = handling.incoming.message, handling.progress
-    if isinstance(message, ResumeRequested) and not (run.terminal is not None and progress.answered):
-        return pauses.on_decision(run, handling, message)
+    if isinstance(message, OfPeople) and (command := _of_people(run, handling, message)) is not None:
+        return command
     if run.terminal is not None:
         return Ack() if progress.closed else Close()
     if isinstance(message, CancelRequested):
@@ -126,8 +130,16 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
         request = turns.request_of(run, message)
         if request is None:
             return turns.while_queued(run, handling, message)
-        return turns.before_opening(run, handling, request) or _open(handling, request, rules)
+        return turns.before_opening(run, handling, request) or _open(run, handling, request, rules)
     return _received(run, handling, message, rules)
+
+
+def _of_people(run: Run, handling: Handling, message: OfPeople) -> Command | None:
+    """Return the next command for a decision or an input; None: everything about it is done."""
+    if isinstance(message, InputRequested):
+        return inputs.on_input(run, handling, message)
+    is_done = run.terminal is not None and handling.progress.answered
+    return None if is_done else pauses.on_decision(run, handling, message)
 
 
 def _received(
@@ -167,9 +179,9 @@ def _cancel(run: Run, progress: Progress, cancel: CancelRequested) -> Command:
     return Append([terminal.cancelled(run, reason, progress.shown or "")])
 
 
-def _open(handling: Handling, request: RunRequested, rules: Rules) -> Command:
+def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> Command:
     progress = handling.progress
-    if progress.opening is None:
+    if progress.opening is None or progress.opening.inputs < len(run.inputs.unread):
         return Resolve()
     started, refusal = progress.opening.started, progress.opening.refusal
     opened = Run(started=started, model=started.model, limits=started.limits, deadline_at=started.deadline_at)
@@ -180,6 +192,9 @@ def _open(handling: Handling, request: RunRequested, rules: Rules) -> Command:
         return Append([started, terminal.budget_exhausted(opened, budgets.deadline(opened))])
     if request.tool_context and not progress.context_kept:
         return KeepContext()
+    if (rule := progress.opening.checked.rule) is not None:
+        text = progress.opening.checked.text
+        return Append([started, inputs.pause_of_rule(started, "question", rule, text, progress.now)])
     return Append([started, *outcomes.go_on(opened, handling, rules)])
 
 

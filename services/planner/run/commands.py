@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 from contracts.events import (
     Asked,
     Called,
+    InputAdded,
     ModelFailed,
     Observed,
     Paused,
@@ -37,6 +38,7 @@ from contracts.tools import ToolSpec
 from services.planner.run.decision import Decision, Final
 from services.planner.run.direct import DirectRules
 from services.planner.run.history import Length
+from services.planner.run.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
@@ -88,6 +90,10 @@ class Opening:
 
     started: RunStarted
     refusal: Fault | None = None
+    checked: Checked = ADMITTED
+    """What the agent's rules say of the question and of the inputs that came before."""
+    inputs: int = 0
+    """How many inputs that were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,8 @@ class Progress:
     """Sequence of the newest record of the turn on the run's stream, once `shown` is read; 0: none."""
     answered: bool = False
     """The person who sent the message has the answer."""
+    checked: Checked | None = None
+    """Of an input: what the agent's rules say of its text."""
     decided: frozenset[str] = frozenset()
     """Ids of the requests whose decisions this handling recorded."""
     woken: bool = False
@@ -154,7 +162,7 @@ class Progress:
                     new = replace(new, shown=None, shown_seq=None)
                 case Called():
                     new = replace(new, announced=new.announced | _ids(event.calls))
-                case Paused(id=str(request)) | Resumed(id=str(request)):
+                case Paused(id=str(request)) | Resumed(id=str(request)) | InputAdded(id=str(request)):
                     new = replace(new, decided=new.decided | {request})
                 case Observed(call_id=recorded):
                     new = replace(new, outcomes=tuple(each for each in new.outcomes if each.call_id != recorded))
@@ -248,6 +256,11 @@ class NotifySession:
 @dataclass(frozen=True, slots=True)
 class Resolve:
     """Resolve the request against this deployment, and wait some seconds for unavailable tools that its agent names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """Apply the agent's rules to the text of an input, and see whether the model takes its images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +373,7 @@ Effect = (
     | Resolve
     | KeepContext
     | Open
+    | CheckInput
     | Redact
     | LoadSpecs
     | Ask
@@ -374,6 +388,6 @@ Effect = (
     | Close
 )
 """What the executor carries out."""
-DECIDES_NOTHING = (Resolve, KeepContext, Redact, LoadSpecs)
+DECIDES_NOTHING = (Resolve, KeepContext, CheckInput, Redact, LoadSpecs)
 """Effects that may be carried out for an outdated run: an append follows, which the log then refuses."""
 Command = Append | Effect | Ack | Abandon

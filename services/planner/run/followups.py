@@ -12,6 +12,7 @@ from typing import Any
 from contracts.events import Done, Paused
 from contracts.pauses import DEFAULT_PAUSE_S, MAX_STATE_BYTES, pause_id, token_of
 from services.planner.run import budgets, terminal
+from services.planner.run.input_rules import input_refused
 from services.planner.run.state import Event, Run
 from services.shared.approvals import pause_digest
 from services.shared.redaction import wire_size
@@ -69,9 +70,9 @@ def _asks_user(run: Run, done: Done, args: dict[str, Any], now: int) -> Paused:
 
 
 def end_after_rejection(run: Run, paused: Paused, note: str) -> Event | None:
-    """Return the end of a run whose own question was rejected, or has expired; None for a pause of a call."""
-    if paused.call_id is not None:
+    """Return the end of a run whose own question, or whose user's text, was rejected; None for any other pause."""
+    if paused.call_id is not None or paused.source not in {"planner", "policy"}:
         return None
     if paused.source == "planner":
         return terminal.answered(run, paused.state or {**terminal.given_answer(run), "requires_followup": True})
-    return terminal.failed(run, terminal.input_refused(paused.rule or "", note))
+    return terminal.failed(run, input_refused(paused.rule or "", note))

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from contracts.faults import Fault
+
 SEARCH_TIMEOUT_S = 0.5
 """Of all rules over one message."""
 MAX_EXPRESSION_CHARACTERS = 2_000
@@ -45,13 +47,28 @@ class InputRule(BaseModel):
         return self._expression.search(text, timeout=within_s, concurrent=True) is not None
 
 
+def input_refused(rule: str, note: str = "") -> Fault:
+    """Return the fault of a text that a rule, or the person whom the rule asks, does not admit."""
+    said = f": {note}" if note else ""
+    return Fault(code="input_refused", reason=f"the rule {rule} does not admit this text{said}")
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the rules say of the texts of one message. `rule`: the one that matches; None: they are admitted."""
+    """What the rules say of the texts of one message.
 
+    Attributes:
+        refusal: the message is refused.
+        rule: it waits for a person, because of this rule.
+        text: the one that the rule matches.
+    """
+
+    refusal: Fault | None = None
     rule: InputRule | None = None
     text: str = ""
-    """The text that it matches."""
+
+
+ADMITTED = Checked()
 
 
 def check(rules: Sequence[InputRule], texts: Sequence[str]) -> Checked:
@@ -63,6 +80,8 @@ def check(rules: Sequence[InputRule], texts: Sequence[str]) -> Checked:
                 matches = rule.finds(text, each_s)
             except TimeoutError:
                 matches = True
+            if matches and rule.action == "refuse":
+                return Checked(input_refused(rule.name))
             if matches:
-                return Checked(rule, text)
-    return Checked()
+                return Checked(rule=rule, text=text)
+    return ADMITTED

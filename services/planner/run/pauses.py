@@ -10,13 +10,13 @@ Rule 3: while nothing but pauses is open the run's deadline stands still: the de
 import hashlib
 from typing import Any
 
-from contracts.events import InputAdded, Observed, Paused, Resumed
+from contracts.events import TERMINAL, InputAdded, Observed, Paused, Resumed
 from contracts.faults import Fault
 from contracts.inbox import CallPaused, ResumeRequested
 from contracts.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
 from contracts.pauses import MAX_PAUSE_S, PauseDecision, pause_id, token_of
 from contracts.sessions import ApprovedForSession, RunWaits, SessionApproved, SessionRunWaits
-from services.planner.run import approvals
+from services.planner.run import approvals, followups
 from services.planner.run.commands import (
     Ack,
     Answer,
@@ -105,11 +105,11 @@ def _decided(run: Run, handling: Handling, request: ResumeRequested) -> Command:
         case "edit":
             return _edited(run, handling, paused, request)
         case "answer":
-            if wrong := _wrong_answer(paused, request.input):
+            if wrong := wrong_answer(paused, request.input):
                 return _refuse(progress, request, "invalid_input", wrong)
-            return Append(closed(run, paused, _resumed(run, paused, request, progress.now)))
+            return Append(closed(run, paused, resumed_by(run, paused, request, progress.now)))
         case _:
-            return Append(closed(run, paused, _resumed(run, paused, request, progress.now)))
+            return Append(closed(run, paused, resumed_by(run, paused, request, progress.now)))
 
 
 def decisions_of(paused: Paused) -> list[PauseDecision]:
@@ -121,7 +121,7 @@ def decisions_of(paused: Paused) -> list[PauseDecision]:
     return ["approve", "reject", "answer"] if paused.input_schema is not None else ["approve", "reject"]
 
 
-def _wrong_answer(paused: Paused, given: Any) -> str:
+def wrong_answer(paused: Paused, given: Any) -> str:
     """Return what is wrong with the input of an answer; empty where nothing is."""
     if (size := wire_size(given)) > MAX_INLINE_BYTES:
         return f"the input has {size:,} bytes, and at most {MAX_INLINE_BYTES:,} are taken"
@@ -163,11 +163,12 @@ def _edited(run: Run, handling: Handling, paused: Paused, request: ResumeRequest
             "by": request.by,
         }
         return Append([approvals.with_token(run, paused.model_copy(update=changes), call)])
-    resumed = _resumed(run, paused, request, progress.now)
+    resumed = resumed_by(run, paused, request, progress.now)
     return Append(closed(run, paused, resumed.model_copy(update={"arguments": request.args, "digest": digest})))
 
 
-def _resumed(run: Run, paused: Paused, request: ResumeRequested, now: int) -> Resumed:
+def resumed_by(run: Run, paused: Paused, request: ResumeRequested, now: int) -> Resumed:
+    """Return the fact of a person's decision, at `now`, Unix ms."""
     return Resumed(
         pause_id=paused.pause_id,
         decision=request.decision,
@@ -193,12 +194,20 @@ def deadline_after(run: Run, now: int) -> int | None:
 
 
 def closed(run: Run, paused: Paused, resumed: Resumed) -> list[Event]:
-    """Return the facts of a decision: a rejected call ends here, and images that came with it are an input."""
+    """Return the facts of a decision.
+
+    A rejected call ends here, and so does a run whose own question was rejected. Images of a decision, and the reply to
+    a question of the model, are an input.
+    """
+    end = followups.end_after_rejection(run, paused, resumed.note) if resumed.decision == "reject" else None
+    if end is not None:
+        return [resumed, end]
     facts: list[Event] = [resumed]
     if resumed.decision == "reject" and asks_consent(paused):
         facts.append(_not_approved(paused, resumed))
-    if resumed.images:
-        facts.append(InputAdded(id=resumed.id or "", images=resumed.images, by=resumed.by))
+    reply = str(resumed.input) if paused.call_id is None and resumed.decision == "answer" else ""
+    if resumed.images or reply:
+        facts.append(InputAdded(id=resumed.id or "", text=reply, images=resumed.images, by=resumed.by))
     return facts if run.paused is None else [*facts, run.paused]
 
 
@@ -228,6 +237,8 @@ def expire(run: Run, now: int) -> Append | None:
             deadline_at=deadline_after(run, now),
         )
         facts += [fact for fact in closed(run, paused, resumed) if fact is not run.paused]
+        if facts[-1].type in TERMINAL:
+            return Append(facts)
     if not facts:
         return None
     return Append(facts if run.paused is None else [*facts, run.paused])

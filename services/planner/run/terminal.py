@@ -94,12 +94,6 @@ def given_answer(run: Run) -> dict[str, Any]:
     return {} if answer is None else {"answer": answer}
 
 
-def input_refused(rule: str, note: str = "") -> Fault:
-    """Return the fault of a text that a rule of the agent, or the person whom the rule asks, does not admit."""
-    said = f": {note}" if note else ""
-    return Fault(code="input_refused", reason=f"the input is not admitted by the rule {rule}{said}")
-
-
 def no_path(run: Run, complaint: str) -> Done:
     """No attempt of the model gave a valid action; `complaint` is the last reason."""
     return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))

@@ -76,7 +76,7 @@ def test_a_rejected_text_ends_the_run() -> None:
     paused = Paused(reason="approval", source="policy", rule="cards", until=0, pause_id="p")
     end = followups.end_after_rejection(world.run, paused, "no cards")
     assert isinstance(end, Error)
-    assert (end.code, end.error) == ("input_refused", "the input is not admitted by the rule cards: no cards")
+    assert (end.code, end.error) == ("input_refused", "the rule cards does not admit this text: no cards")
     assert followups.end_after_rejection(world.run, paused.model_copy(update={"call_id": "1-1"}), "") is None
 
 

@@ -30,7 +30,8 @@ from tests.planner.run_world import World, calls, finished, started
 ROOT = Path(__file__).resolve().parents[3]
 STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused", "waiting")
 EVENTS = re.compile(
-    r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|stopping|done|cancelled|error)\b",
+    r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|input_added|stopping|done|cancelled)\b"
+    r"|\berror\b",
 )
 BUDGET = {"done", "paused"}
 DEADLINE = TimerFired(timer="deadline", at=61_000)
@@ -186,7 +187,7 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
         (Dispatch, "dispatch"),
     ):
         assert any(isinstance(move, kind) for move in moves) == (
-            words in cell or (kind is Dispatch and "called" in cell)
+            words in cell or (kind is Dispatch and "called" in cell) or (kind is Answer and message == "input")
         ), (kind, cell)
     assert any(isinstance(move, SetTimer) and move.name == "retry" for move in moves) == (cell == "timer"), cell
     # An end is followed by what belongs to it.
@@ -201,7 +202,7 @@ def test_after_the_end_every_message_closes_the_run_again(message: str) -> None:
     ended(world)
     before = len(world.written)
     moves = [type(move) for move in handle(world, handling(world, message))]
-    assert moves == [*([Answer] if message == "decision" else []), Close, Ack]
+    assert moves == [*([Answer] if message in {"decision", "input"} else []), Close, Ack]
     assert len(world.written) == before
 
 
