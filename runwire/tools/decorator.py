@@ -20,6 +20,7 @@ from contracts import tools as wire
 from contracts.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.tools.context import ToolContext
+from runwire.tools.pauses import Pauses
 from runwire.tools.signatures import Signature
 
 P = ParamSpec("P")
@@ -117,7 +118,10 @@ class Tool(Generic[P, R]):
         """
         arguments = self.check(args)
         value = self.start(arguments, ctx) if self.is_async else await asyncio.to_thread(self.start, arguments, ctx)
-        return self.encode(await value if inspect.isawaitable(value) else value)
+        result = await value if inspect.isawaitable(value) else value
+        if isinstance(ctx, Pauses):
+            ctx.check_not_caught()
+        return self.encode(result)
 
 
 @overload

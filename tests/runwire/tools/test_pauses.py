@@ -101,6 +101,21 @@ async def test_a_function_cannot_catch_a_pause_by_accident() -> None:
         context.check_not_caught()
 
 
+async def test_a_test_notices_a_tool_that_catches_its_pause() -> None:
+    """`run` does what a server does."""
+
+    @tool
+    async def careless(ctx: ToolContext) -> str:
+        try:
+            return await ctx.pause(schema=str)
+        except BaseException:  # noqa: BLE001, what tools should not do
+            return "window"
+
+    with pytest.raises(ToolError, match="must let that exception pass"):
+        await careless.run({}, RecordingContext())
+    assert await careless.run({}, RecordingContext(answers=["aisle"])) == b'"aisle"'
+
+
 async def test_a_pause_in_a_task_group_is_a_pause() -> None:
     """Unless something failed beside it."""
 
