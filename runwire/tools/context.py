@@ -92,15 +92,15 @@ class ToolContext(Protocol):
         Args:
             reason: `input`, `approval` or `confirmation`.
             payload: any JSON that the person needs to decide.
-            schema: the type of the answer, a pydantic model for instance, or a JSON Schema. Without one the answer is
-                any JSON, and True if the person only approves.
+            schema: of `input`, the type of the answer, a pydantic model for instance, or a JSON Schema. Without one the
+                answer is any JSON. An approval gives True.
             title: one line, up to 200 characters.
             expires: 7 days unless set, at most 365.
             default: the answer if nobody has answered by then; without one it is a rejection.
 
         Raises:
             ToolError: code `rejected`, with the person's note; `pause_unsupported` if the caller accepts no pauses.
-            ValueError: `state` is above 32 KiB as JSON, or the pause is too large.
+            ValueError: `state` is above 32 KiB as JSON, the pause is too large, or an approval has a schema.
         """
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:

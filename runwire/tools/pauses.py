@@ -70,6 +70,8 @@ class Pauses:
         """Ask a person; `ToolContext.pause` says more."""
         if self._paused is not None:
             raise self._paused
+        if reason != "input" and schema is not None:
+            raise ValueError(f"a person approves or rejects a pause for {reason}: only one for `input` has a schema")
         number, self._count = self._count, self._count + 1
         adapter = None if schema is None or isinstance(schema, dict) else TypeAdapter[Any](schema)
         answer = self._answers.get(number)

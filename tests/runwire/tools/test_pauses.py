@@ -148,5 +148,7 @@ def test_what_is_too_large_is_refused_where_it_is_asked() -> None:
     context = RecordingContext(state={"notes": "x" * 32_768})
     with pytest.raises(ValueError, match="at most 32,768 are kept"):
         context.pause()
+    with pytest.raises(ValueError, match="only one for `input` has a schema"):
+        RecordingContext().pause("approval", schema=Seat)
     with pytest.raises(ValueError, match="at most 524,288 bytes"):
         RecordingContext().pause(payload="x" * 600_000)
