@@ -90,7 +90,6 @@ async def test_each_run_has_one_turn(
     assert events == ["run_begun", "run_ended"] * 2
 
 
-@pytest.mark.parametrize("moment", ["before", "known"])
 @pytest.mark.parametrize(
     ("text", "word"),
     [("deleting", "emit"), ('"kind":"cancel"', "control"), ("requested_at", "$KV"), ("deleted", "emit")],
