@@ -61,6 +61,9 @@ def test_a_file_may_change_the_default(tmp_path: Path) -> None:
         ({"a b": {}}, r"a b.*String should match"),
         ({"a": {"modell": 1}, "b": {"model": ""}}, r"a\.modell.*; b\.model"),
         ({"a": 3}, r"a: Input should be"),
+        ({"a": {"approvals": [{"name": "x", "tools": ["*", "pay"]}]}}, r"a\.approvals.*'x'.*must be alone"),
+        ({"a": {"approvals": [{"name": "x", "tools": ["p"], "arguments": {"type": 1}}]}}, r"a\.approvals.*'x'.*Schema"),
+        ({"a": {"approvals": [{"name": "x", "tools": ["p"], "aks": "never"}]}}, r"a\.approvals\.0\.aks"),
     ],
 )
 def test_a_wrong_entry_is_named(entries: dict[str, object], complaint: str) -> None:

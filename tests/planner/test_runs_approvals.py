@@ -7,6 +7,7 @@ import pytest
 from contracts import subjects
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.open_pauses import open_pauses
+from services.shared.redaction import as_reference
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Handler
@@ -185,3 +186,25 @@ async def test_the_message_of_an_approved_call(plan: Plan, provider: ModelServer
     assert sent[0].approval is not None
     assert (sent[0].approval.pause_id, sent[0].approval.digest) == (pause.pause_id, pause.digest)
     assert [rule.name for rule in sent[0].approval_rules] == ["all"]
+
+
+@pytest.mark.usefixtures("store")
+async def test_large_arguments_stand_in_the_log_once(plan: Plan, provider: ModelServer) -> None:
+    """The pause refers to them. What is approved and sent is the whole."""
+    received: list[Any] = []
+
+    async def send(args: dict[str, Any]) -> Any:
+        received.append(args)
+        return {"sent": True}
+
+    spec = ToolSpec(name="send", requires_approval=True, idempotent=True)
+    planning = await plan({"send": (spec, send)})
+    text = " ".join(map(str, range(9_000)))
+    provider.say(action("send", text=text, to="me"), answer("so be it"))
+    run = await planning.ask()
+    [pause] = await planning.paused(run)
+    assert pause.arguments is not None
+    assert (pause.arguments["to"], as_reference(pause.arguments["text"]) is not None) == ("me", True)
+    await planning.decide(pause, run, "approve")
+    await planning.ended(run)
+    assert received == [{"text": text, "to": "me"}]

@@ -14,6 +14,7 @@ Rule 6: an image of a session is shown in that session only. This does not depen
 import asyncio
 import base64
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import structlog
@@ -35,6 +36,7 @@ CACHE_CHARACTERS = 64 << 20
 CACHE_TTL_S = 300.0
 """Longer than most models take between two calls of a run."""
 STORE_TIMEOUT_S = 120.0
+REMOVED_TEXT = "[an image was here; a person has removed it]"
 UNAVAILABLE_TEXT = "[an image was here; it is not available any more]"
 
 
@@ -59,16 +61,16 @@ class ImageLoader:
         self._size = 0
 
     async def filled(
-        self, tenant: str, run: str, session: str | None, messages: Messages
+        self, tenant: str, run: str, session: str | None, messages: Messages, removed: Collection[str] = ()
     ) -> tuple[Messages, list[str]]:
         """Return the messages with bytes in the places of references, and a warning per image that is left out.
 
-        Only pieces that are objects can hold images.
+        Only pieces that are objects can hold images. `removed`: ids of the images that a person has removed.
 
         Raises ModelFailed: retryable when the store stays unavailable, final when an image belongs to another session.
         """
         warnings: list[str] = []
-        viewer = _Viewer(tenant, run, session or None)
+        viewer = _Viewer(tenant, run, session or None, removed)
         pieces = [
             piece if isinstance(piece, bytes) else await self._filled(viewer, piece, warnings)
             for piece in messages.pieces
@@ -83,6 +85,9 @@ class ImageLoader:
         for part in content:
             if part["type"] != IMAGE:
                 parts.append(part)
+                continue
+            if part.get("artifact_id") in viewer.removed:
+                parts.append({"type": "text", "text": REMOVED_TEXT})
                 continue
             try:
                 url = await self._url(viewer, part)
@@ -145,6 +150,7 @@ class _Viewer:
     tenant: str
     run: str
     session: str | None
+    removed: Collection[str]
 
 
 class _Unavailable(Exception):

@@ -113,14 +113,18 @@ class ModelRequests:
             # `total_s` limits all requests of a model call. A last request gets at least the idle limit.
             left_s = asked.total_s - (now - run.call_at) / 1000
             asked = replace(asked, total_s=max(left_s, asked.timeout_s))
-        stream = self._with_images(asked, run.started, warn) if run.has_images else self._model.stream(asked)
+        stream = self._with_images(asked, run, run.started, warn) if run.has_images else self._model.stream(asked)
         return stream, strategy.reading(run, tools)
 
     async def _with_images(
-        self, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
+        self, asked: ModelRequest, run: Run, started: RunStarted, warn: Callable[[list[str]], object]
     ) -> AsyncGenerator[Delta | Reply, None]:
         messages, warnings = await self._image_loader.filled(
-            started.tenant, started.run_id, started.request.session_id, asked.messages
+            started.tenant,
+            started.run_id,
+            started.request.session_id,
+            asked.messages,
+            run.pause_decisions.removed_images,
         )
         warn(warnings)
         async with aclosing(self._model.stream(replace(asked, messages=messages))) as pieces:

@@ -26,6 +26,8 @@ class PauseDecisions:
     """By call id: what its tool keeps for the next round."""
     consents: dict[str, Resumed] = field(default_factory=dict)
     """By call id: the decision that approved it."""
+    removed_images: set[str] = field(default_factory=set)
+    """Ids of the images that the model is no longer shown."""
     approved_rules: set[ApprovedRule] = field(default_factory=set)
     """Rules that were approved in this run."""
     approved_before: frozenset[ApprovedRule] = frozenset()
@@ -41,6 +43,7 @@ class PauseDecisions:
     def take_decision(self, paused: Paused, resumed: Resumed) -> None:
         """Apply the decision that closed a pause."""
         self.closed.add(paused.pause_id or "")
+        self.removed_images.update(resumed.images_remove)
         if resumed.id is not None:
             self.requests[resumed.id] = resumed.request_sha256
         if paused.call_id is None or resumed.decision is None:

@@ -6,7 +6,7 @@ import json
 from contracts.ids import new_id
 from services.planner.conversation import images
 from services.planner.conversation.encoding import Messages
-from services.planner.effects.image_loader import DataUrl, ImageLoader
+from services.planner.effects.image_loader import REMOVED_TEXT, DataUrl, ImageLoader
 from tests.planner.conftest import Put
 from tests.planner.shown_images import png
 from tests.support.buses import connected
@@ -30,6 +30,16 @@ async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsS
         await store.client.delete("default", ref.artifact_id)
         _, warnings = await loader.filled("default", new_id(), None, Messages.of([{"role": "user", "content": [part]}]))
         assert (len(warnings), loader._known, loader._size) == (1, {}, 0)
+
+
+async def test_an_image_that_a_person_removed_is_not_shown(put: Put, nats_server: NatsServer) -> None:
+    """The model is told that there was one."""
+    ref = await put(png(5))
+    message = {"role": "user", "content": [images.image_part(ref)]}
+    async with connected(nats_server.url, "planner") as bus:
+        loader = ImageLoader(bus)
+        filled, warnings = await loader.filled("default", new_id(), None, Messages.of([message]), {ref.artifact_id})
+    assert (REMOVED_TEXT in str(filled.pieces), warnings, loader._size) == (True, [], 0)
 
 
 def test_who_prints_a_request_sees_no_bytes() -> None:

@@ -44,6 +44,14 @@ def test_answers_and_state_go_into_the_next_round() -> None:
     assert decisions.states == {"1-1": {"paid": 1}}
 
 
+def test_images_that_a_person_removed() -> None:
+    """Whatever else the decision says."""
+    decisions = PauseDecisions()
+    decisions.take_decision(OF_TOOL, Resumed(pause_id="b", decision="answer", images_remove=["i"]))
+    decisions.take_decision(OF_TOOL, Resumed(pause_id="b", decision="reject", images_remove=["k"]))
+    assert decisions.removed_images == {"i", "k"}
+
+
 def test_an_edit_replaces_the_arguments() -> None:
     """In the same round: the call was not sent before."""
     resumed = Resumed(pause_id="a", decision="edit", arguments={"sum": 3})
