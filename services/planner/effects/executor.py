@@ -350,13 +350,13 @@ class Effects:
         await self._notify_of_end(run)
 
     async def _notify_of_end(self, run: Run) -> None:
-        """Tell the session that the run has ended. A session that now continues from the run is told by this too."""
+        """Notify the session of the end; with `attach`, the session that continues from the run from now on."""
         message = self._message
         session_id = run.session_id
         if isinstance(message, SessionAttached) or (isinstance(message, RunRequested) and session_id is None):
             # The run may have been cancelled before its log held the request.
             session_id = message.session_id
-        ended = session_facts.told(self._where.run, run, run.request)
+        ended = session_facts.end_message(self._where.run, run, run.request)
         if ended is not None:
             await self._notify_session(session_id, "ended", ended)
 

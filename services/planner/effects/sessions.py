@@ -1,6 +1,6 @@
 """Carries out what happens in sessions: a run joins one, or a run or person tells it something.
 
-Rule 1: the run's log is written first, then the session is told by a message, then the delivery is acknowledged.
+Rule 1: the run's log is written first, then then a message notifies the session, then the delivery is acknowledged.
 Rule 2: a session takes each fact once; a redelivery changes nothing, and repeats the commands, which are idempotent.
 Rule 3: before a session with a current run decides anything, that run's own log is asked whether it has ended: its
 message may still be under way.
@@ -123,7 +123,7 @@ class Sessions:
         if last is None or TERMINAL.isdisjoint(_types(last.headers)):
             return []
         run = await self._runs.load(Address(where.tenant, run_id), fresh=True)
-        ended = session_facts.told(run_id, run, run.request)
+        ended = session_facts.end_message(run_id, run, run.request)
         return decide.receive(session, ended, "") if ended is not None else []
 
     async def _adopted(self, where: SessionAddress, session: Session, session_id: str) -> decide.Events:

@@ -40,7 +40,7 @@ def _within(texts: list[str]) -> list[str]:
     return kept
 
 
-def told(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
+def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
     """Return the message by which an ended run tells its session."""
     fact = ended(run_id, run, request)
     if fact is None:

@@ -149,7 +149,7 @@ class Run:
 
     @property
     def session_id(self) -> str | None:
-        """The session that is told how the run ends; None without one."""
+        """The session that receives the end of the run; None without one."""
         return self.attached or (self.request.session_id if self.request is not None else None)
 
     @property

@@ -1,0 +1,55 @@
+"""A text that comes while a run has the turn becomes an input of that run."""
+
+from contracts import subjects
+from contracts.events import Asked
+from contracts.ids import new_id, unix_ms
+from contracts.runs import RunRequested
+from contracts.sessions import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
+from services.planner.session_log import SessionAddress, SessionLogs
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.session_logs import events_of, idle
+
+SLOW = Say(text=action("look", q="x").text, delay_s=0.7)
+
+
+async def test_a_text_is_added_to_the_run_that_has_the_turn(plan: Plan, provider: ModelServer) -> None:
+    """The run that brought it ends as merged, without a turn of its own."""
+    planning, session_id = await plan(), new_id()
+    provider.say(SLOW, answer("both"))
+    first = await planning.ask("First?", session_id=session_id)
+    await planning.until(first, lambda event: isinstance(event, Asked))
+    second = await planning.tell("And this?", session_id=session_id, on_busy="steer")
+    assert second.facts() == ["queued", "done"]
+    end = second.end
+    assert (end.route, end.extra, end.raw_answer) == ("merged", {"run_id": first}, "")
+    story = await planning.ended(first)
+    assert [added.text for added in story.of("input_added")] == ["And this?"]
+    session = await idle(planning.bus, session_id)
+    assert [(turn.question, turn.inputs, turn.answer) for turn in session.turns] == [("First?", ["And this?"], "both")]
+    assert (await events_of(planning.bus, session_id))[3:] == [
+        *("run_queued", "input_forwarded", "run_merged", "run_ended"),
+    ]
+
+
+async def test_a_text_may_come_before_the_log_of_its_run(plan: Plan, provider: ModelServer) -> None:
+    """The run has the turn, and the planner that began it has not opened it yet."""
+    planning, session_id, first = await plan(), new_id(), new_id()
+    provider.say(answer("both"))
+    logs, where = SessionLogs(planning.bus), SessionAddress.of("default", session_id)
+    begun: list[KnownSessionEvent] = [
+        SessionStarted(session_id=session_id),
+        RunQueued(run=first, requested_at=unix_ms()),
+        RunBegun(run=first),
+    ]
+    assert await logs.append(where, await logs.load(where), "REQUESTS:1", begun) is not None
+    second = await planning.tell("And this?", session_id=session_id, on_busy="steer")
+    assert second.end.route == "merged"
+    request = RunRequested(
+        run_id=first, tenant="default", requested_at=unix_ms(), trace_id="t", query="First?", session_id=session_id
+    )
+    await planning.bus.publish(subjects.request("default", first), request.model_dump_json().encode())
+    story = await planning.ended(first)
+    assert story.facts()[:3] == ["input_added", "run_started", "asked"]
+    session = await idle(planning.bus, session_id)
+    assert [(turn.question, turn.inputs) for turn in session.turns] == [("First?", ["And this?"])]
