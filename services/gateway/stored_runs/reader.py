@@ -16,7 +16,7 @@ import orjson
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from contracts.events import TERMINAL, Queued, RunEvent, Terminal
+from contracts.events import TERMINAL, RunEvent, Terminal
 from contracts.ids import InvalidName, checked_id
 from contracts.payload import FinalPayload
 from contracts.records import PAUSES_HEADER, Record
@@ -160,10 +160,8 @@ class RunReader:
         return StoredRun(run, queued, None, begin, end, first.sequence, last.sequence, started, pauses)
 
     async def _started(self, first: Record, sequence: int, log: str, get: _Get) -> Record | None:
-        """Return the record that begins the run: the first one, or a later one if the run waited for its turn."""
+        """Return the record that begins the run: the first one, or a later one if something came before its turn."""
         record: Record | None = first
-        if not isinstance(first.events[0], Queued):
-            return first if begins(first) else None
         while record is not None and not begins(record):
             following = await get(subjects.RUNS, {"seq": sequence + 1, "next_by_subj": log})
             if following is None:

@@ -54,8 +54,8 @@ class StoredRun:
         """Return its request; None when it was cancelled before the request arrived."""
         if self.queued is not None:
             return self.queued
-        first = self.first.events[0] if self.first else None
-        return first.request if isinstance(first, RunStarted | Queued) else None
+        events = [record.events[0] for record in (self.first, self.started) if record is not None]
+        return next((event.request for event in events if isinstance(event, RunStarted | Queued)), None)
 
     def status(self) -> RunStatus:
         """Return its status, with the payload of an ended run."""
