@@ -142,7 +142,7 @@ class Effects:
         """Send what others wait for, and return the progress."""
         match command:
             case NotifySession(name, message):
-                await self._notify_session(run.session_id, name, message)
+                await self._notify_session(self._session_of(run), name, message)
                 return replace(progress, notified=progress.notified | {name})
             case Answer():
                 await self._answer(command)
@@ -288,6 +288,13 @@ class Effects:
             return None
         return await self._sessions.enter(request, self._owner, is_queued=is_queued)
 
+    def _session_of(self, run: Run) -> str | None:
+        """Return the session that receives what happens to the run; the log may not name it yet."""
+        message = self._message
+        if run.session_id is None and isinstance(message, SessionAttached | RunRequested | InputRequested):
+            return message.session_id
+        return run.session_id
+
     async def _notify_session(self, session_id: str | None, name: str, message: ToSession) -> None:
         if session_id is None:
             return
@@ -350,15 +357,9 @@ class Effects:
         await self._notify_of_end(run)
 
     async def _notify_of_end(self, run: Run) -> None:
-        """Notify the session of the end; with `attach`, the session that continues from the run from now on."""
-        message = self._message
-        session_id = run.session_id
-        if isinstance(message, SessionAttached) or (isinstance(message, RunRequested) and session_id is None):
-            # The run may have been cancelled before its log held the request.
-            session_id = message.session_id
         ended = session_facts.end_message(self._where.run, run, run.request)
         if ended is not None:
-            await self._notify_session(session_id, "ended", ended)
+            await self._notify_session(self._session_of(run), "ended", ended)
 
 
 def _has_critique(run: Run) -> bool:

@@ -18,7 +18,7 @@ def log_end(tenant: str, run_id: str, run: Run, record: Record) -> None:
     end = next((event for event in record.events if isinstance(event, Done | Error | Cancelled)), None)
     if end is None:
         return
-    request = run.started.request if run.started else None
+    request = run.request
     logger.info(
         "run_ended",
         run_id=run_id,

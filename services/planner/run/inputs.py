@@ -76,10 +76,11 @@ def _refuse(run: Run, progress: Progress, message: InputRequested, code: str, re
 
 def _told(run: Run, progress: Progress, message: InputRequested, *, taken: bool) -> NotifySession | None:
     """Return the message to the session about the text of another run; None: there is none, or it was sent."""
-    if message.run is None or run.request is None:
+    into = message.into or (run.request.run_id if run.request is not None else None)
+    if message.run is None or into is None:
         return None
     name = f"{'taken' if taken else 'missed'}-{message.run[-RUN_ID_TAIL:]}"
-    told = SessionInputTaken(run=message.run, into=run.request.run_id, taken=taken)
+    told = SessionInputTaken(run=message.run, into=into, taken=taken)
     return None if name in progress.notified else NotifySession(name, told)
 
 

@@ -50,6 +50,7 @@ async def test_a_text_may_come_before_the_log_of_its_run(plan: Plan, provider: M
     )
     await planning.bus.publish(subjects.request("default", first), request.model_dump_json().encode())
     story = await planning.ended(first)
-    assert story.facts()[:3] == ["input_added", "run_started", "asked"]
+    facts = [each for each in story.facts() if each != "control_answered"]
+    assert facts[:3] == ["input_added", "run_started", "asked"]
     session = await idle(planning.bus, session_id)
     assert [(turn.question, turn.inputs) for turn in session.turns] == [("First?", ["And this?"])]
