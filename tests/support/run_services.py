@@ -19,7 +19,7 @@ from contracts import subjects
 from contracts.events import Chunk, ControlAnswered, Paused, RunEvent, Thinking
 from contracts.faults import Fault
 from contracts.ids import new_id
-from contracts.inbox import ResumeRequested, TopUpRequested
+from contracts.inbox import InputRequested, ResumeRequested, TopUpRequested
 from contracts.records import Record
 from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
@@ -132,10 +132,16 @@ class Planning:
     async def decide(self, pause: Paused, run: str, decision: str, **fields: Any) -> ControlAnswered:
         """Decide about a pause, and return the answer."""
         given = {"id": new_id(), "pause_id": pause.pause_id, "token": pause.token, "decision": decision, **fields}
-        request = ResumeRequested.model_validate(given)
+        return await self._control(run, ResumeRequested.model_validate(given))
+
+    async def add(self, run: str, text: str, **fields: Any) -> ControlAnswered:
+        """Add an input to a run, and return the answer."""
+        return await self._control(run, InputRequested.model_validate({"id": new_id(), "text": text, **fields}))
+
+    async def _control(self, run: str, request: ResumeRequested | InputRequested) -> ControlAnswered:
         before = await self.bus.last(subjects.RUNS, subjects.stream("default", run))
         await self.bus.publish(
-            subjects.control("default", run, f"resume-{new_id()[:8]}"), request.model_dump_json().encode()
+            subjects.control("default", run, f"{request.kind}-{new_id()[:8]}"), request.model_dump_json().encode()
         )
 
         async def answers() -> list[ControlAnswered]:
@@ -145,7 +151,7 @@ class Planning:
             events = [event for message in stored for event in Record.model_validate_json(message.data).events]
             return [event for event in events if isinstance(event, ControlAnswered) and event.id == request.id]
 
-        return (await wait_until(answers, what="the decision is answered"))[-1]
+        return (await wait_until(answers, what=f"the {request.kind} is answered"))[-1]
 
     async def paused(self, run: str, count: int = 1) -> list[Paused]:
         """Follow a run until it has opened so many pauses, and return them."""

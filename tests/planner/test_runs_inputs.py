@@ -1,0 +1,215 @@
+"""Whole runs that people add to, over a real nats-server and a scripted provider: steering, replies, rules on texts."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from contracts.events import Step
+from contracts.pauses import MAX_UNREAD_INPUTS
+from services.messaging.streams.provision import provision
+from tests.planner.conftest import Plan
+from tests.planner.test_runs_approvals import paying
+from tests.support.buses import connected
+from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning, tools_at_work
+from tests.support.waiting import wait_until
+
+SLOWLY = Say(text=answer(f"early {words(30)}").text, stall_after=12)
+QUESTION = Say(text='{"next_node": "final_response", "args": {"answer": "Which one?", "requires_followup": true}}')
+
+
+@pytest.fixture
+def provider() -> Iterator[ModelServer]:
+    """A provider of each test's own: what was released stays so."""
+    with ModelServer() as running:
+        yield running
+
+
+async def test_inputs_of_two_senders_are_read_after_the_answer_that_is_being_written(
+    plan: Plan, provider: ModelServer
+) -> None:
+    """It is finished, and superseded by the answer of the next turn, which is the run's."""
+    planner = await plan()
+    provider.say(SLOWLY, answer("late"))
+    run = await planner.ask()
+    await planner.until(run, lambda event: event.type == "chunk")
+    for sender, text in (("ann", "in red"), ("bob", "in blue"), ("ann", "no, in green")):
+        answered = await planner.add(run, text, by=sender)
+        assert (answered.code, answered.is_repeated) == (None, False)
+    provider.release()
+    story = await planner.ended(run)
+    assert (story.end.raw_answer, story.shown()) == ("late", "late")
+    first = [chunk.text for chunk in story.of("chunk") if chunk.action_seq == 1]
+    assert "".join(first).startswith("early ")
+    assert [added.text for added in story.of("input_added")] == ["in red", "in blue", "no, in green"]
+    second = provider.ledger[1].text
+    places = [second.index(text) for text in ("in red", "in blue", "no, in green")]
+    assert places == sorted(places)
+    assert second.index("early ") < places[0]
+    assert len(provider.ledger) == 2
+    assert (await planner.add(run, "too late")).code == "run_ended"
+
+
+async def test_a_redirect_ends_the_request_and_asks_anew(plan: Plan, provider: ModelServer) -> None:
+    """What was written is superseded by a further attempt."""
+    planner = await plan()
+    provider.say(SLOWLY, answer("About Bonn."))
+    run = await planner.ask()
+    await planner.until(run, lambda event: event.type == "chunk")
+    assert (await planner.add(run, "What about Bonn?", redirect=True)).code is None
+    story = await planner.ended(run)
+    assert (story.end.raw_answer, story.shown()) == ("About Bonn.", "About Bonn.")
+    assert [(asked.turn, asked.attempt, asked.cause) for asked in story.of("asked")] == [
+        (1, 1, "turn"),
+        (1, 2, "resumed"),
+    ]
+    assert "What about Bonn?" in provider.ledger[1].text
+    await wait_until(lambda: provider.ledger[0].ended == "gone", what="the first request is closed")
+
+
+async def test_a_text_rejects_the_call_that_waits(plan: Plan, provider: ModelServer) -> None:
+    """The model reads it as the person's note, and nothing is paid."""
+    paid: list[object] = []
+    planner = await plan(paying(paid))
+    provider.say(action("pay", sum=5), answer("so be it"))
+    run = await planner.ask()
+    [pause] = await planner.paused(run)
+    assert (await planner.add(run, "not before Monday")).code is None
+    story = await planner.ended(run)
+    assert story.end.raw_answer == "so be it"
+    assert "not before Monday" in provider.ledger[-1].text
+    assert [resumed.note for resumed in story.of("resumed")] == ["not before Monday"]
+    assert story.of("input_added") == paid == []
+    assert (await planner.decide(pause, run, "approve")).code == "run_ended"
+
+
+async def test_the_reply_to_a_question_of_the_model(plan: Plan, provider: ModelServer) -> None:
+    """An agent with `followup: pause` waits for it; the run goes on with it."""
+    planner = await plan(agents={"default": {"followup": "pause"}})
+    provider.say(QUESTION, answer("The red one then."))
+    run = await planner.ask()
+    [pause] = await planner.paused(run)
+    assert (pause.source, pause.title, pause.payload) == ("planner", "Which one?", {"answer": "Which one?"})
+    assert (await planner.add(run, "the red one")).code is None
+    story = await planner.ended(run)
+    assert (story.end.raw_answer, story.shown()) == ("The red one then.", "The red one then.")
+    assert "the red one" in provider.ledger[1].text
+    provider.reset()
+    provider.say(QUESTION)
+    run = await planner.ask()
+    [pause] = await planner.paused(run)
+    assert (await planner.decide(pause, run, "reject")).code is None
+    assert (await planner.ended(run)).end.raw_answer == "Which one?"
+
+
+async def test_rules_on_texts(plan: Plan, provider: ModelServer) -> None:
+    """A question may be refused or wait for a person; an input alone is refused without harm to the run."""
+    rules = [
+        {"name": "cards", "text": r"\d{4} \d{4} \d{4} \d{4}", "action": "refuse"},
+        {"name": "law", "text": "(?i)lawyer", "action": "pause", "title": "Answer this?"},
+    ]
+    planner = await plan(agents={"default": {"input_rules": rules}})
+    story = await planner.tell("My card is 4111 1111 1111 1111")
+    assert (story.end.type, story.end.code) == ("error", "input_refused")
+    assert provider.ledger == []
+    provider.say(answer("yes"))
+    run = await planner.ask("Do I need a lawyer?")
+    [pause] = await planner.paused(run)
+    assert (pause.reason, pause.source, pause.title) == ("approval", "policy", "Answer this?")
+    assert (await planner.add(run, "4111 1111 1111 1111")).code == "input_refused"
+    assert (await planner.decide(pause, run, "approve")).code is None
+    assert (await planner.ended(run)).end.raw_answer == "yes"
+    run = await planner.ask("Do I need a lawyer?")
+    [pause] = await planner.paused(run)
+    await planner.decide(pause, run, "reject", note="ask them yourself")
+    story = await planner.ended(run)
+    assert (story.end.type, story.end.code) == ("error", "input_refused")
+    assert "ask them yourself" in story.end.error
+    assert len(provider.ledger) == 1
+
+
+async def test_a_text_that_a_person_must_admit_is_not_read_before(plan: Plan, provider: ModelServer) -> None:
+    """The answer that is being written is finished; then the run waits."""
+    planner = await plan(agents={"default": {"input_rules": [{"name": "law", "text": "lawyer", "action": "pause"}]}})
+    provider.say(SLOWLY, answer("late"))
+    run = await planner.ask()
+    await planner.until(run, lambda event: event.type == "chunk")
+    assert (await planner.add(run, "and my lawyer?")).code is None
+    [pause] = await planner.paused(run)
+    provider.release()
+    await planner.until(run, lambda event: isinstance(event, Step) and event.status == "succeeded")
+    assert len(provider.ledger) == 1
+    assert (await planner.decide(pause, run, "approve")).code is None
+    assert (await planner.ended(run)).end.raw_answer == "late"
+    assert "and my lawyer?" in provider.ledger[1].text
+
+
+async def test_at_most_64_inputs_wait(plan: Plan, provider: ModelServer) -> None:
+    """However many are sent at once; the others are refused, and the run reads those that were taken."""
+    planner = await plan()
+    provider.say(SLOWLY, answer("late"))
+    run = await planner.ask()
+    await planner.until(run, lambda event: event.type == "chunk")
+    answers = await asyncio.gather(*(planner.add(run, f"text {number}") for number in range(100)))
+    codes = [answered.code for answered in answers]
+    assert (codes.count(None), codes.count("too_many_inputs")) == (MAX_UNREAD_INPUTS, 100 - MAX_UNREAD_INPUTS)
+    provider.release()
+    story = await planner.ended(run)
+    assert len(story.of("input_added")) == MAX_UNREAD_INPUTS
+    assert all(added.text in provider.ledger[1].text for added in story.of("input_added"))
+
+
+async def test_a_request_that_steers_ends_as_merged(plan: Plan, provider: ModelServer) -> None:
+    """Its text is an input of the run that has the turn, which answers it."""
+    planner = await plan()
+    provider.say(SLOWLY, answer("late"))
+    first = await planner.ask(session_id="talk")
+    await planner.until(first, lambda event: event.type == "chunk")
+    second = await planner.ask("and in Bonn?", session_id="talk", on_busy="steer")
+    story = await planner.ended(second)
+    assert (story.end.route, story.end.extra) == ("merged", {"run_id": first})
+    provider.release()
+    story = await planner.ended(first)
+    assert story.end.raw_answer == "late"
+    assert [(added.text, added.run) for added in story.of("input_added")] == [("and in Bonn?", second)]
+
+
+@pytest.mark.parametrize("moment", ["before", "stored", "known"])
+@pytest.mark.parametrize("what", ['"type":"input_added"', '"type":"observed"'], ids=["the input", "what reads it"])
+async def test_a_planner_killed_between_an_input_and_the_next_decision(
+    own_nats_server: NatsServer, provider: ModelServer, what: str, moment: str
+) -> None:
+    """The input is taken once, and the model reads it once, whichever record was the last one of that planner."""
+    url = own_nats_server.url
+    provider.reset()
+    provider.say(action("pay", sum=5), answer("so be it"))
+    paid: list[object] = []
+    async with connected(url, "client") as bus:
+        await provision(bus)
+        listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
+        async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
+            run = await listener.ask()
+            [pause] = await listener.paused(run)
+        dying = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, what, moment)
+        )
+        adding = asyncio.create_task(listener.add(run, "something else", redirect=True))
+        try:
+            async with asyncio.timeout(60):
+                assert await dying.wait() == -signal.SIGKILL
+        finally:
+            if dying.returncode is None:
+                dying.kill()
+        async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
+            story = await planner.ended(run, 60)
+            assert (await adding).code is None
+    assert story.end.raw_answer == "so be it"
+    assert [added.text for added in story.of("input_added")] == ["something else"]
+    assert provider.ledger[-1].text.count("something else") >= 1
+    assert [resumed.decision for resumed in story.of("resumed")] == ["reject"]
+    assert pause.pause_id == story.of("resumed")[0].pause_id
+    assert paid == []
