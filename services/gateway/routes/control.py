@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from contracts.events import ControlAnswered, InputAdded, Resumed
 from contracts.ids import new_id
-from contracts.images import ImageInput
+from contracts.images import ImageInput, ImageRef
 from contracts.inbox import InputRequested, ResumeRequested
 from contracts.runs import InputAccepted, InputInput, ResumeAccepted, ResumeInput
 from services.gateway.auth.caller import Caller
@@ -37,6 +37,7 @@ from .common import RequestCaller, body_of, needs, new_router
 
 Message = TypeVar("Message", ResumeRequested, InputRequested)
 LATER = "A planner has the request, and has not answered within 5 s."
+STOPPING = "The gateway is stopping; the request may take effect all the same."
 
 
 class ControlRoutes:
@@ -79,6 +80,21 @@ class ControlRoutes:
 
     async def resume_run(self, run_id: str, request: Request, caller: RequestCaller) -> Response:
         """Decide about a pause of a run. With an `Idempotency-Key` a repeated decision gets the first answer."""
+        found, message = await self._decision(request, caller, run_id)
+        answer = await self._answered(request, found, caller, message)
+        return _response(answer, ResumeAccepted(run_id=run_id, pause_id=message.pause_id, decision=message.decision))
+
+    async def add_input(self, run_id: str, request: Request, caller: RequestCaller) -> Response:
+        """Add a text or images to a run; the model receives them with its next decision.
+
+        With an `Idempotency-Key` a repeated input counts once.
+        """
+        found, message = await self._input(request, caller, run_id)
+        answer = await self._answered(request, found, caller, message)
+        return _response(answer, InputAccepted(run_id=run_id, input_id=message.id))
+
+    async def _decision(self, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, ResumeRequested]:
+        """Read a decision and store its images. The body is freed before a planner is waited for."""
         async with self._bodies.read(request, ResumeInput) as decision:
             found = await self._runs.get(caller, run_id)
             content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
@@ -90,15 +106,11 @@ class ControlRoutes:
                 by=caller.key_id,
                 user_id=caller.user_id,
             )
-            answer = await self._answered(request, found, caller, message, decision.images)
-        accepted = ResumeAccepted(run_id=run_id, pause_id=decision.pause_id, decision=decision.decision)
-        return _response(answer, accepted)
+            images = await self._stored(request, found, caller, decision.images)
+            return found, message.model_copy(update={"images": images})
 
-    async def add_input(self, run_id: str, request: Request, caller: RequestCaller) -> Response:
-        """Add a text or images to a run; the model receives them with its next decision.
-
-        With an `Idempotency-Key` a repeated input counts once.
-        """
+    async def _input(self, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:
+        """Read an input and store its images."""
         async with self._bodies.read(request, InputInput) as added:
             found = await self._runs.get(caller, run_id)
             message = InputRequested(
@@ -108,11 +120,23 @@ class ControlRoutes:
                 by=caller.key_id,
                 user_id=caller.user_id,
             )
-            answer = await self._answered(request, found, caller, message, added.images)
-        return _response(answer, InputAccepted(run_id=run_id, input_id=message.id))
+            images = await self._stored(request, found, caller, added.images)
+            return found, message.model_copy(update={"images": images})
+
+    async def _stored(
+        self, request: Request, found: StoredRun, caller: Caller, images: list[ImageInput]
+    ) -> list[ImageRef]:
+        """Store the images, unless the run has ended, and return references to them."""
+        run = found.request()
+        if not images or found.has_ended:
+            return []
+        if run is not None:
+            await self._models.check_vision(run.model, run.agent, run.vision)
+        storing = self._images.store(caller, found.run_id, run.session_id if run else None, images)
+        return await self._streams.while_connected(request.receive, storing, STOPPING)
 
     async def _answered(
-        self, request: Request, found: StoredRun, caller: Caller, message: Message, images: list[ImageInput]
+        self, request: Request, found: StoredRun, caller: Caller, message: Message
     ) -> ControlAnswered | None:
         """Return the answer of a planner, None if there is none yet. Raises the problem that it names."""
         if found.has_ended:
@@ -120,25 +144,13 @@ class ControlRoutes:
             if answer is None:
                 raise RunHasEnded
             return answer
-        asked = self._asked(found, caller, message, images)
-        detail = "The gateway is stopping; the request may take effect all the same."
-        answer = await self._streams.while_connected(request.receive, asked, detail)
+        asked = self._control.ask(caller.tenant, found.run_id, message)
+        answer = await self._streams.while_connected(request.receive, asked, STOPPING)
         if answer is None or answer.is_repeated:
             answer = await self._recorded(caller.tenant, found.run_id, message) or answer
         if answer is not None and answer.code is not None:
             raise await self._problem(caller, found.run_id, answer.code, answer.reason)
         return answer
-
-    async def _asked(
-        self, found: StoredRun, caller: Caller, message: Message, images: list[ImageInput]
-    ) -> ControlAnswered | None:
-        if images:
-            run = found.request()
-            if run is not None:
-                await self._models.check_vision(run.model, run.agent, run.vision)
-            stored = await self._images.store(caller, found.run_id, run.session_id if run else None, images)
-            message = message.model_copy(update={"images": stored})
-        return await self._control.ask(caller.tenant, found.run_id, message)
 
     async def _recorded(self, tenant: str, run: str, message: Message) -> ControlAnswered | None:
         """Return the answer to an earlier request with this id, from the run's log.
