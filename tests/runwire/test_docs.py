@@ -4,7 +4,9 @@ import ast
 import asyncio
 import inspect
 import json
+import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +90,26 @@ async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.Capture
     assert "391" in names["answer"]
     assert "42" in names["status"].payload.raw_answer
     assert "there is no such run" in capsys.readouterr().out
+
+
+@pytest.mark.system
+async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> None:
+    """Its commands one after another in one shell, then its code; and what they print."""
+    commands = "".join(blocks("control.md", "sh"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "RUNWIRE_URL": gateway_url, "PYTHONPATH": str(ROOT)}
+    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    shell = await asyncio.create_subprocess_exec(
+        "bash", "-euo", "pipefail", "-c", commands, env=env, cwd=tmp_path, stdin=none, stdout=pipe, stderr=pipe
+    )
+    printed, complaints = await asyncio.wait_for(shell.communicate(), 120)
+    assert shell.returncode == 0, (printed.decode(), complaints.decode())
+    for text in (
+        *("17*23 = 391", "6*7 = 42", "sums", "you> What is 17*23?"),
+        *("ann@example.org", "The report was sent to ann@example.org", "Not to Ann, she has left"),
+    ):
+        assert text in printed.decode(), printed.decode()
+    await run("control.md", {"URL": gateway_url, "__name__": "docs"})
 
 
 @pytest.mark.parametrize("code", blocks("control.md", "json"))

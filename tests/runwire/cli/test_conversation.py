@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.ids import new_id
+from tests.runwire.conftest import runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 
 pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
@@ -89,6 +90,33 @@ def test_a_question_of_a_tool_is_answered_in_place(chat: Chat) -> None:
     terminal.shows("input · paint", "Which colour for fence?", "answer, /reject or /later> ")
     terminal.type("red")
     terminal.shows("painted fence red", "you> ")
+
+
+def test_what_is_left_for_later_is_decided_elsewhere(chat: Chat, up: Path) -> None:
+    """And by the next question of the conversation: it rejects what waits, with its text as note."""
+    terminal = chat()
+    terminal.type(REPORT)
+    terminal.shows("[l]ater> ")
+    terminal.type("l")
+    terminal.shows("approvals --run ", "you> ")
+    run = terminal.text.rpartition("approvals --run ")[2].split()[0]
+    assert "send_report" in runwire("approvals", "--run", run, data=up).stdout
+    terminal.type("Not to Ann, she has left")
+    terminal.shows("added to the run that is under way", "✗ send_report", "Not to Ann, she has left", "you> ")
+
+
+def test_ctrl_c_adds_to_the_run(chat: Chat, up: Path) -> None:
+    """And the run is followed on, with nothing lost and nothing shown twice."""
+    terminal, topic = chat(), new_id()
+    terminal.type(f"Ponder the topic '{topic}'")
+    terminal.shows("→ ponder")
+    terminal.type(CTRL_C)
+    terminal.shows("The run goes on", "add> ")
+    terminal.type("and in euros")
+    terminal.shows("+ added: and in euros")
+    (up / topic).touch()
+    terminal.shows("← ponder", f"pondered {topic}", "you> ")
+    assert terminal.text.count("→ ponder") == terminal.text.count("+ added") == 1
 
 
 def test_ctrl_c_cancels_the_run_and_not_the_conversation(chat: Chat) -> None:

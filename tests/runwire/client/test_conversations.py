@@ -9,8 +9,8 @@ import pytest
 from contracts.ids import new_id
 from runwire import Client
 from runwire.client import OpenPause
-from runwire.errors import IdempotencyConflict, NotFound, PauseChanged, PauseClosed, RunAlreadyEnded
-from runwire.events import RunEnded, SessionEvent
+from runwire.errors import IdempotencyConflict, NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, SessionBusy
+from runwire.events import InputAdded, RunEnded, SessionEvent
 from runwire.local.data_folder import remembered
 
 pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
@@ -86,6 +86,23 @@ async def test_a_decision_of_somebody_else(client: Client) -> None:
     assert status.payload is not None
     assert "Ann is on leave" in status.payload.raw_answer
     assert await client.pauses(pause.run_id) == []
+
+
+async def test_a_question_while_a_run_has_the_turn(client: Client, up: Path) -> None:
+    """It is refused, or its text goes to the run that has the turn."""
+    session_id, topic = new_id(), new_id()
+    first = await client.start(f"Ponder the topic '{topic}'", session_id=session_id)
+    async for event in client.follow(first):
+        if event.type == "step":
+            break
+    with pytest.raises(SessionBusy):
+        await client.start("And now?", session_id=session_id, on_busy="reject")
+    merged = await client.chat("in euros", session_id=session_id, on_busy="steer")
+    assert merged.payload is not None
+    assert (merged.payload.route, merged.payload.extra["run_id"]) == ("merged", first)
+    (up / topic).touch()
+    inputs = [event.text async for event in client.follow(first) if isinstance(event, InputAdded)]
+    assert inputs == ["in euros"]
 
 
 async def test_a_conversation_that_the_caller_keeps(client: Client) -> None:
