@@ -50,7 +50,9 @@ def print_error(text: str) -> None:
     from rich.console import Console  # noqa: PLC0415, see above
     from rich.markup import escape  # noqa: PLC0415
 
-    Console(stderr=True).print(f"[red]runwire: [/red]{escape(text)}", highlight=False, soft_wrap=True)
+    from runwire.cli.common import visible  # noqa: PLC0415, it needs this module
+
+    Console(stderr=True).print(f"[red]runwire: [/red]{escape(visible(text))}", highlight=False, soft_wrap=True)
 
 
 def program() -> str:

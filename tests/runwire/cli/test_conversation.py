@@ -42,7 +42,7 @@ def test_questions_and_answers(chat: Chat) -> None:
     second = chat("--session", session)
     second.shows("What is 17*23?", "17*23 = 391", "you> ")
     second.type("Which one was that?")
-    second.shows("Before this you asked: What is 17*23?", "you> ")
+    second.shows('Before this you asked "What is 17*23?"', "you> ")
 
 
 def test_a_call_is_approved_in_place(chat: Chat) -> None:

@@ -3,8 +3,10 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
+from runwire.cli.exit_codes import print_error
 from runwire.cli.rendering import Screen
 
 
@@ -66,3 +68,9 @@ def test_a_pause_is_shown_with_the_command_that_decides() -> None:
     assert "reject by ann no\ufffd" in text
     assert "waits for a top-up: max_steps: 2 is spent" in text
     assert "added: in euros" in text
+
+
+def test_no_error_controls_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A gateway may quote what a model or tool has written."""
+    print_error("invalid_input: \x1b[2J[red]\x07")
+    assert capsys.readouterr().err == "runwire: invalid_input: \ufffd[2J[red]\ufffd\n"
