@@ -28,7 +28,6 @@ After `run_ended` a summary may be due (`summaries`): then `run_queued` of its r
 follows. The end of that run leads to `summarised`, or to `run_ended` if there is no summary.
 """
 
-from collections.abc import Sequence
 from typing import assert_never
 
 from contracts.faults import Fault
@@ -244,9 +243,9 @@ def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
     if not session.exists:
         return []
     if session.is_deleting:
-        open_runs = session.open_runs()
-        cancels: Sequence[Command] = [Cancel(run, DELETED) for run in open_runs]
-        return [WriteEntry(), *(cancels or [Purge()])]
+        # No entry is written: it could come after its removal.
+        cancels: list[Command] = [Cancel(run, DELETED) for run in session.open_runs()]
+        return cancels or [Purge()]
     return [WriteEntry(), *_of_turn(session, cause), *_of_cause(session, cause)]
 
 

@@ -230,13 +230,13 @@ def test_a_session_that_is_deleted_takes_no_run() -> None:
     """And begins none, until the last one has ended."""
     world = World()
     queued(world)
-    assert world.take(SessionDeletionRequested())[1] == ["WriteEntry", "Cancel", "Cancel"]
+    assert world.take(SessionDeletionRequested())[1] == ["Cancel", "Cancel"]
     world.take(request(C))
     place = decide.place_of(world.session, C)
     assert isinstance(place, Refused)
     assert place.fault.code == "session_deleting"
-    assert world.take(ended(A)) == (["run_ended"], ["WriteEntry", "Cancel"])
-    assert world.take(ended(B)) == (["run_ended"], ["WriteEntry", "Purge"])
+    assert world.take(ended(A)) == (["run_ended"], ["Cancel"])
+    assert world.take(ended(B)) == (["run_ended"], ["Purge"])
 
 
 def test_a_session_continues_from_a_run_without_one() -> None:
