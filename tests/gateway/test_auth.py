@@ -1,5 +1,6 @@
 """Who is admitted, and as whom."""
 
+import itertools
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -67,8 +68,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
 ROUTES = list(RIGHTS)
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
-async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer, method: str, path: str) -> None:
+async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer) -> None:
     """Whatever stands in the header or in the body."""
     wrong = [
         "",
@@ -80,14 +80,14 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
         f"Bearer {ANNS_LINE.split()[1]}",
         "Bearer ä",
     ]
-    for header in wrong:
+    for (method, path), header in itertools.product(ROUTES, wrong):
         answer = await keyed.http.request(
             method,
             path.format(run=writer.run, artifact=writer.run, session=f"run-{writer.run}"),
             headers=[(b"Authorization", header.encode())],
             content=b"[",
         )
-        assert answer.status_code == 401, header
+        assert answer.status_code == 401, (method, path, header)
         assert answer.headers["www-authenticate"] == "Bearer"
         assert method == "HEAD" or answer.json()["code"] == "unauthorized"
 
