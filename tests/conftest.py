@@ -63,11 +63,11 @@ def _clean_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A running server that all tests of this worker share.
+    """A running server that all tests of this worker share. Nobody kills it, so it need not write to the disk at once.
 
     Who stops it must start it again; who leaves a stream must remove it.
     """
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server = NatsServer(tmp_path_factory.mktemp("nats"), sync="1s")
     server.start()
     yield server
     server.stop()

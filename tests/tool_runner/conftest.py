@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server with all streams, for the tests of one file; they use names of their own."""
-    found = NatsServer(tmp_path_factory.mktemp("nats"))
+    found = NatsServer(tmp_path_factory.mktemp("nats"), sync="1s")
     found.start()
 
     async def prepare() -> None:
