@@ -5,6 +5,7 @@ from typing import Any
 import structlog.testing
 
 from tests.planner.conftest import Plan
+from tests.planner.test_runs_approvals import paying
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import MODEL
 from tests.support.waiting import wait_until
@@ -43,6 +44,20 @@ async def test_a_run_that_ended_leaves_one_line(plan: Plan, provider: ModelServe
     assert line["ms"] > 0
     [call] = of(lines, "call_failed")
     assert call["code"] == "tool_error"
+
+
+async def test_a_call_that_a_person_rejects_leaves_a_line(plan: Plan, provider: ModelServer) -> None:
+    """No tool runner gets the call, so the planner logs it, without the note."""
+    planning = await plan(paying([]))
+    provider.say(action("pay", sum=5), answer("done"))
+    with structlog.testing.capture_logs() as lines:
+        run = await planning.ask()
+        [pause] = await planning.paused(run)
+        await planning.decide(pause, run, "reject", note=SECRET)
+        await planning.ended(run)
+    assert SECRET not in str(lines)
+    [refused] = of(lines, "call_failed")
+    assert (refused["tool"], refused["code"], refused["run_id"]) == ("pay", "rejected", run)
 
 
 async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) -> None:

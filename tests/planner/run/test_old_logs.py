@@ -7,6 +7,7 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import RunStarted
+from contracts.faults import Fault
 from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import RunLimits, RunRequested
@@ -46,3 +47,9 @@ async def test_a_run_that_holds_its_tool_context_in_the_log(plan: Plan, provider
     )
     assert (await planning.ended(run)).end.raw_answer == "yes"
     assert given == [CONTEXT]
+
+
+def test_a_call_that_nobody_could_approve_reads_as_a_rejected_one() -> None:
+    """Older versions had a code of their own for it."""
+    fault = Fault.model_validate({"code": "approval_unavailable", "reason": "there was no way to approve it"})
+    assert fault.code == "rejected"
