@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from contracts import keys, subjects
 from contracts.events import Step
 from contracts.pauses import MAX_UNREAD_INPUTS
+from contracts.records import EVENTS_HEADER
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
@@ -176,6 +178,41 @@ async def test_a_request_that_steers_ends_as_merged(plan: Plan, provider: ModelS
     story = await planner.ended(first)
     assert story.end.raw_answer == "late"
     assert [(added.text, added.run) for added in story.of("input_added")] == [("and in Bonn?", second)]
+
+
+async def test_an_input_to_a_run_that_waits_for_its_turn(plan: Plan, provider: ModelServer) -> None:
+    """It is read with the question, once the run begins."""
+    planner = await plan()
+    provider.say(SLOWLY, answer("late"))
+    first = await planner.ask(session_id="turns")
+    await planner.until(first, lambda event: event.type == "chunk")
+    second = await planner.ask("and in Bonn?", session_id="turns")
+    await planner.until(second, lambda event: event.type == "queued")
+    assert (await planner.add(second, "by train")).code is None
+    provider.release()
+    assert (await planner.ended(second)).end.raw_answer == "late"
+    assert provider.ledger[1].text.index("and in Bonn?") < provider.ledger[1].text.index("by train")
+
+
+async def test_a_request_while_its_session_waits_for_a_person(plan: Plan, provider: ModelServer) -> None:
+    """Its text rejects the call that waits, and its own run ends as merged."""
+    paid: list[object] = []
+    planner = await plan(paying(paid))
+    provider.say(action("pay", sum=5), answer("so be it"))
+    first = await planner.ask(session_id="payments")
+    await planner.paused(first)
+    log = subjects.session_log("default", keys.session_key("payments"))
+
+    async def knows_that_it_waits() -> bool:
+        newest = await planner.bus.last(subjects.SESSIONS, log)
+        return newest is not None and (newest.headers or {})[EVENTS_HEADER] == "run_waits"
+
+    await wait_until(knows_that_it_waits, what="the session knows that its run waits")
+    second = await planner.ask("rather not", session_id="payments")
+    assert (await planner.ended(second)).end.extra == {"run_id": first}
+    story = await planner.ended(first)
+    assert [resumed.note for resumed in story.of("resumed")] == ["rather not"]
+    assert (story.end.raw_answer, paid) == ("so be it", [])
 
 
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
