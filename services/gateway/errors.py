@@ -257,6 +257,12 @@ class RunHasEnded(Problem):
     status, code, default = 409, "run_ended", "This run has ended."
 
 
+class InputRefused(Problem):
+    """A rule of the run's agent does not admit the text of an input."""
+
+    status, code, default = 422, "input_refused", "A rule of the agent does not admit this text."
+
+
 class PauseClosed(Problem):
     """The pause is over: somebody has decided, or it has expired."""
 

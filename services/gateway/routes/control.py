@@ -13,6 +13,7 @@ from contracts.runs import InputAccepted, InputInput, ResumeAccepted, ResumeInpu
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import (
     IdempotencyConflict,
+    InputRefused,
     InvalidDecision,
     InvalidInput,
     NotFound,
@@ -172,6 +173,8 @@ class ControlRoutes:
                 return NotFound()
             case "run_ended":
                 return RunHasEnded(reason)
+            case "input_refused":
+                return InputRefused(reason)
             case "pause_closed":
                 return PauseClosed(reason)
             case "pause_changed":
