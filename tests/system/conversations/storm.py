@@ -7,6 +7,7 @@ key. All choices come from one seed; the order in which processes get their turn
 import asyncio
 import contextlib
 import random
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.system.traces import Evidence, RunEvidence
 _ON_BUSY = ("queue", "queue", "steer", "reject", "cancel")
 _TOOLS = ("once", "pay", "paint")
 _LOOK_EVERY_S = 0.15
-_END_LIMIT_S = 120
+_END_LIMIT_S = 90
 _DECIDED_TWICE, _DECIDED_AGAIN = 0.2, 0.1
 _INPUTS, _CANCELS = 0.25, 0.08
 _AT_ONCE = 6
@@ -99,13 +100,14 @@ async def _add_input(talk: Talk, run: str, text: str) -> None:
 
 async def _until_all_ended(talk: Talk, session_id: str) -> None:
     mine = [run for run, session in talk.found.session_of.items() if session == session_id]
+    until = time.monotonic() + _END_LIMIT_S
     for run in mine:
 
         async def ended(run: str = run) -> bool:
             return (await talk.client.status(run))["status"] not in {"queued", "running"}
 
         try:
-            await wait_until(ended, timeout=_END_LIMIT_S, what=f"{run} has ended")
+            await wait_until(ended, timeout=max(1.0, until - time.monotonic()), what=f"{run} has ended")
         except AssertionError:
             talk.found.of_runs.hung.append(f"{session_id}: {await talk.client.status(run)}")
         talk.open.discard(run)
