@@ -101,6 +101,11 @@ def pause_id(run: str, place: str, number: int) -> str:
     return hashlib.sha256(f"{run}\n{place}\n{number}".encode()).hexdigest()[:32]
 
 
+def text_pause_id(run: str, place: str) -> str:
+    """Derive the id of the pause of a text that a person has to admit. `place`: id of the input, or `question`."""
+    return pause_id(run, f"text-{place}", 0)
+
+
 def token_of(pause: str, revision: int, digest: str) -> str:
     """Return the token of a pause."""
     return f"{pause}.{revision}.{digest[:32]}"

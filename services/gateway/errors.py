@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-import orjson
 from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import to_json
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_NAME_CHARACTERS = 64
@@ -72,7 +72,8 @@ class Problem(Exception):
             "detail": self.detail,
             **self.extra,
         }
-        return Response(orjson.dumps(body), self.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+        # Not orjson: the arguments of a call that waits may hold an integer beyond 64 bits.
+        return Response(to_json(body), self.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
 
 
 class InvalidInput(Problem):

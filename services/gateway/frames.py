@@ -30,6 +30,8 @@ SESSION_CURSOR = r"(0|[1-9][0-9]{0,18})"
 """The same for a session."""
 _CURSOR = re.compile(CURSOR, re.ASCII)
 _TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
+_MAY_BE_LONG_INTEGER = re.compile(rb"[0-9]{19}")
+"""orjson reads an integer beyond 64 bits as the nearest double, which is not what a person would approve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def session_frames(record: bytes, sequence: int) -> bytes:
 
 def _frames(record: bytes, cursor: bytes) -> bytes:
     try:
-        events = [event for event in orjson.loads(record)["events"] if event["type"] != "checkpoint"]
+        loads = json.loads if _MAY_BE_LONG_INTEGER.search(record) else orjson.loads
+        events = [event for event in loads(record)["events"] if event["type"] != "checkpoint"]
         parts = [b"event: %b\ndata: %b\n" % (_type(event), _data(event)) for event in events]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         logger.warning("record_skipped", cursor=cursor.decode(), error=repr(error)[:200])
@@ -84,5 +87,5 @@ def _data(event: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(event)
     except TypeError:
-        # More than 254 levels, which orjson reads but does not write.
+        # An integer beyond 64 bits, or more than 254 levels, which orjson reads but does not write.
         return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()

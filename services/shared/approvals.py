@@ -6,7 +6,8 @@ Rule 1: the digest is SHA-256 over the canonical JSON (RFC 8785) of tenant, run,
 and revision. An integer beyond 2^53, which RFC 8785 leaves out because no double holds it, is written with all its
 digits.
 Rule 2: what cannot be decided counts against the call. A rule whose schema cannot be checked against the arguments
-matches if it asks for approval, and does not if it waives it.
+matches if it asks for approval, and does not if it waives it. So it is with arguments that hold a reference: the tool
+receives the artifact's value in its place, which the schema was not checked against.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from contracts.pauses import ApprovalRule
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
+from services.shared.redaction import holds_reference
 
 EVERY_TOOL = "*"
 
@@ -56,6 +58,8 @@ def asking_rule(rules: Iterable[ApprovalRule], tool: str, arguments: dict[str, A
 def _matches(rule: ApprovalRule, arguments: dict[str, Any]) -> bool:
     if rule.arguments is None:
         return True
+    if holds_reference(arguments):
+        return rule.ask != "never"
     try:
         return not complaints(arguments, rule.arguments, masked=True)
     except ValueError:

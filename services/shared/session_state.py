@@ -81,6 +81,8 @@ class QueuedRun(Message):
     """It begins next, and the run that has the turn was cancelled for it."""
     forwarded_to: str | None = None
     """The run to which its text was sent. Until that run has answered, this one does not begin."""
+    was_missed: bool = False
+    """That run did not take the text. So this one begins before those that were queued, in the order of the answers."""
 
 
 class RecentRun(Message):
@@ -215,7 +217,10 @@ def _missed(session: Session, event: InputMissed) -> Session:
     entry = session.queued(event.run)
     if entry is None:
         return session
-    return _with(session, queue=[_sent_to(entry, None), *_without(session.queue, event.run)])
+    others = _without(session.queue, entry.run)
+    missed = entry.model_copy(update={"forwarded_to": None, "was_missed": True})
+    place = max((place for place, each in enumerate(others, 1) if each.was_missed), default=0)
+    return _with(session, queue=[*others[:place], missed, *others[place:]])
 
 
 def _sent_to(entry: QueuedRun, into: str | None) -> QueuedRun:

@@ -41,7 +41,7 @@ def _fault(call: CallRequested, pause: PauseReply, data: bytes) -> str | None:
         return "only a run waits for a budget"
     if pause.number != len(call.answers):
         return f"its number is {pause.number}, and the call has had {len(call.answers)} answers"
-    if (size := sum(wire_size(answer.input) for answer in call.answers)) > _MAX_ANSWERS_BYTES:
+    if (size := wire_size([answer.model_dump() for answer in call.answers])) > _MAX_ANSWERS_BYTES:
         return f"the answers so far have {size:,} bytes, and no call with more than {_MAX_ANSWERS_BYTES:,} may pause"
     if (size := wire_size(pause.state)) > MAX_STATE_BYTES:
         return f"`state` has {size:,} bytes, and at most {MAX_STATE_BYTES:,} are kept between rounds"

@@ -5,7 +5,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.events import Asked, Chunk, RunStarted
+from contracts.events import Asked, Called, Chunk, PlannedCall, RunStarted
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
 from runwire.client.sse import SseDecoder
@@ -79,6 +79,13 @@ def test_an_invalid_record_is_skipped_with_a_warning(data: bytes) -> None:
     assert [entry["event"] for entry in logs] == (
         ["record_skipped"] if data not in {b'{"events":[]}', b'{"events":{}}'} else []
     )
+
+
+def test_a_large_integer_keeps_all_its_digits() -> None:
+    """A person decides about the arguments that are shown."""
+    called = PlannedCall(call_id="1-1", tool="pay", args={"sum": 10**22 + 1})
+    (event,) = SseDecoder().feed(frames(record(Called(step=1, by="REQUESTS:1", calls=[called])), 5, 9))
+    assert Called.model_validate_json(event.data).calls == [called]
 
 
 def test_a_deep_event_is_still_an_event() -> None:

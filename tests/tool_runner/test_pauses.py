@@ -48,7 +48,7 @@ def test_a_call_with_very_large_answers_may_not_pause_again() -> None:
     """The next round would not fit into a message."""
     answers = [PauseAnswer(number=number, decision="answer", input="x" * 32_000) for number in range(7)]
     data = json.dumps({"number": 7}).encode()
-    with pytest.raises(InvalidPause, match="answers so far have 224,014 bytes"):
+    with pytest.raises(InvalidPause, match="answers so far have 224,379 bytes"):
         read_pause(CALL.model_copy(update={"answers": answers}), data)
     data = json.dumps({"number": 6}).encode()
     assert read_pause(CALL.model_copy(update={"answers": answers[:6]}), data).number == 6

@@ -3,6 +3,7 @@
 Each input is in exactly one place: unread until the next request to the model, then in the history, once and in order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from contracts.events import InputAdded
@@ -23,9 +24,10 @@ class AddedInputs:
         self.ids.add(added.id)
         self.unread.append(added)
 
-    def take_unread(self) -> list[InputAdded]:
-        """Return the unread inputs, which are read from now on."""
-        taken, self.unread = self.unread, []
+    def take_unread(self, held: Callable[[InputAdded], bool]) -> list[InputAdded]:
+        """Return the unread inputs up to the first that a person has to admit. They are read from now on."""
+        count = next((place for place, added in enumerate(self.unread) if held(added)), len(self.unread))
+        taken, self.unread = self.unread[:count], self.unread[count:]
         self.read += taken
         return taken
 

@@ -18,6 +18,7 @@ from contracts.events import (
     ToppedUp,
     Triaged,
 )
+from contracts.pauses import text_pause_id
 from contracts.payload import FinalPayload
 from services.planner.run.history import Added, Compaction, Decided, History, ImagesShown, Outcomes, Question
 from services.planner.run.pause_decisions import called_again
@@ -153,8 +154,13 @@ def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
     run.calling = asked.model or run.model
     if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
-        for added in run.inputs.take_unread():
+        for added in run.inputs.take_unread(lambda added: _is_held(run, added)):
             run.history.add(Added(added))
+
+
+def _is_held(run: Run, added: events.InputAdded) -> bool:
+    """Whether a person has yet to admit this text, because of a rule."""
+    return run.started is not None and text_pause_id(run.started.run_id, added.id) in run.pauses
 
 
 def _fold_step(run: Run, step: Step, at: int) -> None:

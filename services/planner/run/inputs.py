@@ -11,7 +11,7 @@ from typing import Any
 
 from contracts.events import InputAdded, Paused, Resumed, RunStarted
 from contracts.inbox import InputRequested, ResumeRequested
-from contracts.pauses import DEFAULT_PAUSE_S, MAX_UNREAD_INPUTS, PauseDecision, pause_id, token_of
+from contracts.pauses import DEFAULT_PAUSE_S, MAX_UNREAD_INPUTS, PauseDecision, text_pause_id, token_of
 from contracts.sessions import SessionInputTaken
 from services.planner.run import pauses
 from services.planner.run.commands import (
@@ -44,8 +44,7 @@ def on_input(run: Run, handling: Handling, message: InputRequested) -> Command |
         return _refuse(run, progress, message, "run_ended", "the run has ended")
     if expired := pauses.expire(run, progress.now):
         return expired
-    # The text of another run is not refused for its number: its session limits how many runs wait.
-    if len(run.inputs.unread) >= MAX_UNREAD_INPUTS and message.run is None:
+    if len(run.inputs.unread) >= MAX_UNREAD_INPUTS:  # If it is the text of another run, that run waits for its turn.
         reason = f"{MAX_UNREAD_INPUTS} inputs wait for the next decision already"
         return _refuse(run, progress, message, "too_many_inputs", reason)
     if run.started is None:  # The texts are checked when the run is opened.
@@ -144,7 +143,7 @@ def _as_answer(paused: Paused, text: str) -> Any | None:
 
 def pause_of_rule(started: RunStarted, place: str, rule: InputRule, text: str, now: int) -> Paused:
     """Return the pause of a text that a person has to admit. `place`: the id of the input, or `question`."""
-    paused_as = pause_id(started.run_id, f"text-{place}", 0)
+    paused_as = text_pause_id(started.run_id, place)
     digest = pause_digest(started.tenant, started.run_id, paused_as, None)
     return Paused(
         reason="approval",

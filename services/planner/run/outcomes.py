@@ -9,7 +9,7 @@ from itertools import accumulate
 from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
 from contracts.limits import MAX_OUTCOME_BYTES
 from services.planner.models.model_table import known_model
-from services.planner.run import approvals, budgets
+from services.planner.run import approvals, budgets, pauses
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, Handling, Rules
 from services.planner.run.decide import after, next_asked
 from services.planner.run.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
@@ -68,7 +68,7 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
     lines = [line for line in (approvals.line_about(run, outcomes), join) if line]
     note = "\n".join(lines) or None
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=note)
-    return [ended, *go_on(run, handling, rules, last)]
+    return [ended] if pauses.waits_for_people(run) else [ended, *go_on(run, handling, rules, last)]
 
 
 def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Observed]) -> PlannedCall | str | None:

@@ -113,5 +113,5 @@ def test_the_question_with_what_was_added() -> None:
     inputs = AddedInputs()
     for number, redirect in enumerate([False, True, False]):
         inputs.add(InputAdded(id=str(number), text=f"text {number}", redirect=redirect))
-    inputs.take_unread()
+    inputs.take_unread(lambda _: False)
     assert inputs.question("the first") == "text 1\n\ntext 2"

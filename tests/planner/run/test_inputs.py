@@ -70,13 +70,19 @@ def test_an_input_counts_once() -> None:
 
 
 def test_at_most_64_are_unread() -> None:
-    """The next one is refused; once the model has read them there is room again. Texts of other runs are taken."""
+    """The next one is refused; once the model has read them there is room again.
+
+    It is the same with texts of other runs: each of these runs waits for its turn then.
+    """
     world = asking()
     for number in range(MAX_UNREAD_INPUTS):
         add(world, f"text {number}")
     (answer,) = answers(add(world, "one too many"))
     assert answer.code == "too_many_inputs"
-    assert answers(add(world, "of a run", run=OTHER)) == [Answer("of a run")]
+    moves = add(world, "of a run", run=OTHER)
+    assert [answer.code for answer in answers(moves)] == ["too_many_inputs"]
+    told = [move.message for move in moves if isinstance(move, NotifySession)]
+    assert told == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
     handling = world.handling("REQUESTS:1", holder="second")
     world.play(handling)
     assert answers(add(world, "again")) == [Answer("again")]
@@ -189,6 +195,28 @@ def test_rules_refuse_a_text_or_ask_a_person() -> None:
     assert world.types()[-2:] == ["step", "step"]
     assert world.play(world.handling("INBOX:2", "resumed"))[-1] == Ack()
     assert world.types()[-1] == "step"
+
+
+@pytest.mark.parametrize("fate", ["call", "crash"])
+def test_the_model_never_reads_a_text_that_nobody_has_admitted(fate: str) -> None:
+    """Nor what came after it: not when a call ends, nor when another planner asks again."""
+    world = asking()
+    if fate == "call":
+        world.play(world.handling("REQUESTS:1", holder="h"), calls(1))
+    add(world, "before")
+    add(world, "my lawyer", checked=Checked(rule=InputRule(name="lawyer", text="lawyer", action="pause")))
+    add(world, "after")
+    if fate == "call":
+        world.play(world.handling("INBOX:1-1", "call_finished", finished=finished("1-1")))
+        assert [world.types()[-1], world.run.asked] == ["step", None]
+    else:
+        world.play(world.handling("REQUESTS:1", holder="second"))
+        assert [added.text for added in world.run.inputs.read] == ["before"]
+    assert [added.text for added in world.run.inputs.unread][-2:] == ["my lawyer", "after"]
+    decide(world, "approve")
+    world.play(world.handling("INBOX:10", "resumed"), final("early"), final())
+    world.play(world.handling("REQUESTS:1", holder="h2"), final("early"), final())
+    assert [added.text for added in world.run.inputs.read] == ["before", "my lawyer", "after"]
 
 
 def opened_with(rule: InputRule, **checked: Any) -> World:

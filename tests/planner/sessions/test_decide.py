@@ -214,6 +214,18 @@ def test_a_text_under_way_does_not_begin_its_own_run() -> None:
     assert decide.place_of(world.session, B) == Begun(world.session.seq)
 
 
+def test_texts_that_were_missed_keep_their_order() -> None:
+    """Their runs begin before those that were queued."""
+    world = World()
+    busy(world)
+    world.take(request(B))
+    for run in (C, D):
+        world.take(request(run, "steer"))
+    for run in (C, D):
+        world.take(SessionInputTaken(run=run, into=A, taken=False))
+    assert [each.run for each in world.session.queue] == [C, D, B]
+
+
 def test_a_session_of_another_user_is_not_found() -> None:
     """Only a key that is pinned to a user is refused."""
     world = World()
