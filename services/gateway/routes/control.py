@@ -202,6 +202,10 @@ def _is_same(event: object, message: ResumeRequested | InputRequested) -> bool:
     match event, message:
         case Resumed(), ResumeRequested():
             return event.request_sha256 == message.request_sha256
+        case Resumed(), InputRequested():  # The text is the answer, its one field, or the note.
+            given = event.input.values() if isinstance(event.input, dict) else [event.input]
+            is_note = bool(event.note) and message.text.startswith(event.note.removesuffix("…"))
+            return is_note or message.text in given
         case InputAdded(), InputRequested():
             return (event.text, event.redirect) == (message.text, message.redirect)
     return True

@@ -3,7 +3,8 @@
 Rule 1: inputs arrive at the control consumer, which calls no model and no tool. They are recorded, answered, and read
 with the next request to the model. A redirect ends the request in flight and wakes the run.
 Rule 2: where the run does nothing but wait for people, a text answers its oldest `input` pause that takes a text. Else
-it rejects the calls that wait for an approval, with the text as note. Any other input waits to be read.
+it rejects the calls that wait for an approval, with the text as note. Any other input waits to be read, and so does a
+text that is too long for a note, or comes with images or as a new question.
 Rule 3: the rules of the agent (`input_rules`) are applied before anything else happens with a text.
 """
 
@@ -31,6 +32,8 @@ from services.shared.approvals import pause_digest
 
 MAX_SHOWN_CHARACTERS = 8_000
 """Characters of a text that the pause of a rule shows."""
+MAX_NOTES_CHARACTERS = 8_000
+"""Characters of the notes together with which a text rejects calls. Each is recorded twice, beside the text."""
 RUN_ID_TAIL = 20
 """Digits of a run id in the name of a message, which has 64 characters at most."""
 
@@ -91,7 +94,8 @@ def _facts(run: Run, started: RunStarted, progress: Progress, message: InputRequ
     """Return the facts of an input that is admitted."""
     rule = progress.checked.rule if progress.checked is not None else None
     decided = _decided(run, message, progress.now) if run.waits_since is not None and rule is None else []
-    if decided and not (message.redirect or message.images):
+    is_cut = any(isinstance(fact, Resumed) and fact.note not in {"", message.text} for fact in decided)
+    if decided and not (message.redirect or message.images or is_cut):
         return decided
     facts = [*decided, _added(message)]
     if rule is not None:
@@ -117,13 +121,16 @@ def _decided(run: Run, message: InputRequested, now: int) -> list[Event]:
 def _resumed(
     run: Run, paused: Paused, message: InputRequested, decision: PauseDecision, given: Any, now: int
 ) -> Resumed:
+    held = sum(map(asks_consent, run.pauses.values()))
+    limit = MAX_NOTES_CHARACTERS // max(2, held)
+    note = message.text if len(message.text) <= limit else f"{message.text[:limit]}…"
     request = ResumeRequested(
         id=message.id,
         pause_id=paused.pause_id or "",
         token=paused.token,
         decision=decision,
         input=given,
-        note=message.text if decision == "reject" else "",
+        note=note if decision == "reject" else "",
         by=message.by,
         user_id=message.user_id,
     )

@@ -165,6 +165,21 @@ async def test_an_input_has_a_place_in_the_log(served: Served, writer: Writer, p
     assert (conflict.status_code, conflict.json()["code"]) == (409, "idempotency_conflict")
 
 
+@pytest.mark.parametrize("fact", [{"note": "no"}, {"input": "no"}, {"input": {"city": "no"}}])
+async def test_a_text_that_has_decided_is_known_by_its_key(
+    served: Served, writer: Writer, planner: Answering, fact: dict[str, Any]
+) -> None:
+    """Another text under it is a conflict."""
+    planner.answer = lambda message: (
+        Resumed(pause_id=PAUSE, decision="reject" if "note" in fact else "answer", id=message.id, **fact)
+        if len(planner.seen) == 1
+        else ControlAnswered(id=message.id, is_repeated=True)
+    )
+    assert (await add(served, writer.run, "k", text="no")).status_code == 200
+    assert (await add(served, writer.run, "k", text="no")).status_code == 200
+    assert (await add(served, writer.run, "k", text="yes")).json()["code"] == "idempotency_conflict"
+
+
 async def test_a_run_with_64_unread_inputs_takes_no_more(served: Served, writer: Writer, planner: Answering) -> None:
     """429 with the time to wait. The requests at the same time share one subscription."""
     planner.answer = lambda message: (

@@ -8,7 +8,9 @@ import pytest
 from contracts.events import Done, Error, InputAdded, Observed, Paused, Resumed
 from contracts.images import ImageRef
 from contracts.inbox import InputRequested, ResumeRequested
+from contracts.limits import MAX_RECORD_BYTES
 from contracts.pauses import MAX_UNREAD_INPUTS
+from contracts.records import Record
 from contracts.sessions import SessionInputTaken
 from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
 from services.planner.run.decision import Decision, Final
@@ -169,6 +171,20 @@ def test_a_new_question_or_an_image_is_an_input_besides(extra: dict[str, Any]) -
     add(world, "do that instead", **extra)
     assert [*world.run.pauses] == ["a"]
     assert [added.text for added in world.run.inputs.unread] == ["do that instead"]
+
+
+def test_a_long_text_rejects_with_its_beginning_and_is_read_whole() -> None:
+    """However many calls it rejects, the record has room for it."""
+    world = waiting(*(approval(pause_id=str(number)) for number in range(90)))
+    text = "\N{GRINNING FACE}" * 200_000
+    add(world, text, id="long")
+    resumed, observed, *_ = world.written[-1]
+    assert isinstance(resumed, Resumed)
+    assert isinstance(observed, Observed)
+    assert resumed.note == f"{text[:88]}…"
+    assert [added.text for added in world.run.inputs.unread] == [text]
+    assert not world.run.pauses
+    assert len(Record(events=world.written[-1]).model_dump_json().encode()) <= MAX_RECORD_BYTES
 
 
 def test_what_no_pause_takes_waits_to_be_read() -> None:
