@@ -3,8 +3,9 @@
 Rule 1: inputs arrive at the control consumer, which calls no model and no tool. They are recorded, answered, and read
 with the next request to the model. A redirect ends the request in flight and wakes the run.
 Rule 2: where the run does nothing but wait for people, a text answers its oldest `input` pause that takes a text. Else
-it rejects the calls that wait for an approval, with the text as note. Any other input waits to be read, and so does a
-text that is too long for a note, or comes with images or as a new question.
+it rejects the calls that wait for an approval or a confirmation, whether a rule or the tool itself asks for it, with
+the text as note. Any other input waits to be read, and so does a text that is too long for a note, or comes with images
+or as a new question.
 Rule 3: the rules of the agent (`input_rules`) are applied before anything else happens with a text.
 """
 
@@ -26,7 +27,6 @@ from services.planner.run.commands import (
     Wake,
 )
 from services.planner.run.input_rules import InputRule
-from services.planner.run.pause_decisions import asks_consent
 from services.planner.run.state import Event, Run
 from services.shared.approvals import pause_digest
 
@@ -109,7 +109,7 @@ def _decided(run: Run, message: InputRequested, now: int) -> list[Event]:
         for paused in run.pauses.values():
             if paused.reason == "input" and (given := _as_answer(paused, message.text)) is not None:
                 return pauses.closed(run, paused, _resumed(run, paused, message, "answer", given, now))
-    held = [paused for paused in run.pauses.values() if asks_consent(paused)]
+    held = [paused for paused in run.pauses.values() if paused.call_id is not None and paused.reason != "input"]
     return [
         fact
         for paused in held

@@ -217,8 +217,8 @@ def _not_approved(paused: Paused, resumed: Resumed) -> Observed:
         fault = Fault(code="approval_expired", reason=reason)
     else:
         note = f" They say: {resumed.note}" if resumed.note else ""
-        reason = f"A person rejected this call of {paused.tool}, so it did not run.{note}"
-        fault = Fault(code="rejected", reason=f"{reason} Do not repeat it unchanged.")
+        reason = f"A person rejected this call of {paused.tool}, so it did not run. Do not repeat it unchanged.{note}"
+        fault = Fault(code="rejected", reason=reason)
     return Observed(call_id=paused.call_id or "", tool=paused.tool or "", status="failed", failure=fault)
 
 

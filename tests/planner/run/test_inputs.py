@@ -9,7 +9,7 @@ from contracts.events import Done, Error, InputAdded, Observed, Paused, Resumed
 from contracts.images import ImageRef
 from contracts.inbox import InputRequested, ResumeRequested
 from contracts.limits import MAX_RECORD_BYTES
-from contracts.pauses import MAX_UNREAD_INPUTS
+from contracts.pauses import MAX_UNREAD_INPUTS, PauseReason
 from contracts.records import Record
 from contracts.sessions import SessionInputTaken
 from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
@@ -157,9 +157,21 @@ def test_else_it_rejects_the_calls_that_wait_for_an_approval() -> None:
     facts = world.written[-1]
     assert [fact.decision for fact in facts if isinstance(fact, Resumed)] == ["reject", "reject"]
     failures = [fact.failure for fact in facts if isinstance(fact, Observed)]
-    assert all(failure is not None and "not today" in failure.reason for failure in failures)
+    assert all(failure is not None and failure.reason.endswith("They say: not today") for failure in failures)
     assert [*world.run.pauses] == ["a"]
     assert world.run.inputs.unread == []
+
+
+@pytest.mark.parametrize("reason", ["approval", "confirmation"])
+def test_it_rejects_what_a_tool_asks_to_be_allowed(reason: PauseReason) -> None:
+    """The tool gets the text as the note of its next round: without it the run would wait on, with the text unread."""
+    world = waiting(Paused(reason=reason, source="tool", until=10**13, pause_id="a"))
+    add(world, "yes, but on Friday")
+    assert [(answer.decision, answer.note) for answer in world.run.pause_decisions.answers["1-1"]] == [
+        ("reject", "yes, but on Friday")
+    ]
+    assert (world.run.open["1-1"].round, world.run.inputs.unread) == (1, [])
+    assert not world.run.pauses
 
 
 @pytest.mark.parametrize(
