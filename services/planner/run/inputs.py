@@ -109,20 +109,23 @@ def _decided(run: Run, message: InputRequested, now: int) -> list[Event]:
         for paused in run.pauses.values():
             if paused.reason == "input" and (given := _as_answer(paused, message.text)) is not None:
                 return pauses.closed(run, paused, _resumed(run, paused, message, "answer", given, now))
-    held = [paused for paused in run.pauses.values() if paused.call_id is not None and paused.reason != "input"]
     return [
         fact
-        for paused in held
+        for paused in _held(run)
         for fact in pauses.closed(run, paused, _resumed(run, paused, message, "reject", None, now))
         if fact is not run.paused
     ]
 
 
+def _held(run: Run) -> list[Paused]:
+    """Return the pauses in which a call waits to be allowed."""
+    return [paused for paused in run.pauses.values() if paused.call_id is not None and paused.reason != "input"]
+
+
 def _resumed(
     run: Run, paused: Paused, message: InputRequested, decision: PauseDecision, given: Any, now: int
 ) -> Resumed:
-    held = sum(map(asks_consent, run.pauses.values()))
-    limit = MAX_NOTES_CHARACTERS // max(2, held)
+    limit = MAX_NOTES_CHARACTERS // max(2, len(_held(run)))
     note = message.text if len(message.text) <= limit else f"{message.text[:limit]}…"
     request = ResumeRequested(
         id=message.id,
