@@ -24,11 +24,25 @@ DEMO_TOOLS = ROOT / "examples" / "demo"
 KEYED_GATEWAY = "gateway-2"
 #: The API key of each tenant, and the lines that the gateway is given.
 (ACME_KEY, _ACME), (GLOBEX_KEY, _GLOBEX) = new_key("acme"), new_key("globex")
+#: Keys of `acme` that may do less. Their lines stand in a file, which the gateway follows.
+ASKING_KEY, _ASKING = new_key("acme", {"rights": "run"})
+ANN_KEY, _ANN = new_key("acme", {"user": "ann", "name": "ann"})
+BOB_KEY, _BOB = new_key("acme", {"user": "bob", "max_runs": "1"})
+KEY_FILE = "keys"
 OFFERED = {"take_nap", "post_postcard", "count_inhabitants", "add_up_inhabitants", "fetch_minutes"}
-OFFERED |= {"calculate", "analyze_table", "book_seat"}
+OFFERED |= {"calculate", "analyze_table", "book_seat", "pay"}
 AGENTS = {
     "scripted": {"model": "openai/scripted"},
     "native": {"model": "openai/scripted", "action_transport": "tools"},
+    "asking": {"model": "openai/scripted", "followup": "pause"},
+    "trusting": {
+        "model": "openai/scripted",
+        "approvals": [{"name": "payments", "tools": ["pay"], "ask": "once_per_session"}],
+    },
+    "impatient": {
+        "model": "openai/scripted",
+        "approvals": [{"name": "payments", "tools": ["pay"], "expires_in_s": 0.5}],
+    },
 }
 
 
@@ -71,7 +85,12 @@ def stack(
         system = Stack(
             tutorial_nats.url, folder, env, 1, 1, 2, 1, TOOLS, tool_copies=1, passwords=tutorial_nats.passwords
         )
-        system.parts[KEYED_GATEWAY].env["RUNWIRE_API_KEYS"] = f"{_ACME},{_GLOBEX}"
+        keys = folder / KEY_FILE
+        keys.write_text(f"{_ASKING}\n{_ANN}\n{_BOB}\n", encoding="utf-8")
+        system.parts[KEYED_GATEWAY].env |= {
+            "RUNWIRE_API_KEYS": f"{_ACME},{_GLOBEX}",
+            "RUNWIRE_API_KEYS_FILE": str(keys),
+        }
         system.add_tools("calculator-1", DEMO_TOOLS / "calculator.py")
         system.add_tools("table-1", DEMO_TOOLS / "table.py")
         with system:

@@ -85,3 +85,17 @@ async def book_seat(flight: str, ctx: ToolContext) -> dict[str, str]:
     seat = await ctx.pause("input", {"free": ["3C", "7A"]}, schema=Seat, title=f"Which seat on {flight}?")
     await ctx.pause("approval", seat, title=f"Book {seat.name}?")
     return {"booked": f"{seat.name} by {ctx.state['offer']}"}
+
+
+class Payment(BaseModel):
+    """How much."""
+
+    euros: int = Field(ge=1, le=1_000)
+
+
+@tool(desc="Pay an amount in euros", side_effects="external", requires_approval=True)
+async def pay(args: Payment, ctx: ToolContext) -> dict[str, str]:
+    """Do what nobody may do without a person's approval: a line in a file."""
+    with (Path(os.environ["TUTORIAL_FOLDER"]) / "payments").open("a", encoding="utf-8") as book:
+        book.write(f"{ctx.idempotency_key} {args.euros}\n")
+    return {"answer": f"paid {args.euros} euros"}

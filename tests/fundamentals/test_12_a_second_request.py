@@ -1,0 +1,145 @@
+"""While a run of a session works, a further request to the session waits, joins it, is refused or takes its place."""
+
+import pytest
+
+from contracts.ids import new_id
+from contracts.runs import RunStatus
+from runwire import Client
+from runwire.errors import SessionBusy
+from runwire.events import InputAdded
+from tests.support.model_server import ModelServer, Say, action, answer
+
+QUESTION_BACK = Say(text=answer("Which city?", requires_followup=True).text)
+
+
+async def at_work(client: Client, session: str, nap_s: float = 50) -> str:
+    """Start a run of the session, and return its id once its tool works."""
+    run_id = await client.start(f"Take a nap of {nap_s:g} seconds", session_id=session)
+    async for event in client.follow(run_id):
+        if event.type == "tool_progress":
+            break
+    return run_id
+
+
+async def waiting(client: Client, session: str, agent: str = "scripted") -> RunStatus:
+    """Start a run that waits for a person, and return it once its session knows."""
+    run = await client.chat("Go ahead", agent=agent, session_id=session)
+    async for event in client.session_events(session):
+        if event.type == "run_waits":
+            break
+    return run
+
+
+async def test_it_waits_for_its_turn(client: Client, model: ModelServer) -> None:
+    """Unless it says otherwise. Its deadline counts from its begin, and it knows what the first has answered."""
+    model.say(answer("Good morning."))
+    session = new_id()
+    first = await at_work(client, session, nap_s=3)
+    second = await client.start("Are you awake?", agent="scripted", session_id=session, limits={"deadline_s": 2.5})
+    assert (await client.status(second)).status == "queued"
+    run = await client.result(second)
+
+    assert run.payload is not None
+    assert (run.reason, run.payload.raw_answer) == ("answer_complete", "Good morning.")
+    assert (run.started_at or 0) >= ((await client.status(first)).ended_at or 0) > 0
+    assert "slept 3 seconds" in model.ledger[0].text
+
+
+async def test_it_waits_no_longer_than_it_says(client: Client) -> None:
+    """Then it ends with an error, and the run that has the turn is not disturbed."""
+    session = new_id()
+    first = await at_work(client, session)
+    second = await client.chat("Are you awake?", session_id=session, queue_timeout_s=0.2)
+    assert (second.status, second.code) == ("error", "queue_timeout")
+    assert (await client.status(first)).status == "running"
+    await client.cancel(first)
+
+
+async def test_steer_adds_its_text_to_the_run_under_way(client: Client, model: ModelServer) -> None:
+    """Its own run ends with the route `merged`, and names the run that goes on with the text."""
+    model.say(action("take_nap", seconds=2), answer("545,796 people."))
+    session = new_id()
+    first = await client.start("How many people live in Lisbon?", agent="scripted", session_id=session)
+    async for event in client.follow(first):
+        if event.type == "tool_progress":
+            break
+    merged = await client.chat("In digits, please", session_id=session, on_busy="steer")
+
+    assert merged.payload is not None
+    assert (merged.payload.route, merged.payload.extra["run_id"]) == ("merged", first)
+    assert [event.text async for event in client.follow(first) if isinstance(event, InputAdded)] == [
+        "In digits, please"
+    ]
+    assert "In digits, please" in model.ledger[1].text
+
+
+async def test_steer_begins_by_itself_where_no_run_is_left(client: Client, model: ModelServer) -> None:
+    """Nothing that was asked is lost."""
+    model.say(answer("Good morning."))
+    run = await client.chat("Are you awake?", agent="scripted", session_id=new_id(), on_busy="steer")
+    assert run.payload is not None
+    assert (run.payload.route, run.payload.raw_answer) == (None, "Good morning.")
+
+
+async def test_reject_is_refused_at_once(client: Client) -> None:
+    """With 409; nothing is queued."""
+    session = new_id()
+    first = await at_work(client, session)
+    with pytest.raises(SessionBusy) as refused:
+        await client.start("Are you awake?", session_id=session, on_busy="reject")
+    assert (refused.value.status, refused.value.code) == (409, "session_busy")
+    assert [run.run_id async for run in client.list_runs(session_id=session)] == [first]
+    await client.cancel(first)
+
+
+async def test_cancel_takes_the_turn(client: Client, model: ModelServer) -> None:
+    """It begins once the other run has ended."""
+    model.say(answer("Good morning."))
+    session = new_id()
+    first = await at_work(client, session)
+    second = await client.chat("Wake up!", agent="scripted", session_id=session, on_busy="cancel")
+    ended = await client.status(first)
+    assert ended.status == "cancelled"
+    assert (second.started_at or 0) >= (ended.ended_at or 0) > 0
+    assert second.payload is not None
+    assert second.payload.raw_answer == "Good morning."
+
+
+async def test_it_answers_a_run_that_waits_for_a_person(client: Client, model: ModelServer) -> None:
+    """`on_paused` says what happens then. By default the text is the answer to the question."""
+    model.say(QUESTION_BACK, answer("545,796"))
+    session = new_id()
+    asking = await waiting(client, session, "asking")
+    assert [pause.title for pause in asking.pauses] == ["Which city?"]
+    merged = await client.chat("In Lisbon", agent="asking", session_id=session)
+
+    assert merged.payload is not None
+    assert (merged.payload.route, merged.payload.extra["run_id"]) == ("merged", asking.run_id)
+    answered = await client.result(asking.run_id)
+    assert answered.payload is not None
+    assert answered.payload.raw_answer == "545,796"
+    assert "In Lisbon" in model.ledger[1].text
+
+
+async def test_it_rejects_a_call_that_waits_for_approval(client: Client, model: ModelServer) -> None:
+    """Whoever says something else has not said yes. The text is the note."""
+    model.say(action("pay", euros=10), answer("I have not paid."))
+    session = new_id()
+    paying = await waiting(client, session)
+    assert [pause.tool for pause in paying.pauses] == ["pay"]
+    await client.chat("Wait, is that all?", session_id=session)
+    assert (await client.result(paying.run_id)).status == "done"
+    assert "Wait, is that all?" in model.ledger[1].text
+
+
+async def test_on_paused_has_the_same_choices(client: Client, model: ModelServer) -> None:
+    """Here the request takes the turn of the run that waits."""
+    model.say(action("pay", euros=10), answer("Good morning."))
+    session = new_id()
+    paying = await waiting(client, session)
+    with pytest.raises(SessionBusy):
+        await client.start("Are you awake?", session_id=session, on_paused="reject")
+    second = await client.chat("Never mind!", agent="scripted", session_id=session, on_paused="cancel")
+    assert second.payload is not None
+    assert second.payload.raw_answer == "Good morning."
+    assert (await client.status(paying.run_id)).status == "cancelled"
