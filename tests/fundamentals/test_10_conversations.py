@@ -4,11 +4,14 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from contracts.ids import new_id
 from runwire import Client
 from runwire.client.options import MemoryOptions
-from tests.support.model_server import ModelServer, Seen, answer, words
+from runwire.errors import NotFound
+from runwire.events import ArtifactStored
+from tests.support.model_server import ModelServer, Seen, action, answer, words
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
@@ -122,6 +125,34 @@ async def test_a_session_has_a_context(client: Client, model: ModelServer) -> No
     await wait_until(is_set, what="the session has its context")
     await client.chat("Where am I?", agent="scripted", session_id=session)
     assert '<session_context>\n{"city":"Turin"}\n</session_context>' in shown(model.ledger[-1])[-1]
+
+
+async def test_a_deleted_session_is_gone(client: Client, model: ModelServer) -> None:
+    """With its runs and their artifacts; a run under way is cancelled first. The same id begins a new conversation."""
+    model.say(action("fetch_minutes"), answer("They met."), action("take_nap", seconds=50), answer("Who knows?"))
+    session = new_id()
+    first = await client.start("What was said?", agent="scripted", session_id=session)
+    stored = [event.artifact_id async for event in client.follow(first) if isinstance(event, ArtifactStored)]
+    second = await client.start("Sleep on it", agent="scripted", session_id=session)
+    async for event in client.follow(second):
+        if event.type == "tool_progress":
+            break
+
+    events = client.session_events(session)
+    await client.delete_session(session)
+    assert [event.type async for event in events][-1] == "deleted"
+    with pytest.raises(NotFound):
+        await client.session(session)
+    for run_id in (first, second):
+        with pytest.raises(NotFound):
+            await client.status(run_id)
+    with pytest.raises(NotFound):
+        await anext(client.fetch(stored[0]))
+
+    await client.chat("And what was decided?", agent="scripted", session_id=session)
+    [question] = shown(model.ledger[-1])
+    assert "What was said?" not in question
+    assert (await client.session(session)).runs == 1
 
 
 async def chat(http: httpx.AsyncClient, query: str, **fields: Any) -> dict[str, Any]:
