@@ -3,6 +3,7 @@
 A record of an unknown version is refused; unknown fields and events are accepted.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -32,3 +33,8 @@ class Record(Message):
     def types(self) -> str:
         """The value of the header `Runwire-Events`."""
         return ",".join(event.type for event in self.events)
+
+
+def types_in(headers: Mapping[str, str] | None) -> list[str]:
+    """Return the types of a record's events, as its headers name them."""
+    return (headers or {}).get(EVENTS_HEADER, "").split(",")

@@ -21,7 +21,7 @@ import structlog
 from contracts import keys, names, subjects
 from contracts.events import TERMINAL, Deleted
 from contracts.inbox import CancelRequested
-from contracts.records import EVENTS_HEADER, Record
+from contracts.records import EVENTS_HEADER, Record, types_in
 from contracts.runs import RunDeletion
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -123,7 +123,7 @@ class Deletions:
 
     async def _is_ended(self, tenant: str, run: str) -> bool:
         last = await last_record(self._bus, tenant, run, 2)
-        return last is not None and not TERMINAL.isdisjoint((last.headers or {}).get(EVENTS_HEADER, "").split(","))
+        return last is not None and not TERMINAL.isdisjoint(types_in(last.headers))
 
     async def _cancel(self, tenant: str, run: str) -> None:
         """Publish a cancel of the run. Its message id makes repetitions harmless."""

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.names import InvalidName
-from contracts.records import EVENTS_HEADER
+from contracts.records import types_in
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError
@@ -116,7 +116,7 @@ class Forgotten:
 
     async def _is_worked_on(self, delivery: Delivery) -> bool:
         last = await self._log(delivery)
-        if last is None or not TERMINAL.isdisjoint((last.headers or {}).get(EVENTS_HEADER, "").split(",")):
+        if last is None or not TERMINAL.isdisjoint(types_in(last.headers)):
             return False
         at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
         return time.time() - at < RECENT_WRITE_S

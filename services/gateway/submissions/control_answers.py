@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import ControlAnswered, InputAdded, Resumed, RunEvent
-from contracts.records import EVENTS_HEADER, Record
+from contracts.records import Record, types_in
 from services.gateway.stored_runs.stored_run import parsed
 from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import checked, sequence_of
@@ -47,7 +47,7 @@ class _Run:
 
     async def on_message(self, message: Msg) -> None:
         headers = message.headers or {}
-        if not sequence_of(message) or _TYPES.isdisjoint(headers.get(EVENTS_HEADER, "").split(",")):
+        if not sequence_of(message) or _TYPES.isdisjoint(types_in(headers)):
             return
         record = parsed(Record, checked(message).data)
         for event in record.events if record is not None else ():

@@ -8,7 +8,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from contracts.records import EVENTS_HEADER
+from contracts.records import types_in
 from services.messaging.connection import Bus, Subscription
 
 logger = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class OwnershipWatch:
         await self._check()
 
     async def _on_log(self, message: Msg) -> None:
-        if not EVENTS_THAT_END_A_CALL.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
+        if not EVENTS_THAT_END_A_CALL.isdisjoint(types_in(message.headers)):
             await self._check()
 
 

@@ -1,6 +1,6 @@
-"""Carries out what happens in sessions: a run joins one, or a run or person tells it something.
+"""Carries out what happens in sessions: a run joins one, or a message of a run or a person arrives.
 
-Rule 1: the run's log is written first, then then a message notifies the session, then the delivery is acknowledged.
+Rule 1: a run's log is written first, then the message to its session, and then the delivery is acknowledged.
 Rule 2: a session takes each fact once; a redelivery changes nothing, and repeats the commands, which are idempotent.
 Rule 3: before a session with a current run decides anything, that run's own log is asked whether it has ended: its
 message may still be under way.
@@ -13,7 +13,7 @@ from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.ids import run_of_own_session
 from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
-from contracts.records import EVENTS_HEADER
+from contracts.records import types_in
 from contracts.runs import RunRequested
 from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded
 from services.messaging.connection import Bus
@@ -120,7 +120,7 @@ class Sessions:
     async def _end_of(self, where: SessionAddress, session: Session, run_id: str) -> decide.Events:
         """Return what follows from the end of the run that has the turn; nothing while it is open."""
         last = await last_record(self._bus, where.tenant, run_id)
-        if last is None or TERMINAL.isdisjoint(_types(last.headers)):
+        if last is None or TERMINAL.isdisjoint(types_in(last.headers)):
             return []
         run = await self._runs.load(Address(where.tenant, run_id), fresh=True)
         ended = session_facts.end_message(run_id, run, run.request)
@@ -150,7 +150,7 @@ class Sessions:
             case WriteEntry():
                 await session_index.write(self._bus, where, session)
             case Begin(run, seq):
-                if await self._waits(where, run):
+                if await self._is_queued(where, run):
                     body = RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
             case RequestSummary(run, memory):
@@ -165,10 +165,10 @@ class Sessions:
             case _:
                 assert_never(command)
 
-    async def _waits(self, where: SessionAddress, run: str) -> bool:
+    async def _is_queued(self, where: SessionAddress, run: str) -> bool:
         """Whether the run waits for its turn, by its own log."""
         last = await last_record(self._bus, where.tenant, run)
-        return last is not None and {*_types(last.headers)} <= {"queued", "input_added"}
+        return last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}
 
     async def _control(self, where: SessionAddress, session: Session, command: ToRun) -> None:
         """Send a run what follows for it from the state of its session."""
@@ -206,7 +206,3 @@ def forwarded(request: RunRequested, into: str) -> InputRequested:
         by=request.key_id,
         user_id=request.user_id,
     )
-
-
-def _types(headers: dict[str, str] | None) -> list[str]:
-    return (headers or {}).get(EVENTS_HEADER, "").split(",")

@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import TERMINAL
-from contracts.records import EVENTS_HEADER
+from contracts.records import types_in
 from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import checked, sequence_of
 
@@ -245,7 +245,7 @@ class Follower:
         return [(sequence_of(each), kind, each.data, self._is_terminal(each.headers or {})) for each in messages]
 
     def _is_terminal(self, headers: dict[str, str]) -> bool:
-        return not self._ENDS.isdisjoint(headers.get(EVENTS_HEADER, "").split(","))
+        return not self._ENDS.isdisjoint(types_in(headers))
 
 
 class RunFollower(Follower):

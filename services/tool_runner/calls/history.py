@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from contracts import names, subjects
 from contracts.events import CallStarted, Observed, Paused, RunEvent
-from contracts.records import EVENTS_HEADER, Record
+from contracts.records import EVENTS_HEADER, Record, types_in
 from contracts.tools import CallRequested
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
@@ -52,7 +52,7 @@ async def is_settled(bus: Bus, call: CallRequested) -> bool:
             return True
     reader = await bus.reader(subjects.RUNS)
     for message in await reader.messages(subjects.log(call.tenant, call.run_id)):
-        types = (message.headers or {}).get(EVENTS_HEADER, "").split(",")
+        types = types_in(message.headers)
         if not _SETTLING.isdisjoint(types) and any(_settles(event, call) for event in events_of(message.data)):
             return True
     return False

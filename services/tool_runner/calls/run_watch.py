@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import TERMINAL
-from contracts.records import EVENTS_HEADER
+from contracts.records import types_in
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import Unavailable
 from services.shared.last_record import last_record
@@ -29,7 +29,7 @@ _SUBSCRIBE_AFTER_S = 0.1
 
 def is_terminal(headers: dict[str, str] | None) -> bool:
     """Return whether a record ends its run, from its headers."""
-    return not TERMINAL.isdisjoint((headers or {}).get(EVENTS_HEADER, "").split(","))
+    return not TERMINAL.isdisjoint(types_in(headers))
 
 
 class RunWatch:
