@@ -38,10 +38,10 @@ class SessionReader:
         """By the subject of its log. What follows is read and folded onto it."""
         self._index = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
 
-    async def find(self, tenant: str, session_id: str, *, is_look: bool = False) -> Session | None:
+    async def find(self, tenant: str, session_id: str, *, from_replica: bool = False) -> Session | None:
         """Return a session without its turns; None for one that never existed or was deleted. Raises BusError.
 
-        `is_look`: a replica may lag behind, so it may miss a session that is new.
+        `from_replica`: a replica may lag behind, so it may miss a session that is new.
         """
         log = subjects.session_log(tenant, keys.session_key(session_id))
         reader, session = await self._bus.reader(subjects.SESSIONS), self._known.get(log, Session())
@@ -50,7 +50,7 @@ class SessionReader:
             newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
             if newest is not None:
                 start = newest_checkpoint(newest.headers, sequence_of(newest)) or 1
-            elif is_look or await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS) is None:
+            elif from_replica or await self._bus.last_from_leader(subjects.SESSIONS, log, _READ_ATTEMPTS) is None:
                 return None
             else:
                 read = reader.current
@@ -107,10 +107,10 @@ class SessionReader:
     async def check_turn(self, caller: Caller, requested: RunRequested) -> None:
         """Raise SessionDeleting, SessionBusy, and NotFound for a session of another user or from another's run.
 
-        It is a look only: the session decides when it has received the request.
+        It only checks beforehand: the session decides when it has received the request.
         """
         session_id = requested.session_id or ""
-        session = await self.find(caller.tenant, session_id, is_look=True)
+        session = await self.find(caller.tenant, session_id, from_replica=True)
         if session is not None and not caller.may_see(session.user_id):
             raise NotFound
         if session is not None and session.is_deleting:

@@ -21,7 +21,7 @@ from services.gateway.stored_runs.stored_run import parsed
 from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
 from services.shared.redaction import wire_size
-from services.shared.session_state import Session
+from services.shared.session_state import Session, after
 
 from .control import ANSWER_WAIT_S
 from .writer import MessageWriter
@@ -53,8 +53,7 @@ class SessionControl:
         """
         if session.is_deleting:
             raise SessionDeleting
-        merged = {name: value for name, value in {**session.context, **values}.items() if value is not None}
-        if wire_size(merged) > MAX_CONTEXT_BYTES:
+        if wire_size(after(session, [ContextSet(values=values)]).context) > MAX_CONTEXT_BYTES:
             raise InvalidInput("values", f"the context of a session must not exceed {MAX_CONTEXT_BYTES} bytes")
         requested = SessionContextRequested(
             values=values, session_id=session.session_id, by=caller.key_id, user_id=caller.user_id or session.user_id
