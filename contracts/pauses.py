@@ -14,10 +14,10 @@ from pydantic import Field
 from .base import Message
 
 PauseReason = Literal["approval", "input", "confirmation", "budget"]
-"""`approval`: a call waits for consent. `input`: a tool or the planner waits for an answer. `confirmation`: background
-work waits for consent. `budget`: the run waits for a top-up."""
+"""`approval`: a call, or a text that a rule matches, waits for consent. `input`: a tool or the planner waits for an
+answer. `confirmation`: a tool waits for consent. `budget`: the run waits for a top-up."""
 PauseSource = Literal["tool", "policy", "planner", "mcp", "task"]
-"""Who asks."""
+"""Who asks. Nothing writes `mcp` and `task` yet; readers accept them."""
 PauseDecision = Literal["approve", "reject", "edit", "answer"]
 PauseDefault = Literal["reject", "answer"]
 """What happens when a pause expires. Approval is never a default."""
@@ -95,8 +95,8 @@ class OpenPause(Message):
 def pause_id(run: str, place: str, number: int) -> str:
     """Derive the id of a pause.
 
-    `place`: the call id for a tool's pause, `<call id>-approval`, or `step-<n>`. `number` counts the pauses
-    there from 0.
+    `place`: the call id for a tool's pause, `<call id>-approval`, or `step-<n>` for the model's question. `number`
+    counts the pauses there from 0. `text_pause_id`: that of a text.
     """
     return hashlib.sha256(f"{run}\n{place}\n{number}".encode()).hexdigest()[:32]
 

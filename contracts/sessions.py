@@ -32,6 +32,7 @@ CHECKPOINT_HEADER = "Runwire-Checkpoint"
 RunCause = Literal["user", "summary"]
 """Why a run exists. `summary`: the session has it made, and it takes no turn."""
 ContextSource = Literal["caller", "task"]
+"""Who set the values. Nothing writes `task` yet; readers accept it."""
 
 
 class SessionStarted(Message):

@@ -4,8 +4,8 @@
 It is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, and the newest 100 runs
 that ended.
 
-What the next run is told of the conversation is rendered from `turns`, `older_turns`, `summary`, `summary_through`,
-`summarised_turns` and `context`; what it need not ask a person about, from `approvals`.
+The conversation that the next run knows is rendered from `turns`, `older_turns`, `summary`, `summarised_turns` and
+`context`. `approvals` says which of its calls need no further approval.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -69,7 +69,7 @@ class CurrentRun(Message):
     waits: bool = False
     """It does nothing but wait for a person."""
     waits_seq: int = 0
-    """Sequence of the newest record of the run that told what it waits for."""
+    """Sequence of the run's record that the newest message about its waiting came from."""
 
 
 class QueuedRun(Message):

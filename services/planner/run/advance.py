@@ -238,9 +238,7 @@ def _top_up(run: Run, progress: Progress, top_up: TopUpRequested) -> Command:
     if top_up.id not in run.topped_up_by:
         facts = budgets.topped_up(run, top_up.limits, progress.now, top_up.id)
         return Append(facts) if facts else Ack()
-    if run.deadline_at is not None and ("deadline", run.deadline_at) not in progress.timers:
-        return SetTimer("deadline", run.deadline_at)
-    return Ack() if progress.woken else Wake()
+    return pauses.wake(run, progress)
 
 
 def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
@@ -347,7 +345,7 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         return _retry(run, handling, run.retry)
     if run.open:
         return _dispatch(run, handling)
-    if pauses.waits_for_people(run):
+    if pauses.is_held(run):
         return Ack()
     if run.interrupted is not None:
         budget = budgets.spent(run, handling.progress.now)

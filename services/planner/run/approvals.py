@@ -11,8 +11,8 @@ from contracts.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_
 from services.planner.run.state import Run
 from services.shared import approvals
 
-MAX_TOLD_CHARACTERS = 4_000
-"""Longest text of edited arguments, and longest note, that the model is told."""
+MAX_QUOTED_CHARACTERS = 4_000
+"""Of edited arguments, and of a person's note, in the line for the model."""
 
 
 def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Paused]:
@@ -50,8 +50,8 @@ def is_approved_by_rule(run: Run, call: PlannedCall, rule: ApprovalRule | None) 
     """Whether the rule asks once per session, and was approved for this tool already."""
     if rule is None or rule.ask != "once_per_session":
         return False
-    decisions, asked = run.pause_decisions, (rule.name, call.tool)
-    return asked in decisions.approved_rules or asked in decisions.approved_before
+    decisions, approved = run.pause_decisions, (rule.name, call.tool)
+    return approved in decisions.approved_rules or approved in decisions.approved_before
 
 
 def with_token(run: Run, paused: Paused, call: PlannedCall) -> Paused:
@@ -85,15 +85,15 @@ def as_called(run: Run, call: PlannedCall) -> PlannedCall:
 
 
 def line_about(run: Run, outcomes: Mapping[str, Observed]) -> str:
-    """Return what the model is told about the approvals of these calls; empty where there is nothing to tell."""
+    """Return the line for the model about the approvals of these calls; empty: there is nothing to say."""
     lines = []
     for call_id, observed in outcomes.items():
         consent = run.pause_decisions.consents.get(call_id)
         if consent is None:
             continue
         if consent.arguments is not None:
-            arguments = json.dumps(consent.arguments, ensure_ascii=False)[:MAX_TOLD_CHARACTERS]
+            arguments = json.dumps(consent.arguments, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]
             lines.append(f"A person changed the arguments of {observed.tool} before it ran: {arguments}")
         if consent.note:
-            lines.append(f"The person who approved {observed.tool} says: {consent.note[:MAX_TOLD_CHARACTERS]}")
+            lines.append(f"The person who approved {observed.tool} says: {consent.note[:MAX_QUOTED_CHARACTERS]}")
     return "\n".join(lines)

@@ -242,12 +242,12 @@ class Enter:
 
 
 ToSession = SessionRunEnded | SessionRunWaits | SessionInputTaken | SessionQueueExpired | SessionApproved
-"""What a run tells its session."""
+"""The messages of a run to its session."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotifySession:
-    """Tell the session of the run what happened. `name`: of the message, once per run and fact."""
+    """Send a message to the run's session. `name`: of the message, once per run and fact."""
 
     name: str
     message: ToSession

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.events import Done, Paused
-from contracts.pauses import DEFAULT_PAUSE_S, MAX_STATE_BYTES, pause_id, token_of
+from contracts.pauses import DEFAULT_PAUSE_S, MAX_STATE_BYTES, pause_id
 from services.planner.run import budgets, terminal
 from services.planner.run.input_rules import input_refused
+from services.planner.run.pause_decisions import MAX_SHOWN_CHARACTERS, with_answer_token
 from services.planner.run.state import Event, Run
-from services.shared.approvals import pause_digest
 from services.shared.redaction import wire_size
 
 REPLY_SCHEMA = {"type": "string", "minLength": 1}
 MAX_TITLE_CHARACTERS = 200
-MAX_SHOWN_CHARACTERS = 8_000
-"""Characters of the answer that the pause repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +48,19 @@ def after_answer(run: Run, done: Done, args: dict[str, Any], now: int) -> Contin
 
 def _asks_user(run: Run, done: Done, args: dict[str, Any], now: int) -> Paused:
     assert run.started is not None  # noqa: S101, see after_answer
-    started, place = run.started, f"step-{run.turn}"
-    paused_as = pause_id(started.run_id, place, 0)
-    digest = pause_digest(started.tenant, started.run_id, paused_as, REPLY_SCHEMA)
     lines = done.raw_answer.strip().splitlines()
-    return Paused(
+    pause = Paused(
         reason="input",
         source="planner",
         until=now + int(DEFAULT_PAUSE_S * 1000),
-        pause_id=paused_as,
+        pause_id=pause_id(run.started.run_id, f"step-{run.turn}", 0),
         title=lines[0][:MAX_TITLE_CHARACTERS] if lines else "",
         payload={"answer": done.raw_answer[:MAX_SHOWN_CHARACTERS]},
         state=args if wire_size(args) <= MAX_STATE_BYTES else {},
         input_schema=REPLY_SCHEMA,
         step=run.turn,
-        digest=digest,
-        token=token_of(paused_as, 1, digest),
     )
+    return with_answer_token(run.started, pause)
 
 
 def end_after_rejection(run: Run, paused: Paused, note: str) -> Event | None:

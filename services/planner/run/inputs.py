@@ -13,7 +13,7 @@ from typing import Any
 
 from contracts.events import InputAdded, Paused, Resumed, RunStarted
 from contracts.inbox import InputRequested, ResumeRequested
-from contracts.pauses import DEFAULT_PAUSE_S, MAX_UNREAD_INPUTS, PauseDecision, text_pause_id, token_of
+from contracts.pauses import DEFAULT_PAUSE_S, MAX_UNREAD_INPUTS, PauseDecision, text_pause_id
 from contracts.sessions import SessionInputTaken
 from services.planner.run import pauses
 from services.planner.run.commands import (
@@ -27,11 +27,9 @@ from services.planner.run.commands import (
     Wake,
 )
 from services.planner.run.input_rules import InputRule
+from services.planner.run.pause_decisions import MAX_SHOWN_CHARACTERS, with_answer_token
 from services.planner.run.state import Event, Run
-from services.shared.approvals import pause_digest
 
-MAX_SHOWN_CHARACTERS = 8_000
-"""Characters of a text that the pause of a rule shows."""
 MAX_NOTES_CHARACTERS = 8_000
 """Characters of the notes together with which a text rejects calls. Each is recorded twice, beside the text."""
 RUN_ID_TAIL = 20
@@ -63,8 +61,8 @@ def _after(run: Run, progress: Progress, message: InputRequested) -> Command | N
     """Return what follows an input that is recorded: the answer, the message to the session, the wake-up."""
     if not progress.answered:
         return Answer(message.id, is_repeated=message.id not in progress.decided)
-    if (told := _told(run, progress, message, taken=True)) is not None or run.terminal is not None:
-        return told
+    if (notice := _notice(run, progress, message, taken=True)) is not None or run.terminal is not None:
+        return notice
     if message.id in run.pause_decisions.requests:
         return pauses.after_decision(run, progress)
     return Wake() if message.redirect and not progress.woken else None
@@ -73,17 +71,17 @@ def _after(run: Run, progress: Progress, message: InputRequested) -> Command | N
 def _refuse(run: Run, progress: Progress, message: InputRequested, code: str, reason: str) -> Command | None:
     if not progress.answered:
         return Answer(message.id, code, reason)
-    return _told(run, progress, message, taken=False)
+    return _notice(run, progress, message, taken=False)
 
 
-def _told(run: Run, progress: Progress, message: InputRequested, *, taken: bool) -> NotifySession | None:
+def _notice(run: Run, progress: Progress, message: InputRequested, *, taken: bool) -> NotifySession | None:
     """Return the message to the session about the text of another run; None: there is none, or it was sent."""
     into = message.into or (run.request.run_id if run.request is not None else None)
     if message.run is None or into is None:
         return None
     name = f"{'taken' if taken else 'missed'}-{message.run[-RUN_ID_TAIL:]}"
-    told = SessionInputTaken(run=message.run, into=into, taken=taken)
-    return None if name in progress.notified else NotifySession(name, told)
+    notice = SessionInputTaken(run=message.run, into=into, taken=taken)
+    return None if name in progress.notified else NotifySession(name, notice)
 
 
 def _added(message: InputRequested) -> InputAdded:
@@ -153,16 +151,13 @@ def _as_answer(paused: Paused, text: str) -> Any | None:
 
 def pause_of_rule(started: RunStarted, place: str, rule: InputRule, text: str, now: int) -> Paused:
     """Return the pause of a text that a person has to admit. `place`: the id of the input, or `question`."""
-    paused_as = text_pause_id(started.run_id, place)
-    digest = pause_digest(started.tenant, started.run_id, paused_as, None)
-    return Paused(
+    pause = Paused(
         reason="approval",
         source="policy",
         until=now + int(DEFAULT_PAUSE_S * 1000),
-        pause_id=paused_as,
+        pause_id=text_pause_id(started.run_id, place),
         title=rule.title or f"A text matches the rule {rule.name}",
         payload={"text": text[:MAX_SHOWN_CHARACTERS]},
         rule=rule.name,
-        digest=digest,
-        token=token_of(paused_as, 1, digest),
     )
+    return with_answer_token(started, pause)

@@ -68,7 +68,7 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
     lines = [line for line in (approvals.line_about(run, outcomes), join) if line]
     note = "\n".join(lines) or None
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=note)
-    return [ended] if pauses.waits_for_people(run) else [ended, *go_on(run, handling, rules, last)]
+    return [ended] if pauses.is_held(run) else [ended, *go_on(run, handling, rules, last)]
 
 
 def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Observed]) -> PlannedCall | str | None:

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.events import Paused, PlannedCall, Resumed
-from contracts.pauses import CallApproval, PauseAnswer
+from contracts.events import Paused, PlannedCall, Resumed, RunStarted
+from contracts.pauses import CallApproval, PauseAnswer, token_of
+from services.shared.approvals import pause_digest
 
+MAX_SHOWN_CHARACTERS = 8_000
+"""Characters of a text or answer that a pause repeats."""
 ApprovedRule = tuple[str, str]
 """Names of an approval rule and of a tool."""
 
@@ -65,6 +68,13 @@ class PauseDecisions:
 def asks_consent(paused: Paused) -> bool:
     """Whether a pause asks for the approval of a call that was not sent yet. Pauses of tools do not."""
     return paused.spec is not None
+
+
+def with_answer_token(started: RunStarted, paused: Paused) -> Paused:
+    """Return a pause that waits for an answer, with its digest and its token."""
+    name = paused.pause_id or ""
+    digest = pause_digest(started.tenant, started.run_id, name, paused.input_schema, paused.revision)
+    return paused.model_copy(update={"digest": digest, "token": token_of(name, paused.revision, digest)})
 
 
 def called_again(call: PlannedCall, paused: Paused, resumed: Resumed) -> PlannedCall:

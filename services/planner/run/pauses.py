@@ -14,7 +14,7 @@ from contracts.events import TERMINAL, InputAdded, Observed, Paused, Resumed
 from contracts.faults import Fault
 from contracts.inbox import CallPaused, ResumeRequested
 from contracts.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
-from contracts.pauses import MAX_PAUSE_S, PauseDecision, pause_id, token_of
+from contracts.pauses import MAX_PAUSE_S, PauseDecision, pause_id
 from contracts.sessions import ApprovedForSession, RunWaits, SessionApproved, SessionRunWaits
 from services.planner.run import approvals, followups
 from services.planner.run.commands import (
@@ -29,9 +29,8 @@ from services.planner.run.commands import (
     SetTimer,
     Wake,
 )
-from services.planner.run.pause_decisions import asks_consent
+from services.planner.run.pause_decisions import asks_consent, with_answer_token
 from services.planner.run.state import Event, Run
-from services.shared.approvals import pause_digest
 from services.shared.json_schema.checks import complaints
 from services.shared.open_pauses import view
 from services.shared.redaction import wire_size
@@ -45,12 +44,10 @@ def of_call(run: Run, handling: Handling, message: CallPaused) -> Append | None:
     if run.started is None or call is None or call.call_id not in run.owner or call.round != message.round:
         return None
     started = run.started
-    paused_as = pause_id(started.run_id, call.call_id, message.round)
-    digest = pause_digest(started.tenant, started.run_id, paused_as, message.input_schema)
     pause = Paused(
         reason=message.reason,
         until=handling.progress.now + int(min(message.expires_in_s, MAX_PAUSE_S) * 1000),
-        pause_id=paused_as,
+        pause_id=pause_id(started.run_id, call.call_id, message.round),
         source="tool",
         title=message.title,
         payload=message.payload,
@@ -64,9 +61,8 @@ def of_call(run: Run, handling: Handling, message: CallPaused) -> Append | None:
         number=message.number,
         round=message.round,
         state=message.state,
-        digest=digest,
-        token=token_of(paused_as, 1, digest),
     )
+    pause = with_answer_token(started, pause)
     return Append([pause] if run.paused is None else [pause, run.paused])
 
 
@@ -250,9 +246,12 @@ def next_expiry(run: Run) -> int | None:
 
 
 def after_decision(run: Run, progress: Progress) -> Command:
-    """Return what follows a decision or an expiry: tell the session, set the deadline, wake the run."""
-    if (approved := _approved_for_session(run, progress)) is not None:
-        return approved
+    """Return what follows a decision or an expiry: the message to the session, the deadline, the wake-up."""
+    return _approved_for_session(run, progress) or wake(run, progress)
+
+
+def wake(run: Run, progress: Progress) -> Command:
+    """Return what wakes a run whose deadline may have moved: the timer of the deadline is set first."""
     if run.deadline_at is not None and ("deadline", run.deadline_at) not in progress.timers:
         return SetTimer("deadline", run.deadline_at)
     return Ack() if progress.woken else Wake()
@@ -299,11 +298,11 @@ def open_after(run: Run, events: list[Event]) -> int:
                 found.add(name)
             case Resumed(pause_id=str(name)):
                 found.discard(name)
-            case _ if event.type in {"done", "error", "cancelled"}:
+            case _ if event.type in TERMINAL:
                 found.clear()
     return len(found)
 
 
-def waits_for_people(run: Run) -> bool:
-    """Whether the run may not go on by itself: a pause without a call is open."""
+def is_held(run: Run) -> bool:
+    """Whether the run may not ask the model: a pause without a call is open."""
     return any(paused.call_id is None for paused in run.pauses.values())

@@ -1,4 +1,4 @@
-"""What a run tells its session. Pure."""
+"""The facts about a run that its session receives: how it ended, with question and answer. Pure."""
 
 from contracts.events import Cancelled, Done, Error
 from contracts.runs import RunRequested
@@ -41,7 +41,7 @@ def _within(texts: list[str]) -> list[str]:
 
 
 def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
-    """Return the message by which an ended run tells its session."""
+    """Return the message about its end from a run to its session; None for an open run."""
     fact = ended(run_id, run, request)
     if fact is None:
         return None

@@ -77,7 +77,7 @@ class Run:
     stopping: events.Stopping | None = None
     """A cancel superseded the model call. The run ends once the stored part of the answer is read."""
     paused: Paused | None = None
-    """Why and until when the run waits for a person."""
+    """The wait for a top-up, which has no `pause_id`: which budget is exhausted, and until when the run waits."""
     pauses: dict[str, Paused] = field(default_factory=dict)
     """Open pauses with a `pause_id`, in the order in which they were opened."""
     pause_decisions: PauseDecisions = field(default_factory=PauseDecisions)

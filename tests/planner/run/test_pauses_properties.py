@@ -11,9 +11,11 @@ from contracts.events import Observed, Paused, Resumed
 from contracts.inbox import CallPaused, ResumeRequested, TimerFired
 from contracts.pauses import ApprovalRule
 from services.planner.run.approvals import approval_of, digest_of
-from services.planner.run.commands import Answer, Append, Ask, Dispatch, NotifySession, SetTimer, Wake
+from services.planner.run.commands import Answer, Append, Ask, Dispatch, SetTimer, Wake
 from services.planner.run.decision import Decision
 from services.planner.run.session_place import Begun
+from services.shared.open_pauses import open_pauses
+from services.shared.runs.run_waits import waits_for_person
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.pause_world import SPECS, PauseWorld, opening, plan
 from tests.planner.run_world import final, finished
@@ -50,7 +52,6 @@ class Storm:
         self.seen: list[Paused] = []
         self.sent: list[Sent] = []
         self.answers: list[tuple[str, str | None, bool]] = []
-        self.told: list[str] = []
         self.messages = 0
 
     def deliver(self, owner: str, kind: str, **fields: Any) -> None:
@@ -98,8 +99,6 @@ class Storm:
                 self.deliver(f"INBOX:{handling.owner}", "resumed")
             case Answer(request, code, _, is_repeated):
                 self.answers.append((request, code, is_repeated))
-            case NotifySession(name, _):
-                self.told.append(name)
         handling.carry_out(command)
 
     def dispatch(self, command: Dispatch) -> None:
@@ -164,6 +163,21 @@ def test_every_interleaving_keeps_the_promises(seed: int) -> None:
     assert set(Counter(observed.call_id for observed in stored(storm, Observed)).values()) <= {1}
     check_sent(storm)
     check_decisions(storm)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_gateway_finds_the_same_pauses_in_the_log(seed: int) -> None:
+    """After each record: `open_pauses` and `waits_for_person`, by which the gateway reads a log, agree with the run."""
+    storm, read = Storm(seed), 0
+    run = storm.world.run
+    while run.terminal is None:
+        storm.step()
+        if len(storm.world.written) == read:
+            continue
+        read = len(storm.world.written)
+        events = [event for record in storm.world.written for event in record]
+        assert [pause.pause_id for pause in open_pauses("r", events)] == [*run.pauses]
+        assert waits_for_person(events) is (run.waits_since is not None or run.paused is not None)
 
 
 def check_sent(storm: Storm) -> None:
