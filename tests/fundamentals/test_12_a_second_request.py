@@ -22,12 +22,8 @@ async def at_work(client: Client, session: str, nap_s: float = 50) -> str:
 
 
 async def waiting(client: Client, session: str, agent: str = "scripted") -> RunStatus:
-    """Start a run that waits for a person, and return it once its session knows."""
-    run = await client.chat("Go ahead", agent=agent, session_id=session)
-    async for event in client.session_events(session):
-        if event.type == "run_waits":
-            break
-    return run
+    """Start a run that waits for a person."""
+    return await client.chat("Go ahead", agent=agent, session_id=session)
 
 
 async def test_it_waits_for_its_turn(client: Client, model: ModelServer) -> None:
@@ -88,7 +84,8 @@ async def test_reject_is_refused_at_once(client: Client) -> None:
     with pytest.raises(SessionBusy) as refused:
         await client.start("Are you awake?", session_id=session, on_busy="reject")
     assert (refused.value.status, refused.value.code) == (409, "session_busy")
-    assert [run.run_id async for run in client.list_runs(session_id=session)] == [first]
+    found = await client.session(session)
+    assert (found.current_run, found.queue, found.runs) == (first, [], 1)
     await client.cancel(first)
 
 

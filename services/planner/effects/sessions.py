@@ -13,14 +13,14 @@ from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.ids import run_of_own_session
 from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
-from contracts.records import types_in
+from contracts.records import PAUSES_HEADER, types_in
 from contracts.runs import RunRequested
-from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded
+from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
 from services.planner.effects.ownership_watch import Address
 from services.planner.effects.session_deletion import SessionDeletion
-from services.planner.run import session_facts
+from services.planner.run import pauses, session_facts
 from services.planner.run.session_place import Busy, Place, Waiting
 from services.planner.run_log import RunLogs
 from services.planner.session_log import SessionAddress, SessionLogs
@@ -76,11 +76,11 @@ class Sessions:
     async def on_message(self, where: SessionAddress, data: bytes, owner: str) -> None:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
         message = SESSION_MESSAGE.validate_json(data)
-        ended = message.ended.run if isinstance(message, SessionRunEnded) else None
+        reporting = _reporting_run(message)
         first = message if isinstance(message, SessionContextRequested) else None
         is_confirmed = False
         while True:
-            session = await self._settled(where, owner, first, ended, from_leader=is_confirmed)
+            session = await self._settled(where, owner, first, reporting, from_leader=is_confirmed)
             events = decide.receive(session, message, owner)
             if events:
                 written = await self._logs.append(where, session, owner, events)
@@ -98,33 +98,39 @@ class Sessions:
         where: SessionAddress,
         owner: str,
         request: RunRequested | SessionContextRequested | None = None,
-        known_ended: str | None = None,
+        reporting: str | None = None,
         *,
         from_leader: bool = False,
     ) -> Session:
-        """Return the session once it has taken the end of the run that has the turn, and of the run it continues from.
+        """Return the session once it knows whether the run that has the turn has ended, or waits for people.
 
-        `request`: it may begin the session. `known_ended`: the message that is handled says that this run has ended.
+        A message of that run may still be on its way. `request`: it may begin the session, also one that continues from
+        a run. `reporting`: the run whose message this is, which brings its state itself.
         """
         while True:
             session = await self._logs.load(where, from_leader=from_leader)
             if session.exists:
                 current = session.current.run if session.current is not None else None
-                events = [] if current in {None, known_ended} else await self._end_of(where, session, str(current))
+                events = [] if current in {None, reporting} else await self._news_of(where, session, str(current))
             else:
                 events = await self._adopted(where, session, request.session_id or "") if request is not None else []
             if not events:
                 return session
             await self._logs.append(where, session, owner, events)
 
-    async def _end_of(self, where: SessionAddress, session: Session, run_id: str) -> decide.Events:
-        """Return what follows from the end of the run that has the turn; nothing while it is open."""
+    async def _news_of(self, where: SessionAddress, session: Session, run_id: str) -> decide.Events:
+        """Return what follows for the session from the log of the run that has the turn: its end, or its pauses."""
         last = await last_record(self._bus, where.tenant, run_id)
-        if last is None or TERMINAL.isdisjoint(types_in(last.headers)):
+        if last is None:
             return []
-        run = await self._runs.load(Address(where.tenant, run_id), fresh=True)
-        ended = session_facts.end_message(run_id, run, run.request)
-        return decide.receive(session, ended, "") if ended is not None else []
+        is_ended = not TERMINAL.isdisjoint(types_in(last.headers))
+        if not is_ended and PAUSES_HEADER not in (last.headers or {}):
+            return []
+        run = await self._runs.load(address := Address(where.tenant, run_id), fresh=True)
+        if run.is_at_rest:
+            self._runs.forget(address)
+        message = session_facts.end_message(run_id, run, run.request) if is_ended else pauses.waits_message(run)
+        return decide.receive(session, message, "") if message is not None else []
 
     async def _adopted(self, where: SessionAddress, session: Session, session_id: str) -> decide.Events:
         """Return the beginning of a session that continues from a run which was requested without one."""
@@ -206,3 +212,12 @@ def forwarded(request: RunRequested, into: str) -> InputRequested:
         by=request.key_id,
         user_id=request.user_id,
     )
+
+
+def _reporting_run(message: Received) -> str | None:
+    match message:
+        case SessionRunEnded(ended=ended):
+            return ended.run
+        case SessionRunWaits(waits=waits):
+            return waits.run
+    return None

@@ -281,12 +281,20 @@ def before_ack(run: Run, progress: Progress) -> Command | None:
     if run.pauses and expiry is not None and ("pause", expiry) not in progress.timers:
         return SetTimer("pause", expiry)
     name = f"waits-{run.waits_seq}"
-    if not run.waits_seq or run.session_id is None or name in progress.notified:
+    if run.session_id is None or name in progress.notified:
+        return None
+    message = waits_message(run)
+    return NotifySession(name, message) if message is not None else None
+
+
+def waits_message(run: Run) -> SessionRunWaits | None:
+    """Return the message by which a run tells its session what it waits for; None if it never had a pause."""
+    if run.started is None or not run.waits_seq:
         return None
     shown = {"payload": None, "input_schema": None, "arguments": None, "default_answer": None}
     open_now = [view(run.started.run_id, paused.model_copy(update=shown)) for paused in run.pauses.values()]
     waits = RunWaits(run=run.started.run_id, seq=run.waits_seq, waits=run.waits_since is not None, pauses=open_now)
-    return NotifySession(name, SessionRunWaits(waits=waits))
+    return SessionRunWaits(waits=waits)
 
 
 def open_after(run: Run, events: list[Event]) -> int:
