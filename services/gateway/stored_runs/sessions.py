@@ -15,6 +15,7 @@ from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.kv import Bucket
+from services.shared.runs.run_waits import waits_for_person
 from services.shared.session_state import Session, fold, newest_checkpoint
 
 from .deletions import Deletions
@@ -122,8 +123,10 @@ class SessionReader:
         if run is None or "reject" not in {requested.on_busy, requested.on_paused}:
             return
         stored = await self._runs.find(caller.tenant, run)
-        waits = current.waits if current else bool(stored and stored.pauses)
-        if stored and not stored.has_ended and (requested.on_paused if waits else requested.on_busy) == "reject":
+        if stored is None or stored.has_ended:
+            return
+        waits = bool(stored.pauses) and waits_for_person(await self._runs.facts_of(caller.tenant, run))
+        if (requested.on_paused if waits else requested.on_busy) == "reject":
             raise SessionBusy
 
     async def is_position_of(self, tenant: str, session_key: str, sequence: int) -> bool:

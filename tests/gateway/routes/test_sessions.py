@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from contracts import keys
+from contracts.events import PlannedCall, Step
 from contracts.ids import new_id
 from contracts.runs import RunStatus
 from contracts.sessions import (
@@ -198,7 +199,8 @@ async def test_a_request_may_be_refused_while_another_run_has_the_turn(served: S
         "/v1/runs", json={"query": "x", "session_id": session.session_id, "on_busy": "reject"}
     )
     assert refused.json()["code"] == "session_busy"
-    await session.log(RunWaits(run=running.run, seq=1, waits=True))
+    call = PlannedCall(call_id="1-1", tool="pay", args={"sum": 9})
+    await running.log(Step(step=1, node="pay", status="started", calls=[call]), paused("1-1", tool="pay"))
     assert await answers() == [202, 409, 202]
     await running.done()
     assert await answers() == [202, 202, 202]
