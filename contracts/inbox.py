@@ -133,9 +133,9 @@ class InputRequested(Message):
     text: str = ""
     images: list[ImageRef] = Field(default_factory=list)
     redirect: bool = False
-    run: str | None = Field(default=None, description="the run whose request brought it; its session is told")
+    run: str | None = Field(default=None, description="the run whose request brought it; its session is notified")
     into: str | None = Field(default=None, description="of such an input: the run that it is sent to")
-    session_id: str | None = Field(default=None, description="of such an input: the session that is told")
+    session_id: str | None = Field(default=None, description="of such an input: the session that is notified")
     by: str = ""
     user_id: str | None = None
 

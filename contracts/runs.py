@@ -88,7 +88,7 @@ class MemoryInput(HttpInput):
         default=None,
         max_length=200,
         pattern=MODEL_NAME,
-        description="summarises older turns after an answer; null: they are left out, which the model is told",
+        description="summarises older turns after an answer; null: they are left out, and the model is shown how many",
     )
 
 

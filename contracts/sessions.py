@@ -2,7 +2,7 @@
 
 A session ties runs together: one conversation, in which one run at a time has the turn. It is a fold of its own log.
 
-Rule 1: a fact about a run is written to the run's log first; the session is then told by a message, and takes each
+Rule 1: a fact about a run is written to the run's log first; a message then notifies the session, which takes each
 fact once.
 Rule 2: the session keeps the question and the answer of each turn, so runs may be purged without a change to the
 conversation.
