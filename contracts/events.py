@@ -26,6 +26,7 @@ from .step_events import (
     StepStatus,
 )
 from .stream_events import ArtifactChunk, ArtifactStored, CallStarted, Chunk, ControlAnswered, Thinking, ToolProgress
+from .tasks import TaskPolicy
 
 __all__ = [
     "KNOWN",
@@ -62,6 +63,7 @@ __all__ = [
     "Step",
     "StepStatus",
     "Stopping",
+    "TaskSettled",
     "Terminal",
     "Thinking",
     "ToolProgress",
@@ -114,6 +116,7 @@ class RunStarted(Message):
         default=None, description="how much of that conversation the model is shown; null: the run has none"
     )
     followup: FollowupMode = Field(default="end", description="what an answer with `requires_followup` does")
+    tasks: TaskPolicy | None = Field(default=None, description="null: the run may not spawn background tasks")
     model: str = Field(
         default="", description="as configured or requested; a fallback model is named by `model_failed`"
     )
@@ -233,6 +236,15 @@ class InputAdded(Message):
     by: str = Field(default="", description="the id of the API key; empty: a keyless caller")
 
 
+class TaskSettled(Message):
+    """A task that the run spawned has ended. What was set aside for it and not spent is the run's again."""
+
+    type: Literal["task_settled"] = "task_settled"
+    call_id: str
+    task_id: str
+    spent: Usage
+
+
 class Attached(Message):
     """A session continues from this run, which had none: the run tells it how it ends."""
 
@@ -325,6 +337,7 @@ KnownEvent = Annotated[
     | ToppedUp
     | Resumed
     | InputAdded
+    | TaskSettled
     | Stopping
     | Done
     | Error

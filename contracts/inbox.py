@@ -8,7 +8,7 @@ from .base import Message
 from .faults import Fault
 from .images import ImageRef
 from .pauses import PauseDecision, PauseDefault, PauseReason
-from .payload import Source
+from .payload import Source, Usage
 
 
 class CallFinished(Message):
@@ -159,6 +159,25 @@ class ResumeRequested(Message):
     user_id: str | None = None
 
 
+class RunTaskSettled(Message):
+    """A task of the run ended: what was set aside for it and not spent is the run's again."""
+
+    v: Literal[1] = 1
+    kind: Literal["task_settled"] = "task_settled"
+    call_id: str
+    task_id: str
+    spent: Usage
+
+
+class GroupDue(Message):
+    """A timer of a session has fired. Its subject names the session where others name a run."""
+
+    v: Literal[1] = 1
+    kind: Literal["group_due"] = "group_due"
+    group_id: str
+    what: Literal["group", "waiter"]
+
+
 _Message = (
     CallFinished
     | CallPaused
@@ -172,6 +191,8 @@ _Message = (
     | SessionAttached
     | InputRequested
     | ResumeRequested
+    | RunTaskSettled
+    | GroupDue
 )
 InboxMessage = Annotated[_Message, Field(discriminator="kind")]
 INBOX_MESSAGE: TypeAdapter[_Message] = TypeAdapter(InboxMessage)

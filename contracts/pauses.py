@@ -15,9 +15,10 @@ from .base import Message
 
 PauseReason = Literal["approval", "input", "confirmation", "budget"]
 """`approval`: a call, or a text that a rule matches, waits for consent. `input`: a tool or the planner waits for an
-answer. `confirmation`: a tool waits for consent. `budget`: the run waits for a top-up."""
+answer. `confirmation`: a tool, or the spawn of a background task, waits for consent. `budget`: the run waits for a
+top-up."""
 PauseSource = Literal["tool", "policy", "planner", "mcp", "task"]
-"""Who asks. Nothing writes `mcp` and `task` yet; readers accept them."""
+"""Who asks. `task`: the spawn of a background task. Nothing writes `mcp` yet; readers accept it."""
 PauseDecision = Literal["approve", "reject", "edit", "answer"]
 PauseDefault = Literal["reject", "answer"]
 """What happens when a pause expires. Approval is never a default."""

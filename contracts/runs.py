@@ -18,6 +18,10 @@ OnBusy = Literal["queue", "steer", "reject", "cancel"]
 """What a request does while another run of its session has the turn: wait for it, add its text to it, fail, or end
 it."""
 
+RunCause = Literal["user", "summary", "task", "job", "report"]
+"""Why a run exists. `summary`: its session has it made. `task`, `job`: another run spawned it. They take no turn.
+`report`: it tells the user about tasks that have ended, in a turn of its own."""
+
 
 def _not_blank(text: str) -> str:
     if not text.strip():
@@ -148,6 +152,20 @@ class RunInput(HttpInput):
     limits: LimitsInput = Field(default_factory=LimitsInput)
 
 
+class JobRequested(Message):
+    """The one call that a job makes."""
+
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class KeyBudget(Message):
+    """What all runs that an API key started on one day, by UTC, may spend together. Null: no limit."""
+
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+
+
 class RunRequested(Message):
     """A request for a run: gateway to planner, once per run."""
 
@@ -169,7 +187,13 @@ class RunRequested(Message):
     queue_timeout_s: float = 3600
     messages: list[ConversationMessage] = Field(default_factory=list)
     memory: dict[str, Any] = Field(default_factory=dict, description="fields of Memory that the caller set")
-    cause: Literal["user", "summary"] = Field(default="user", description="`summary`: the session has it made")
+    cause: RunCause = "user"
+    parent: str | None = Field(default=None, description="of a task: the run that spawned it")
+    depth: int = Field(default=0, description="of a task: how many runs above it spawned the next one")
+    hops: int = Field(default=0, description="reports in a row that led to this run")
+    job: JobRequested | None = Field(default=None, description="of a job: its one call")
+    schedule_id: str | None = Field(default=None, description="the schedule or webhook that started the run")
+    key_budget: KeyBudget | None = Field(default=None, description="what all runs of the API key may spend in a day")
     through: str | None = Field(default=None, description="of a summary: the run of the last turn that it covers")
     key_id: str = Field(default="", description="of the API key; empty: a keyless caller")
     is_user_pinned: bool = Field(default=False, description="the key may use sessions of `user_id` only")
@@ -205,6 +229,8 @@ class RunStatus(Message):
     query: str = Field(default="", description="the first 200 characters")
     session_id: str | None = None
     user_id: str | None = None
+    cause: RunCause = "user"
+    parent: str | None = Field(default=None, description="of a background task: the run that spawned it")
     requested_at: int = Field(description="Unix time in ms")
     started_at: int | None = None
     ended_at: int | None = None

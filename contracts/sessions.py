@@ -18,7 +18,8 @@ from .faults import Fault
 from .ids import new_id, unix_ms
 from .pauses import OpenPause
 from .payload import Usage
-from .runs import Memory, OnBusy, RunStatus
+from .runs import Memory, OnBusy, RunCause, RunStatus
+from .tasks import TASK_EVENT_TYPES, SessionTaskMessage, TaskEvent
 
 MAX_TURN_BYTES = 8 * 1024
 """Longest question, and longest answer, of a turn that a session keeps; the rest is cut, with a mark."""
@@ -28,11 +29,6 @@ CHECKPOINT_EVERY = 100
 """Records after which the session's whole state is written, so that loading a session costs two reads."""
 CHECKPOINT_HEADER = "Runwire-Checkpoint"
 """On each record: sequence of the newest checkpoint on the session's log; 0 or absent: there is none."""
-
-RunCause = Literal["user", "summary"]
-"""Why a run exists. `summary`: the session has it made, and it takes no turn."""
-ContextSource = Literal["caller", "task"]
-"""Who set the values. Nothing writes `task` yet; readers accept it."""
 
 
 class SessionStarted(Message):
@@ -124,7 +120,6 @@ class ContextSet(Message):
 
     type: Literal["context_set"] = "context_set"
     values: dict[str, Any] = Field(description="a value of null removes its name")
-    source: ContextSource = "caller"
     by: str = ""
 
 
@@ -184,7 +179,8 @@ KnownSessionEvent = Annotated[
     | ApprovedForSession
     | SessionDeleting
     | SessionDeleted
-    | Checkpoint,
+    | Checkpoint
+    | TaskEvent,
     Discriminator("type"),
 ]
 _TYPES = frozenset(
@@ -192,6 +188,7 @@ _TYPES = frozenset(
         *("session_started", "run_queued", "run_begun", "input_forwarded", "run_merged", "input_missed"),
         *("run_refused", "run_waits", "run_ended", "context_set", "summarised", "approved_for_session"),
         *("deleting", "deleted", "checkpoint"),
+        *TASK_EVENT_TYPES,
     }
 )
 
@@ -231,6 +228,7 @@ class SessionRunEnded(Message):
     through: str | None = Field(default=None, description="of a summary: the run of the last turn that it covers")
     model: str = ""
     memory: Memory | None = Field(default=None, description="of the run; decides whether a summary is due")
+    set_aside: Usage = Field(default=Usage(), description="for tasks of the run that go on")
 
 
 class SessionRunWaits(Message):
@@ -294,6 +292,7 @@ _SessionMessage = (
     | SessionContextRequested
     | SessionApproved
     | SessionDeletionRequested
+    | SessionTaskMessage
 )
 SessionMessage = Annotated[_SessionMessage, Field(discriminator="kind")]
 SESSION_MESSAGE: TypeAdapter[_SessionMessage] = TypeAdapter(SessionMessage)

@@ -8,6 +8,7 @@ from .actions import Join
 from .base import Message
 from .faults import Fault
 from .payload import Source, Usage
+from .tasks import Reservation
 
 StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
 AskedCause = Literal["turn", "lost", "repair", "provider", "compacted", "restated", "resumed"]
@@ -51,6 +52,7 @@ class PlannedCall(Message):
         description="the instance of tool_runner that is called directly; this record is then the call's intent",
     )
     round: int = Field(default=0, description="how many pauses of the tool the call has had; each begins a new round")
+    set_aside: Reservation | None = Field(default=None, description="of a spawned task: its part of the run's limits")
 
 
 class Step(Message):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.ids import new_id, unix_ms
-from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused
+from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused, GroupDue
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
 from services.messaging import dead_letters
@@ -102,6 +102,9 @@ class Planner:
         except (ValidationError, InvalidName) as error:
             await dead_letters.dead_letter(self._bus, delivery, short(error))
             return True
+        if isinstance(message, GroupDue):
+            await self._sessions.on_timer(SessionAddress(*where), message, delivery.owner)
+            return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
             incoming = Incoming(delivery.owner, new_id(), message)
             return await self._handle(where, incoming, time_slice, is_first=delivery.number == 1)
@@ -174,7 +177,7 @@ class Planner:
         return replace(self._rules, strategy=self._model_requests.strategy(started), direct=direct)
 
 
-def _parsed(delivery: Delivery, where: Address) -> Received:
+def _parsed(delivery: Delivery, where: Address) -> Received | GroupDue:
     """Read a message. Raises ValidationError and InvalidName."""
     if delivery.stream != subjects.REQUESTS:
         return INBOX_MESSAGE.validate_json(delivery.data)

@@ -36,6 +36,9 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
+from contracts.tasks import TASK_EVENT_TYPES
+from services.shared import session_tasks
+from services.shared.session_tasks import Background
 from services.shared.usage import spent
 
 MAX_TURNS = 200
@@ -126,8 +129,6 @@ class Session(Message):
     older_turns: int = 0
     """Turns that are no longer in `turns`."""
     summary: str = ""
-    summary_through: str | None = None
-    """The run of the newest turn that the summary represents."""
     summarised_turns: int = 0
     """How many turns the summary represents, counted from the first one of the session."""
     summary_run: str = ""
@@ -140,6 +141,8 @@ class Session(Message):
     """`<stream>:<sequence>` of the message that set values last. An older message sets none."""
     approvals: frozenset[tuple[str, str, str]] = frozenset()
     """Rule, tool and agent of each approval that holds for the session."""
+    background: Background = Background()
+    """Its tasks and groups, and the results that later runs are shown."""
 
     @property
     def exists(self) -> bool:
@@ -173,6 +176,9 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
         take = _FOLDS.get(event.type)
         if take is not None:
             session = take(session, event)
+        elif event.type in TASK_EVENT_TYPES:
+            background = session_tasks.fold(session.background, event, session.updated_at)
+            session = _with(session, background=background)
     return session
 
 
@@ -295,7 +301,6 @@ def _summarised(session: Session, event: Summarised) -> Session:
         usage=usage,
         summary_run="",
         summary=event.text,
-        summary_through=event.through,
         summarised_turns=max(session.summarised_turns, session.older_turns + place),
     )
 

@@ -12,10 +12,11 @@ from typing import assert_never
 from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.ids import run_of_own_session
-from contracts.inbox import CancelRequested, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
+from contracts.inbox import CancelRequested, GroupDue, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
 from contracts.records import PAUSES_HEADER, types_in
 from contracts.runs import RunRequested
 from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
+from contracts.tasks import SessionGroupDue
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
 from services.planner.effects.ownership_watch import Address
@@ -92,6 +93,12 @@ class Sessions:
             else:
                 is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
         await self._carry_out(where, session, message)
+
+    async def on_timer(self, where: SessionAddress, due: GroupDue, owner: str) -> None:
+        """Pass a timer of the session on to it. `owner`: the timer's message."""
+        body = SessionGroupDue(group_id=due.group_id, what=due.what).model_dump_json().encode()
+        name = f"{due.what}-{due.group_id}"
+        await self._bus.publish_surely(subjects.session_inbox(*where, name), body, f"{where.key}.{name}.{owner}")
 
     async def _settled(
         self,

@@ -47,6 +47,7 @@ from contracts.inbox import (
     RunMerged,
     RunRefused,
     RunResumed,
+    RunTaskSettled,
     SessionAttached,
     TimerFired,
     TopUpRequested,
@@ -84,7 +85,7 @@ from services.planner.run.decision import Final
 from services.planner.run.last_words import completed
 from services.planner.run.state import Run, waiting_calls
 
-OfTurns = RunBegins | RunMerged | RunRefused
+OfTurns = RunBegins | RunMerged | RunRefused | RunTaskSettled
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 MAX_WAIT_IN_EFFECT_S = 2.0
@@ -163,6 +164,8 @@ def _received(
             return Redact() if outcome is None else _settle(run, handling, [outcome], rules)
         case RunMerged() | RunRefused():
             return Ack()  # The run has the turn already.
+        case RunTaskSettled():
+            return Ack()
         case RunRequested() | CallFinished() | CallPaused() | RunResumed() | RunBegins():
             return _go_on(run, handling, rules)
         case _:

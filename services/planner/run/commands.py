@@ -28,6 +28,7 @@ from contracts.inbox import (
     RunMerged,
     RunRefused,
     RunResumed,
+    RunTaskSettled,
     SessionAttached,
     TimerFired,
     TopUpRequested,
@@ -55,7 +56,7 @@ class Poisoned:
     """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
 
 
-OfSessions = RunBegins | RunMerged | RunRefused | SessionAttached
+OfSessions = RunBegins | RunMerged | RunRefused | SessionAttached | RunTaskSettled
 """What a session sends to a run."""
 OfPeople = InputRequested | ResumeRequested
 Received = (

@@ -31,7 +31,7 @@ MERGED_ROUTE = "merged"
 
 def has_session(request: RunRequested) -> bool:
     """Whether the run takes turns in a session."""
-    return request.session_id is not None and request.cause == "user"
+    return request.session_id is not None and request.cause in {"user", "report"}
 
 
 def request_of(run: Run, message: Received) -> RunRequested | None:

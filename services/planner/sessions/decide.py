@@ -55,6 +55,7 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
+from contracts.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
 from services.planner.run.session_place import Begun, Place, Refused, Waiting
 from services.planner.sessions import summaries
 from services.planner.sessions.commands import (
@@ -84,6 +85,7 @@ Received = (
     | SessionContextRequested
     | SessionApproved
     | SessionDeletionRequested
+    | SessionTaskMessage
 )
 Events = list[KnownSessionEvent]
 
@@ -202,6 +204,8 @@ def _received(session: Session, message: Received, by: str) -> Events:
             return [] if known else [approved]
         case SessionDeletionRequested():
             return [] if session.is_deleting else [SessionDeleting(by=message.by)]
+        case SessionTaskCalled() | SessionTaskControl() | SessionGroupDue():
+            return []
         case _:
             assert_never(message)
 
