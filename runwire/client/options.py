@@ -35,7 +35,7 @@ class MemoryOptions(TypedDict, total=False):
     max_tokens: int | None
     """Of all of the conversation."""
     summary_model: str | None
-    """Summarises older turns after an answer; None: they are left out, which the model is told."""
+    """Summarises older turns after an answer; None: they are left out, and the model reads how many."""
 
 
 class RunOptions(TypedDict, total=False):

@@ -42,10 +42,10 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
             assert ref.size == 5
             async with httpx.AsyncClient(base_url=stack.url_of("artifact_store-1")) as http:
                 ready = await http.get("/readyz")
-            told = json.loads((await bus.request("$SRV.INFO.runwire-artifact_store", b"", 5)).data)
+            info = json.loads((await bus.request("$SRV.INFO.runwire-artifact_store", b"", 5)).data)
     assert ready.json()["status"] == "ready"
     for verb in ("put", "open", "get", "head", "list", "delete", "presign", "assemble"):
-        assert f"artifact.{verb}" in told["metadata"]["subjects"].split()
+        assert f"artifact.{verb}" in info["metadata"]["subjects"].split()
 
 
 async def test_without_keys_it_does_not_start(server: NatsServer) -> None:

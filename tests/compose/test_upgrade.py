@@ -1,4 +1,4 @@
-"""A deployment of before NATS had users becomes one of this version, and goes back, without losing a run or a byte."""
+"""A deployment of before NATS had users becomes one of this version, then of the one before; nothing is lost."""
 
 import os
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from tests.compose.deployment import Deployment, needs_compose, until
 
 BEFORE_USERS = "2c33b590cba3b82f386ae6100e33935ddeb3bade"
 """The last commit whose NATS has no users."""
+BEFORE_TASKS = "35e16602cab7b0828242e67b69626b721e2d2c7b"
+"""The last commit without background tasks. Streams of this version go back no further than to conversations."""
 SLOW_TOOL = """
 import asyncio
 
@@ -40,21 +42,23 @@ pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
-def versions(tmp_path: Path) -> Iterator[tuple[Deployment, Deployment]]:
-    """Both versions of one project: they share volumes and ports, and one runs at a time."""
+def versions(tmp_path: Path) -> Iterator[tuple[Deployment, Deployment, Deployment]]:
+    """Three versions of one project: they share volumes and ports, and one runs at a time."""
     needs_compose()
-    old, new = (Deployment(tmp_path / name, "runwire-upgrade") for name in ("old", "new"))
+    old, new, previous = (Deployment(tmp_path / name, "runwire-upgrade") for name in ("old", "new", "previous"))
     old.copy_commit(BEFORE_USERS)
     new.copy_checkout()
-    new.environment = old.environment
-    new.port, new.nats_port = old.port, old.nats_port
-    for deployment, options, network in ((old, "", "bus"), (new, "--credentials, /tool/ferry.json, ", "tools")):
+    previous.copy_commit(BEFORE_TASKS)
+    with_login = ("--credentials, /tool/ferry.json, ", "tools")
+    for deployment, (options, network) in ((old, ("", "bus")), (new, with_login), (previous, with_login)):
+        deployment.environment = old.environment
+        deployment.port, deployment.nats_port = old.port, old.nats_port
         (deployment.folder / "ferry.py").write_text(SLOW_TOOL, encoding="utf-8")
         (deployment.folder / "ferry.json").touch()
         service = SERVICE.format(options=options, network=network, user=os.getuid())
         (deployment.folder / "docker-compose.override.yml").write_text(service, encoding="utf-8")
-    yield old, new
-    new.down()
+    yield old, new, previous
+    previous.down()
 
 
 def start(deployment: Deployment, query: str) -> str:
@@ -98,9 +102,9 @@ def content(deployment: Deployment, artifact: str) -> bytes:
     return answer.content
 
 
-def test_an_upgrade_and_a_rollback_lose_nothing(versions: tuple[Deployment, Deployment]) -> None:
+def test_an_upgrade_and_a_rollback_lose_nothing(versions: tuple[Deployment, Deployment, Deployment]) -> None:
     """A run that waits for a slow tool, one that is queued, one that has ended, and an artifact are all there."""
-    old, new = versions
+    old, new, previous = versions
     old.build()
     old.up()
     key = old.key
@@ -122,7 +126,8 @@ def test_an_upgrade_and_a_rollback_lose_nothing(versions: tuple[Deployment, Depl
         "--server",
         "nats://nats:4222",
     )
-    (new.folder / "ferry.json").write_text(credential, encoding="utf-8")
+    for deployment in (new, previous):
+        (deployment.folder / "ferry.json").write_text(credential, encoding="utf-8")
     new.up()
     assert new.key == key
     assert "ferry has come" in ended(new, waiting)
@@ -132,12 +137,9 @@ def test_an_upgrade_and_a_rollback_lose_nothing(versions: tuple[Deployment, Depl
     assert "391" in ended(new, start(new, "What is 17*23?"))
 
     new.compose("down")
-    new.compose(
-        *("run", "--rm", "--no-deps", "-T", "--entrypoint", "mv", "nats", "/data/jetstream/CORE", "/data/jetstream/$G")
-    )
-    old.build()
-    old.up()
-    assert "ferry has come" in ended(old, waiting)
-    assert ended(old, finished) == answer
-    assert content(old, artifact) == data
-    assert "391" in ended(old, start(old, "What is 17*23?"))
+    previous.build()
+    previous.up()
+    assert "ferry has come" in ended(previous, waiting)
+    assert ended(previous, finished) == answer
+    assert content(previous, artifact) == data
+    assert "391" in ended(previous, start(previous, "What is 17*23?"))

@@ -28,9 +28,9 @@ async def test_a_second_question_knows_the_first(http: httpx.AsyncClient, model:
 
     assert second["payload"]["raw_answer"] == "In London."
     assert second["session_id"] == session
-    first, told, question = shown(model.ledger[-1])
+    first, shown_answer, question = shown(model.ledger[-1])
     assert "Who is Ada?" in first
-    assert json.loads(told)["args"] == {"answer": "Ada is a mathematician."}
+    assert json.loads(shown_answer)["args"] == {"answer": "Ada is a mathematician."}
     assert "Where was she born?" in question
 
 
@@ -75,9 +75,9 @@ async def test_what_was_said_is_data(http: httpx.AsyncClient, model: ModelServer
     await chat(http, HOSTILE, session_id=session)
     await chat(http, "And now?", session_id=session)
 
-    question, told, _ = shown(model.ledger[-1])
+    question, shown_answer, _ = shown(model.ledger[-1])
     assert question.lower().count("</question>") == 1
-    assert json.loads(told) == {"next_node": "final_response", "args": {"answer": HOSTILE}}
+    assert json.loads(shown_answer) == {"next_node": "final_response", "args": {"answer": HOSTILE}}
 
 
 async def test_older_turns_are_summarised(client: Client, model: ModelServer) -> None:
@@ -104,7 +104,7 @@ async def test_older_turns_are_summarised(client: Client, model: ModelServer) ->
 
 
 async def test_without_a_model_for_summaries_the_cut_is_named(client: Client, model: ModelServer) -> None:
-    """The model is told that there is more than it sees."""
+    """The model reads that there is more than it is shown."""
     model.say(answer("Yes."))
     session = new_id()
     for number in range(4):

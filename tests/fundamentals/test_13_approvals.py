@@ -146,7 +146,7 @@ async def test_a_decision_counts_once(client: Client, model: ModelServer, stack:
 
 
 async def test_silence_is_no_approval(client: Client, model: ModelServer, stack: Stack) -> None:
-    """A rule says how long the call waits. Then it is rejected, and the model is told."""
+    """A rule says how long the call waits. Then it is rejected, and the model reads that."""
     model.say(PAY, answer("Nobody answered."))
     run_id = await client.start("Pay the invoice", agent="impatient")
     assert await failures(client, run_id) == ["approval_expired"]

@@ -1,7 +1,7 @@
 """A planner that kills itself when it stores a certain record: `python -m tests.planner.dying_planner`.
 
 Arguments: the address of NATS, that of the model server, a text in the record, and the moment. `before`: the record is
-not sent. `stored`: it is stored, and nothing was heard of that. `known`: its acknowledgement has been handled. A fifth
+not sent. `stored`: it is stored, and its acknowledgement was not received. `known`: that has been handled. A fifth
 argument, for a message that is no record: the first word of its subject.
 """
 

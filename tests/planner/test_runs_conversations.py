@@ -73,7 +73,7 @@ async def test_messages_stand_before_the_question(plan: Plan, provider: ModelSer
 
 
 async def test_memory_bounds_the_messages(plan: Plan, provider: ModelServer) -> None:
-    """The request's fields come before those of the agent; the model is told what is cut."""
+    """The request's fields come before those of the agent; the model reads what is cut."""
     planner = await plan(agents={"host": {"memory": {"recent_turns": 2, "max_tokens": 500}}})
     messages = [*MESSAGES * 30, {"role": "user", "content": words(2_000)}]
     provider.say(answer("So."))
@@ -134,7 +134,7 @@ async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, pro
 
 
 async def test_the_bound_holds_over_sixty_turns(plan: Plan, provider: ModelServer) -> None:
-    """Without a model for summaries the rest is cut, and the model is told how much."""
+    """Without a model for summaries the rest is cut, and the model reads how much."""
     planner = await plan(agents={"host": {"memory": {"max_tokens": 600}}})
     provider.say(answer(words(40)))
     session_id = new_id()

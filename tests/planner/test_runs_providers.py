@@ -140,8 +140,8 @@ async def test_a_format_that_a_server_refuses_is_left_out(plan: Plan, provider: 
     planning = await plan(max_provider_failures=0)
     provider.say(Say(status=400), action("look", q="x"), answer("found"))
     story = await planning.tell()
-    [told] = story.of("model_failed")
-    assert (told.fault.code, told.then, told.wait_s) == ("response_format_refused", "retry", 0.0)
+    [failed] = story.of("model_failed")
+    assert (failed.fault.code, failed.then, failed.wait_s) == ("response_format_refused", "retry", 0.0)
     assert [(asked.turn, asked.attempt, asked.cause) for asked in story.of("asked")] == [
         (1, 1, "turn"),
         (1, 2, "provider"),
@@ -163,8 +163,8 @@ async def test_a_pause_of_seconds_holds_no_slot(plan: Plan, provider: ModelServe
     second = await planning.tell("the second")
     story = await planning.ended(first)
     assert (second.end.raw_answer, story.end.raw_answer) == ("soon", "late")
-    [told] = story.of("model_failed")
-    assert told.wait_s == 4
+    [failed] = story.of("model_failed")
+    assert failed.wait_s == 4
     first_seen, _, last_seen = provider.ledger
     assert 4 <= last_seen.at - first_seen.at < 8
     assert [(asked.attempt, asked.by.partition(":")[0]) for asked in story.of("asked")] == [

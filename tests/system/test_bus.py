@@ -83,15 +83,15 @@ def holds(body: Body, message: Msg) -> bool:
 @contextlib.asynccontextmanager
 async def tapped(server: NatsServer) -> AsyncIterator[list[Msg]]:
     """Everything that is published, as long as this is entered."""
-    heard: list[Msg] = []
+    received: list[Msg] = []
 
     async def hear(message: Msg) -> None:
-        heard.append(message)
+        received.append(message)
 
     async with await nats.connect(server.url, **server.login("operator")) as client:
         await client.subscribe(">", cb=hear, pending_msgs_limit=-1, pending_bytes_limit=-1)
         await processed(client)
-        yield heard
+        yield received
 
 
 @contextlib.asynccontextmanager
@@ -180,14 +180,14 @@ async def has_ended(http: httpx.AsyncClient, run: str) -> bool:
 
 async def test_everything_that_is_sent_is_described(own_identified_server: NatsServer, tmp_path: Path) -> None:
     """Each subject has a channel, and each message is of a kind that its channel names."""
-    async with tapped(own_identified_server) as heard:
+    async with tapped(own_identified_server) as received:
         with ModelServer() as model:
             async with whole(own_identified_server, tmp_path, model) as http:
                 await use(http, model)
                 with contextlib.suppress(AssertionError):
-                    await wait_until(lambda: seen(heard) >= SEEN, what="all has been sent")
-    assert SEEN - seen(heard) == set()
-    ours = [each for each in heard if not each.subject.startswith(OF_NATS)]
+                    await wait_until(lambda: seen(received) >= SEEN, what="all has been sent")
+    assert SEEN - seen(received) == set()
+    ours = [each for each in received if not each.subject.startswith(OF_NATS)]
     assert [each.subject for each in ours if not channels_of(each.subject)] == []
     wrong = {
         each.subject
@@ -197,6 +197,6 @@ async def test_everything_that_is_sent_is_described(own_identified_server: NatsS
     assert wrong == set()
 
 
-def seen(heard: list[Msg]) -> set[str]:
+def seen(received: list[Msg]) -> set[str]:
     """The names of the channels on which something was sent."""
-    return {found.name for subject in {each.subject for each in heard} for found in channels_of(subject)}
+    return {found.name for subject in {each.subject for each in received} for found in channels_of(subject)}

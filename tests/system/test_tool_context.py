@@ -29,15 +29,15 @@ CONTEXT = {"token": CANARY, "large": 2**70}
 
 async def listen(bus: Bus, *patterns: str) -> list[Msg]:
     """Everything that a listener on these subjects gets."""
-    heard: list[Msg] = []
+    received: list[Msg] = []
 
     async def hear(message: Msg) -> None:
-        heard.append(message)
+        received.append(message)
 
     for pattern in patterns:
         await bus.nc.subscribe(pattern, cb=hear)
     await bus.barrier()
-    return heard
+    return received
 
 
 def given(calls: list[Msg], run: str) -> Iterator[object]:
@@ -49,7 +49,7 @@ def given(calls: list[Msg], run: str) -> Iterator[object]:
 
 async def test_tools_get_it_and_no_listener_does(system: System, client: Client, bus: Bus) -> None:
     """Before and after a planner is killed; on NATS, on the stream of events, and in what is stored of the run."""
-    heard = await listen(bus, "run.>", "emit.>")
+    received = await listen(bus, "run.>", "emit.>")
     calls = await listen(bus, "tool.often")
     plan = Plan(turns=(("often",), ("often",)), call_ms=1500, nth="context")
     run = await client.ask(plan.query, key=plan.nth, tool_context=CONTEXT)
@@ -63,9 +63,9 @@ async def test_tools_get_it_and_no_listener_does(system: System, client: Client,
     end = await client.follow(run, seen)
     assert end["type"] == "done"
     assert list(given(calls, run)) == [CONTEXT, CONTEXT]
-    assert heard
+    assert received
     stored = await (await bus.reader(subjects.RUNS)).read(subjects.log("default", run))
-    for shown in [*(message.data for message in heard), *(data for _, data in stored), json.dumps(seen).encode()]:
+    for shown in [*(message.data for message in received), *(data for _, data in stored), json.dumps(seen).encode()]:
         assert CANARY.encode() not in shown
     kept = await bus.last(subjects.RUNS, subjects.context("default", run))
     assert kept is not None

@@ -2,7 +2,7 @@
 
 Rule 1: the newest turns are shown whole, as many as `recent_turns` and `max_tokens` allow. If the newest one alone is
 longer than that, it is cut, with a mark.
-Rule 2: older turns are represented by the summary. The model is told how many turns are neither shown nor summarised.
+Rule 2: older turns are represented by the summary. The model reads how many turns are neither shown nor summarised.
 Rule 3: the same session and memory always give the same conversation, so a run that is folded again is rendered to the
 same bytes.
 """

@@ -178,5 +178,5 @@ async def test_clients_of_a_planner_that_stands_still_wait(
             planner.send_signal(signal.SIGCONT)
             await wait_until(lambda: all("done" in each.events for each in listeners), timeout=60, what="all end")
             for each in listeners:
-                told = max(number for number, line in enumerate(each.lines) if line.startswith(": waiting"))
-                assert told < each.lines.index("event: run_started")
+                waited = max(number for number, line in enumerate(each.lines) if line.startswith(": waiting"))
+                assert waited < each.lines.index("event: run_started")

@@ -33,7 +33,7 @@ async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsS
 
 
 async def test_an_image_that_a_person_removed_is_not_shown(put: Put, nats_server: NatsServer) -> None:
-    """The model is told that there was one."""
+    """The model reads that there was one."""
     ref = await put(png(5))
     message = {"role": "user", "content": [images.image_part(ref)]}
     async with connected(nats_server.url, "planner") as bus:

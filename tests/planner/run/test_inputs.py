@@ -83,8 +83,8 @@ def test_at_most_64_are_unread() -> None:
     assert answer.code == "too_many_inputs"
     moves = add(world, "of a run", run=OTHER)
     assert [answer.code for answer in answers(moves)] == ["too_many_inputs"]
-    told = [move.message for move in moves if isinstance(move, NotifySession)]
-    assert told == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
+    notified = [move.message for move in moves if isinstance(move, NotifySession)]
+    assert notified == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
     handling = world.handling("REQUESTS:1", holder="second")
     world.play(handling)
     assert answers(add(world, "again")) == [Answer("again")]
@@ -96,17 +96,17 @@ def test_after_the_end_it_is_refused() -> None:
     world.play(world.handling("INBOX:5", "cancel"))
     moves = add(world, run=OTHER)
     assert [answer.code for answer in answers(moves)] == ["run_ended"]
-    told = [move.message for move in moves if isinstance(move, NotifySession)]
-    assert told == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
+    notified = [move.message for move in moves if isinstance(move, NotifySession)]
+    assert notified == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
     assert world.types()[-1] == "cancelled"
 
 
 def test_the_session_is_told_that_a_text_was_taken() -> None:
     """By a message whose subject is short enough."""
     moves = add(asking(), run=OTHER)
-    (told,) = [move for move in moves if isinstance(move, NotifySession)]
-    assert told.message == SessionInputTaken(run=OTHER, into=started().run_id, taken=True)
-    assert len(f"{OTHER}-{told.name}") <= 64
+    (notified,) = [move for move in moves if isinstance(move, NotifySession)]
+    assert notified.message == SessionInputTaken(run=OTHER, into=started().run_id, taken=True)
+    assert len(f"{OTHER}-{notified.name}") <= 64
 
 
 def test_a_redirect_ends_the_model_call_and_wakes_the_run() -> None:

@@ -291,8 +291,8 @@ def test_the_session_learns_of_a_rule_that_asks_once() -> None:
     world = PauseWorld()
     world.begin(opening(rule, session_id="s"), plan("pay"))
     decided = world.decide(world.pauses[0], "approve")
-    told = [move.message for move in decided if isinstance(move, NotifySession)]
-    approved = [message.approved for message in told if isinstance(message, SessionApproved)]
+    notified = [move.message for move in decided if isinstance(move, NotifySession)]
+    approved = [message.approved for message in notified if isinstance(message, SessionApproved)]
     assert [(each.rule, each.tool, each.agent) for each in approved] == [("once", "pay", "default")]
     world.wake()
     ended = world.next_handling("call_finished", finished=finished("1-1"))

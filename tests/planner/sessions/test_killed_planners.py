@@ -30,7 +30,7 @@ STEPS = {
     "the session queues it": (f'"type":"run_queued","run":"{B}"', "emit"),
     "the first run tells its end": ('"kind":"run_ended"', "session_inbox"),
     "the session takes the end": (f'"type":"run_ended","run":"{A}"', "emit"),
-    "the second run is told to begin": ('"kind":"begin"', "inbox"),
+    "the second run is notified to begin": ('"kind":"begin"', "inbox"),
 }
 
 

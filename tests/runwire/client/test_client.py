@@ -308,7 +308,7 @@ async def test_a_listener_survives_gateways_that_are_killed(
                 await writer.chunk(str(written))
                 written += 1
             await writer.stream(*(ToolProgress(call_id="1-1", tool="t", message=str(n)) for n in range(3)))
-            await wait_until(lambda: len(events) > 2, what="the listener has heard something")
+            await wait_until(lambda: len(events) > 2, what="the listener has received something")
             gateway.stop(by)
             await writer.chunk(str(written))
             written += 1
