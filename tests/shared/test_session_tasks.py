@@ -18,6 +18,7 @@ def _spawned(task: str) -> TaskSpawned:
 
 
 def test_replace_keeps_the_newest_result_of_a_group() -> None:
+    """A later result takes the place of an earlier one."""
     background = _folded(
         GroupOpened(group_id=A, name="g", run="r", merge="REPLACE"),
         _spawned(A),
