@@ -10,6 +10,9 @@ from .images import ImageRef
 from .pauses import PauseDecision, PauseDefault, PauseReason
 from .payload import Source, Usage
 
+TimerName = Literal["deadline", "pause", "retry", "queue"]
+"""The timers of a run. Those of sessions and schedules have other names."""
+
 
 class CallFinished(Message):
     """The one outcome of a tool call: tool_runner to planner."""
@@ -36,7 +39,7 @@ class TimerFired(Message):
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
-    timer: Literal["deadline", "pause", "retry", "queue"]
+    timer: TimerName
     at: int | None = Field(
         default=None, description="the time that it was set for, Unix ms; it is ignored if the timer was set again"
     )
@@ -48,6 +51,9 @@ class CancelRequested(Message):
     v: Literal[1] = 1
     kind: Literal["cancel"] = "cancel"
     reason: str = ""
+    session_id: str | None = Field(
+        default=None, description="of a cancel by a session: it is notified of the end of a run without a log too"
+    )
 
 
 class TopUpRequested(Message):

@@ -16,9 +16,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from contracts import names, subjects
+from contracts.inbox import TimerName
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 
@@ -27,6 +28,8 @@ _MIN_WAIT_S = 0.5
 _INTERVAL_S = 1.0
 _BEGUN_KEPT_S = 5.0
 """A run whose first record was received here does not wait, although it has no timer for about a second."""
+
+_RUN_TIMERS = frozenset(get_args(TimerName))
 
 
 class OpenRuns(NamedTuple):
@@ -46,16 +49,15 @@ async def open_runs(bus: Bus, tenant: str) -> OpenRuns:
     requests, timers = [
         (await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"] for stream, pattern in sources
     ]
-    return OpenRuns(_runs_of(requests), _runs_of(timers), int(requests["last_seq"]))
+    timed = frozenset(found.run for found in _addresses(timers) if found.name in _RUN_TIMERS)
+    return OpenRuns(frozenset(found.run for found in _addresses(requests)), timed, int(requests["last_seq"]))
 
 
-def _runs_of(state: dict[str, object]) -> frozenset[str]:
-    found: set[str] = set()
+def _addresses(state: dict[str, object]) -> Iterator[subjects.Address]:
     named = state.get("subjects")
     for subject in named if isinstance(named, dict) else ():
         with suppress(names.InvalidName):  # Not ours: no planner opens a run for it.
-            found.add(subjects.parse(subject).run)
-    return frozenset(found)
+            yield subjects.parse(subject)
 
 
 class Place(NamedTuple):

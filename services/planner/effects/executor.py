@@ -14,7 +14,15 @@ import structlog
 from contracts import keys, subjects
 from contracts.events import Asked, ControlAnswered
 from contracts.ids import unix_ms
-from contracts.inbox import CallFinished, InputRequested, RunBegins, RunResumed, SessionAttached
+from contracts.inbox import (
+    CallFinished,
+    CancelRequested,
+    InputRequested,
+    RunBegins,
+    RunResumed,
+    SessionAttached,
+    TimerName,
+)
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
@@ -52,7 +60,6 @@ from services.planner.run.commands import (
     Rules,
     Say,
     SetTimer,
-    TimerName,
     ToSession,
     Wait,
     Wake,
@@ -291,7 +298,8 @@ class Effects:
     def _session_of(self, run: Run) -> str | None:
         """Return the session that receives what happens to the run; the log may not name it yet."""
         message = self._message
-        if run.session_id is None and isinstance(message, SessionAttached | RunRequested | InputRequested):
+        named = SessionAttached | RunRequested | InputRequested | CancelRequested
+        if run.session_id is None and isinstance(message, named):
             return message.session_id
         return run.session_id
 
@@ -357,7 +365,9 @@ class Effects:
         await self._notify_of_end(run)
 
     async def _notify_of_end(self, run: Run) -> None:
-        ended = session_facts.end_message(self._where.run, run, run.request)
+        # The log of a run that was cancelled before its request arrived does not hold it.
+        request = run.request or (self._message if isinstance(self._message, RunRequested) else None)
+        ended = session_facts.end_message(self._where.run, run, request)
         if ended is not None:
             await self._notify_session(self._session_of(run), "ended", ended)
 

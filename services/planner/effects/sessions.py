@@ -196,7 +196,7 @@ def _to_run(session: Session, command: ToRun) -> ControlMessage:
         case Forward(request, into):
             return forwarded(request, into)
         case Cancel(_, reason):
-            return CancelRequested(reason=reason)
+            return CancelRequested(reason=reason, session_id=session.session_id)
         case Merged(_, into):
             return RunMerged(into=into)
         case Refuse(_, fault):

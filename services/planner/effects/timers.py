@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 import structlog
 
 from contracts import subjects
-from contracts.inbox import TimerFired
+from contracts.inbox import TimerFired, TimerName
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from services.planner.run.commands import TimerName
 
 logger = structlog.get_logger(__name__)
 

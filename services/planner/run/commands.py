@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from contracts.events import (
     Asked,
@@ -31,6 +31,7 @@ from contracts.inbox import (
     RunTaskSettled,
     SessionAttached,
     TimerFired,
+    TimerName,
     TopUpRequested,
 )
 from contracts.runs import RunRequested
@@ -43,8 +44,6 @@ from services.planner.run.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
-
-TimerName = Literal["deadline", "pause", "retry", "queue"]
 
 FIRST_PAUSE_S = 0.5
 CHARACTERS_PER_TOKEN = 4

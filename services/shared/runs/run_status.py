@@ -29,6 +29,8 @@ def status_of(
         query=request.query[:MAX_QUERY_CHARACTERS] if request else "",
         session_id=(request.session_id or own_session_id(run_id)) if request else None,
         user_id=request.user_id if request else None,
+        cause=request.cause if request else "user",
+        parent=request.parent if request else None,
         requested_at=request.requested_at if request else 0,
         started_at=started_at,
         ended_at=ended_at,

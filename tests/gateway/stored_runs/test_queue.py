@@ -145,11 +145,13 @@ async def test_many_waiting_clients_cost_one_query(
 
 
 async def test_open_runs_are_listed_by_stream(bus: Bus) -> None:
-    """And a subject that names no run is none."""
+    """A subject that names no run is none, and neither is a timer of a session or a schedule."""
     queued, timed = new_id(), new_id()
     last = await bus.publish(subjects.request("acme", queued), b"{}")
     await bus.publish(f"timer.acme.{timed}.deadline", b"{}")
     await bus.publish("timer.acme.x_y.deadline", b"{}")
+    for name in (f"group-{queued}", f"waiter-{queued}", "fire"):
+        await bus.publish(subjects.timer("acme", new_id(), name), b"{}")
     assert await open_runs(bus, "acme") == OpenRuns(frozenset({queued}), frozenset({timed}), last)
 
 

@@ -24,6 +24,13 @@ def test_an_ended_run_has_the_status_of_its_end(end: Terminal, status: str, reas
     assert (found.agent, len(found.query)) == ("a", MAX_QUERY_CHARACTERS)
 
 
+def test_the_status_of_a_task_names_the_run_that_spawned_it() -> None:
+    """And why it exists."""
+    request = REQUEST.model_copy(update={"cause": "job", "parent": "2" * 32})
+    found = status_of(request.run_id, request, None, is_open=True, started_at=None, ended_at=None)
+    assert (found.cause, found.parent) == ("job", "2" * 32)
+
+
 def test_a_run_is_queued_until_its_log_begins() -> None:
     """Then it is running."""
     for is_open, status in ((False, "queued"), (True, "running")):
