@@ -6,11 +6,11 @@ from typing import Any
 
 from contracts.events import RunStarted
 from contracts.faults import Fault
-from contracts.inbox import CallFinished, CancelRequested, TimerFired, TopUpRequested
+from contracts.inbox import CallFinished, CancelRequested, TimerFired, TimerName, TopUpRequested
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.run import commands
-from services.planner.run.commands import Poisoned, TimerName
+from services.planner.run.commands import Poisoned
 from services.planner.run.decision import Decision, Final
 from services.planner.run.triage_critique import Critique, Triage
 from tests.planner.handlings import attempt
