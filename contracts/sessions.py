@@ -17,7 +17,7 @@ from .events import UnknownEvent
 from .faults import Fault
 from .ids import new_id, unix_ms
 from .pauses import OpenPause
-from .payload import Usage
+from .payload import Reason, Usage
 from .runs import Memory, OnBusy, RunCause, RunStatus
 from .tasks import TASK_EVENT_TYPES, SessionTaskMessage, TaskEvent
 
@@ -228,7 +228,10 @@ class SessionRunEnded(Message):
     through: str | None = Field(default=None, description="of a summary: the run of the last turn that it covers")
     model: str = ""
     memory: Memory | None = Field(default=None, description="of the run; decides whether a summary is due")
-    set_aside: Usage = Field(default=Usage(), description="for tasks of the run that go on")
+    set_aside: Usage = Field(
+        default=Usage(), description="for tasks of the run that go on: tokens as `prompt_tokens`; cost null: none"
+    )
+    reason: Reason | None = Field(default=None, description="of a run that ended as `done`")
 
 
 class SessionRunWaits(Message):

@@ -129,6 +129,7 @@ class WaiterReleased(Message):
     run: str
     call_id: str
     timed_out: bool = False
+    is_answered: bool = Field(default=True, description="false: the run had ended, so nobody has the results")
 
 
 class SpawnRefused(Message):
@@ -166,6 +167,7 @@ class TasksCancelled(Message):
     type: Literal["tasks_cancelled"] = "tasks_cancelled"
     tasks: list[str]
     by: str = Field(default="", description="`model`, `timer`, `run` (theirs was cancelled), or the id of the API key")
+    is_reported: bool = Field(default=True, description="false: no report on their groups follows")
 
 
 class GroupEnded(Message):
@@ -205,11 +207,18 @@ class Reported(Message):
     failed: list[str] = Field(default_factory=list)
 
 
+class TaskControlDone(Message):
+    """A request about a task or group was carried out, or had been before."""
+
+    type: Literal["task_control_done"] = "task_control_done"
+    id: str = Field(description="of SessionTaskControl; of a run's call `<run>/<call_id>`")
+
+
 class TaskControlRefused(Message):
-    """A person's request about a task or group changed nothing."""
+    """A request about a task or group changed nothing."""
 
     type: Literal["task_control_refused"] = "task_control_refused"
-    id: str
+    id: str = Field(description="of SessionTaskControl; of a run's call `<run>/<call_id>`")
     fault: Fault
 
 
@@ -226,13 +235,14 @@ TaskEvent = (
     | ResultsMerged
     | ResultsRejected
     | Reported
+    | TaskControlDone
     | TaskControlRefused
 )
 TASK_EVENT_TYPES = frozenset(
     {
         *("group_opened", "task_spawned", "waiter_added", "waiter_released", "spawn_refused", "group_sealed"),
         *("task_ended", "tasks_cancelled", "group_ended", "results_merged", "results_rejected", "reported"),
-        "task_control_refused",
+        *("task_control_done", "task_control_refused"),
     }
 )
 
@@ -250,6 +260,9 @@ class SessionTaskCalled(Message):
     policy: TaskPolicy
     at: int = Field(description="Unix ms: when the call was decided; time-outs count from it")
     child: RunRequested | None = Field(default=None, description="of a spawn: the request of the task's run")
+    limits: dict[str, Any] = Field(
+        default_factory=dict, description="of a spawn: `limits` of the request of the run; a report's run has them too"
+    )
 
 
 class SessionTaskControl(Message):

@@ -104,6 +104,9 @@ class Report(Message):
     report_id: str
     group_id: str
     tasks: list[str]
+    """Failed ones included."""
+    at: int = 0
+    """Unix ms."""
 
 
 class Background(Message):
@@ -223,12 +226,12 @@ def _rejected(background: Background, event: ResultsRejected, _at: int) -> Backg
     return _with_group(background, event.group_id, decision="rejected")
 
 
-def _reported(background: Background, event: Reported, _at: int) -> Background:
+def _reported(background: Background, event: Reported, at: int) -> Background:
     group = background.groups.get(event.group_id)
     named = [*event.tasks, *event.failed]
     reported = [*(group.reported if group is not None else []), *named]
     background = _with_group(background, event.group_id, report_id=event.report_id, reported=reported)
-    report = Report(report_id=event.report_id, group_id=event.group_id, tasks=named)
+    report = Report(report_id=event.report_id, group_id=event.group_id, tasks=named, at=at)
     return _with(background, reports=[*background.reports, report])
 
 

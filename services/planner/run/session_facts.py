@@ -47,8 +47,14 @@ def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionR
         return None
     if request is None:
         return SessionRunEnded(ended=fact)
-    memory = run.started.memory if run.started is not None else None
-    return SessionRunEnded(ended=fact, cause=request.cause, through=request.through, model=run.model, memory=memory)
+    return SessionRunEnded(
+        ended=fact,
+        cause=request.cause,
+        through=request.through,
+        model=run.model,
+        memory=run.started.memory if run.started is not None else None,
+        reason=run.terminal.reason if isinstance(run.terminal, Done) else None,
+    )
 
 
 def _answer(end: Done | Error | Cancelled) -> str:

@@ -1,0 +1,1 @@
+"""Background tasks of a session: what messages lead to, and what follows. Pure."""
