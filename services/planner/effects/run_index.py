@@ -76,7 +76,7 @@ async def close(bus: Bus, run: Run, request: RunRequested, *, has_timers: bool) 
     """Write the index entry of an ended run, and cancel its timers, if it may have any. Idempotent."""
     await Bucket(bus, keys.RUNS_BUCKET).put(_key(request), _status(run, request))
     if has_timers:
-        await timers.cancel_timers(bus, request)
+        await timers.cancel_timers(bus, request.tenant, request.run_id)
 
 
 async def forget_context(bus: Bus, tenant: str, run: str) -> None:

@@ -16,7 +16,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.planner.deletions import STORE_TIMEOUT_S, forget_artifacts
-from services.planner.effects import session_index
+from services.planner.effects import session_index, timers
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
@@ -37,6 +37,7 @@ class SessionDeletion:
         """Delete what is left of a session. Idempotent."""
         await self._delete_runs(where)
         await self._delete_artifacts(where, session.session_id)
+        await timers.cancel_timers(self._bus, *where)
         await session_index.remove(self._bus, where, session)
         deleted = await self._logs.append(where, session, "", [SessionDeleted()])
         if deleted is None:

@@ -1,11 +1,13 @@
-"""The timers of runs: scheduled messages of NATS, which reach the control consumer when they are due."""
+"""Timers of runs and sessions: scheduled messages of NATS, which reach the control consumer when they are due."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 import structlog
+from pydantic import BaseModel
 
 from contracts import subjects
-from contracts.inbox import TimerFired, TimerName
+from contracts.inbox import GroupDue, TimerFired, TimerName
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -14,22 +16,33 @@ logger = structlog.get_logger(__name__)
 
 
 async def set_timer(bus: Bus, request: RunRequested, name: TimerName, at_ms: int) -> None:
-    """Schedule a timer message at a time, Unix ms. It replaces an earlier timer of the name. Idempotent."""
-    subject = subjects.timer(request.tenant, request.run_id, name)
+    """Schedule a timer message of a run at a time, Unix ms. It replaces an earlier timer of the name. Idempotent."""
+    await schedule(bus, request.tenant, request.run_id, name, TimerFired(timer=name, at=at_ms), at_ms)
+
+
+async def set_group_timer(
+    bus: Bus, tenant: str, session_key: str, what: Literal["group", "waiter"], group_id: str, at_ms: int
+) -> None:
+    """Schedule a timer message of a session, as `set_timer` does for a run."""
+    await schedule(bus, tenant, session_key, f"{what}-{group_id}", GroupDue(group_id=group_id, what=what), at_ms)
+
+
+async def schedule(bus: Bus, tenant: str, of: str, name: str, body: BaseModel, at_ms: int) -> None:
+    """Schedule a message at a time, Unix ms. `of`: a run, or what stands in its place in the subject. Idempotent."""
     at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     headers = {
         "Nats-Schedule": f"@at {at}",
-        "Nats-Schedule-Target": subjects.due(request.tenant, request.run_id, name),
+        "Nats-Schedule-Target": subjects.due(tenant, of, name),
         "Nats-Schedule-TTL": "5m",  # The fired message is in INBOX by then, so this one may expire.
         "Nats-Rollup": "sub",
     }
-    body = TimerFired(timer=name, at=at_ms).model_dump_json().encode()
-    await bus.publish_surely(subject, body, f"{request.run_id}-{name}-{at_ms}", headers)
+    data = body.model_dump_json().encode()
+    await bus.publish_surely(subjects.timer(tenant, of, name), data, f"{of}-{name}-{at_ms}", headers)
 
 
-async def cancel_timers(bus: Bus, request: RunRequested) -> None:
-    """Remove all timers of a run. A timer that is left behind changes nothing in an ended run."""
-    await purge(bus, subjects.TIMERS, subjects.timers_of(request.tenant, request.run_id))
+async def cancel_timers(bus: Bus, tenant: str, of: str) -> None:
+    """Remove all timers of a run or session. One that is left behind changes nothing once it has ended."""
+    await purge(bus, subjects.TIMERS, subjects.timers_of(tenant, of))
 
 
 async def purge(bus: Bus, stream: str, subject: str) -> None:
