@@ -1,0 +1,88 @@
+"""What a storm over background tasks leaves: logs of sessions and of all runs, and what people asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts import subjects
+from services.messaging.connection import Bus
+from tests.system import evidence
+from tests.system.conversations.evidence import Conversations, session_records
+from tests.system.tasks.history import History
+from tests.system.traces import Event, RunEvidence, events_of
+
+
+@dataclass
+class Control:
+    """A request about a task or a group, as its sender saw it. `status`: of the last answer; 0: there was none."""
+
+    action: str
+    target: str
+    status: int = 0
+    code: str = ""
+
+
+@dataclass
+class Fire:
+    """A run that a schedule or a webhook owes: its id, and when it is due, Unix ms; None: at once.
+
+    `is_skipped`: it was missed, and the schedule says that it is then left out.
+    """
+
+    schedule: str
+    run: str
+    at: int | None = None
+    is_skipped: bool = False
+
+
+@dataclass
+class Storm:
+    """Everything together. `talks.of_runs.runs`: every run of the deployment, whoever asked for it."""
+
+    talks: Conversations
+    controls: list[Control] = field(default_factory=list)
+    fires: list[Fire] = field(default_factory=list)
+    deliveries: list[tuple[str, str]] = field(default_factory=list)
+    """Id of a webhook's delivery -> the run that was answered; one for each answer."""
+
+    def histories(self) -> Iterator[tuple[str, History]]:
+        """Each session with what its log says of its tasks."""
+        for session, records in self.talks.sessions.items():
+            yield session, History.of(records)
+
+    def runs(self) -> dict[str, RunEvidence]:
+        """All runs, by their ids."""
+        return {run.run_id: run for run in self.talks.of_runs.runs}
+
+
+def start_of(run: RunEvidence) -> Event | None:
+    """The request of a run, as its log has it; None: it ended before it began."""
+    for _, event in events_of(run, "log"):
+        if event["type"] in {"run_started", "queued"}:
+            request: Event = event["request"]
+            return request
+    return None
+
+
+async def gather(bus: Bus, found: Storm, ledger: Path) -> None:
+    """Read the logs of all runs and sessions, the ledger and the queues."""
+    known = found.runs()
+    runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _all_runs(bus)]
+    hung = found.talks.of_runs.hung
+    found.talks.of_runs = await evidence.gather(bus, runs, ledger, {})
+    found.talks.of_runs.hung = hung
+    sessions = set(found.talks.session_of.values())
+    for run in runs:
+        request = start_of(run)
+        if request is None or request["cause"] in {"task", "job"}:
+            found.talks.session_of[run.run_id] = f"none, {run.run_id}"  # It takes no turn.
+        else:
+            session = request["session_id"] or f"run-{run.run_id}"
+            found.talks.session_of[run.run_id] = session
+            sessions.add(session)
+    found.talks.sessions = {session: await session_records(bus, session) for session in sorted(sessions)}
+
+
+async def _all_runs(bus: Bus) -> list[str]:
+    answer = await bus.api(f"STREAM.INFO.{subjects.RUNS}", {"subjects_filter": subjects.ALL_LOGS})
+    return sorted(subject.split(".")[2] for subject in answer["state"].get("subjects") or {})
