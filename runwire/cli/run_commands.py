@@ -48,6 +48,7 @@ def run(
     url: Url = None,
     api_key: Key = None,
     output: Format = Output.text,
+    session: Annotated[str | None, typer.Option(help="The session to continue. Default: a new one.")] = None,
     agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
     model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
     tool: Annotated[
@@ -77,7 +78,15 @@ def run(
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="--image") from None
     limits = _given(max_steps=max_steps, deadline_s=deadline_s)
-    options = _given(agent=agent, model=model, tools=tool, limits=limits or None, images=images or None, vision=vision)
+    options = _given(
+        session_id=session,
+        agent=agent,
+        model=model,
+        tools=tool,
+        limits=limits or None,
+        images=images or None,
+        vision=vision,
+    )
     finish(start_and_show(url, api_key, question, options, output, save))
 
 
