@@ -74,18 +74,12 @@ def run(
     from runwire.client.images import image_inputs  # noqa: PLC0415, see `client_of`
 
     try:
-        images = image_inputs(image or ())
+        images = image_inputs(image or ()) or None
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="--image") from None
-    limits = _given(max_steps=max_steps, deadline_s=deadline_s)
+    limits = _given(max_steps=max_steps, deadline_s=deadline_s) or None
     options = _given(
-        session_id=session,
-        agent=agent,
-        model=model,
-        tools=tool,
-        limits=limits or None,
-        images=images or None,
-        vision=vision,
+        session_id=session, agent=agent, model=model, tools=tool, limits=limits, images=images, vision=vision
     )
     finish(start_and_show(url, api_key, question, options, output, save))
 

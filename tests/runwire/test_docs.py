@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import nats
 import pytest
@@ -18,6 +18,7 @@ import pytest
 import runwire
 from contracts.events import KNOWN
 from contracts.pauses import ApprovalRule
+from contracts.sessions import KnownSessionEvent
 from contracts.tools import ToolSpec
 from runwire import Client, client, errors, events, serving, testing
 from services.planner.agents import load_agents
@@ -134,7 +135,8 @@ def test_the_page_on_the_sdk_names_what_is_public() -> None:
 
 def test_every_event_is_public() -> None:
     """Whoever matches on an event imports it from `runwire.events`."""
-    assert {model.__name__ for model in KNOWN} <= set(events.__all__)
+    known = {*KNOWN, *get_args(get_args(KnownSessionEvent)[0])}
+    assert {model.__name__ for model in known} <= set(events.__all__)
 
 
 @pytest.mark.parametrize("code", blocks("tools.md", "toml"))
