@@ -33,6 +33,8 @@ PARAMETERS = {
     "sequence": "sequence of a message in its stream",
     "service": "name of a NATS micro service",
     "session": "first 32 hexadecimal digits of the SHA-256 of a session's name, or - for none",
+    "api_key": "the first 32 digits of the SHA-256 of the API key's id",
+    "day": "a day by UTC, as YYYYMMDD",
     "session_entry": "Unix time of the session's creation in ms, 12 hexadecimal digits, and `session_key`",
     "session_key": "first 32 hexadecimal digits of the SHA-256 of a session's id",
     "stream": "name of a stream: [A-Z]{1,32}",

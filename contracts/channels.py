@@ -45,6 +45,7 @@ NO_SUBJECTS = frozenset(
         "new_object_name",
         "object_key",
         "of_run",
+        "run_of_spent_key",
         "session_key",
         "listing",
         "stream_of",

@@ -69,6 +69,10 @@ IN_BUCKETS = (
         _model(sessions.SessionEntry), (PLANNER,), (GATEWAY, PLANNER),
     ),
     _entry(
+        "key_spent", _RUNS, "spent.{tenant}.{api_key}.{day}.{run}", ("spent_key", "spent_on"),
+        Body("KeySpent", runs.KeySpent, headers=_LIVES), (PLANNER,), (PLANNER, GATEWAY),
+    ),
+    _entry(
         "reference", _ARTIFACTS, "ref.{tenant}.{artifact}",
         ("reference_key",), _json("Reference", "Private to the store."), (STORE,), (STORE,),
     ),

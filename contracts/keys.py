@@ -25,6 +25,7 @@ ARTIFACT_OWNER_KEY = "owner"
 OWNER_OBJECT_KEY = "runwire/owner"
 """The key of the same mark in the S3 bucket."""
 
+_DAY = re.compile(r"[0-9]{8}", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _LISTING = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
 _OBJECT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}", re.ASCII)
@@ -107,6 +108,22 @@ def parse_deletion_key(key: str) -> tuple[str, str]:
     if key != deletion_key(tenant, run):
         raise InvalidName(f"{shortened(key)!r} is not the key of a deletion")
     return tenant, run
+
+
+def spent_key(tenant: str, key_id: str, day: str, run: str) -> str:
+    """The key of what a run has spent for its API key. `day`: of the run's request by UTC, as YYYYMMDD."""
+    return f"{spent_on(tenant, key_id, day)[:-1]}{checked_id(run)}"
+
+
+def spent_on(tenant: str, key_id: str, day: str) -> str:
+    """All keys of what the runs of an API key have spent on a day."""
+    in_key = hashlib.sha256(key_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"spent.{checked_tenant(tenant)}.{in_key}.{checked(_DAY, 'day', day)}.*"
+
+
+def run_of_spent_key(key: str) -> str:
+    """Return the run of a key that `spent_key` has built, or raise InvalidName."""
+    return checked_id(key.rpartition(".")[2])
 
 
 def reference_key(tenant: str, artifact: str) -> str:

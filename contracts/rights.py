@@ -40,6 +40,7 @@ _SENT: dict[str, tuple[str, ...]] = {
         *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),  # messages to runs, now and later
         *("emit.*.*.session", "session_inbox.*.*.*", "request.*.*"),  # sessions, and their summaries
         *("$KV.runs.*.*", "$KV.runs.session.*.*", "$KV.runs.deleted.*.*"),  # the index of runs and sessions
+        "$KV.runs.spent.*.*.*.*",  # what runs have spent for their API keys
         "$KV.catalogue.model.*",  # which models there are
         *("dead.*", "handling.*.*"),  # poison
         *(*_ARTIFACTS, "artifact.list"),
@@ -56,8 +57,8 @@ _SENT: dict[str, tuple[str, ...]] = {
 }
 """Service -> the subjects of the product on which it publishes."""
 _RECEIVED: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("run.*.*.*", "session.*.*.log", "$KV.catalogue.tool.*"),
-    PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*"),
+    GATEWAY: ("run.*.*.*", "session.*.*.log", "$KV.catalogue.tool.*", "$KV.runs.spent.*.*.*.*"),
+    PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*", "$KV.runs.spent.*.*.*.*"),
     TOOL_RUNNER: (
         *("answer.*.*.*", "hello.*", "direct.*.call", "direct.*.status", "direct.here"),
         *("run.*.*.log", "$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),

@@ -166,6 +166,14 @@ class KeyBudget(Message):
     max_cost_usd: float | None = None
 
 
+class KeySpent(Message):
+    """What one run has spent for its API key so far, in the bucket of runs: totals, so a repetition changes nothing."""
+
+    v: Literal[1] = 1
+    tokens: int = Field(default=0, description="prompt and completion tokens of its model calls")
+    cost_usd: float = Field(default=0.0, description="of models with a known price")
+
+
 class RunRequested(Message):
     """A request for a run: gateway to planner, once per run."""
 

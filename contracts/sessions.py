@@ -18,7 +18,7 @@ from .faults import Fault
 from .ids import new_id, unix_ms
 from .pauses import OpenPause
 from .payload import Reason, Usage
-from .runs import Memory, OnBusy, RunCause, RunStatus
+from .runs import KeyBudget, Memory, OnBusy, RunCause, RunStatus
 from .tasks import TASK_EVENT_TYPES, SessionTaskMessage, TaskEvent
 
 MAX_TURN_BYTES = 8 * 1024
@@ -232,6 +232,8 @@ class SessionRunEnded(Message):
         default=Usage(), description="for tasks of the run that go on: tokens as `prompt_tokens`; cost null: none"
     )
     reason: Reason | None = Field(default=None, description="of a run that ended as `done`")
+    key_id: str = Field(default="", description="of the run; a summary counts for the same API key")
+    key_budget: KeyBudget | None = None
 
 
 class SessionRunWaits(Message):

@@ -23,6 +23,7 @@ from .open_streams import OpenStreams
 from .routes import welcome
 from .routes.agents import AgentRoutes
 from .routes.artifacts import ArtifactRoutes
+from .routes.budget import BudgetRoutes
 from .routes.chat import ChatRoutes
 from .routes.control import ControlRoutes
 from .routes.error_handlers import add_error_handlers
@@ -41,6 +42,7 @@ from .submissions.accept import Submissions
 from .submissions.control import RunControl
 from .submissions.control_answers import ControlAnswers
 from .submissions.images import InputImages
+from .submissions.key_budgets import KeyBudgets
 from .submissions.models import ModelProfiles
 from .submissions.quota import RunQuota
 from .submissions.request_body import RunInputReader
@@ -72,12 +74,14 @@ class Gateway:
         self.run_inputs = RunInputReader(settings)
         self.images = InputImages(self.artifacts, self.access, settings)
         self.models = ModelProfiles(bus)
+        self.budgets = KeyBudgets(bus, settings.accept_wait_s)
         self.submissions = Submissions(
             bus,
             self.run_inputs,
             self.runs,
             self.sessions,
             self.models,
+            self.budgets,
             RunQuota(bus, self.runs, settings.max_open_runs),
             self.images,
             self.writer,
@@ -113,7 +117,8 @@ class Gateway:
             settings.max_body_bytes,
         )
         tools, agents = ToolRoutes(self.bus, self.tools), AgentRoutes(self.models)
-        return [each.router() for each in (runs, control, sessions, events, chat, tools, agents, artifacts)] + [
+        budget = BudgetRoutes(self.budgets)
+        return [each.router() for each in (runs, control, sessions, events, chat, tools, agents, artifacts, budget)] + [
             welcome.router
         ]
 

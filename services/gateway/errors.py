@@ -313,6 +313,19 @@ class TooManyRuns(Problem):
         )
 
 
+class KeyBudgetSpent(Problem):
+    """The runs of the API key have spent what they may on this day."""
+
+    status, code = 429, "key_budget_spent"
+
+    def __init__(self, limit: str, after_s: int) -> None:
+        """`limit`: the field of the key's line, with its value. `after_s`: seconds until the day ends by UTC."""
+        super().__init__(
+            f"The runs of this API key have spent its {limit}; the next day begins at midnight UTC.",
+            headers={"Retry-After": str(after_s)},
+        )
+
+
 class TooManyStreams(Problem):
     """The tenant has as many open streams as it may."""
 

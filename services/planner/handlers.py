@@ -43,6 +43,8 @@ from services.planner.run.commands import (
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
 from services.planner.session_log import SessionAddress, SessionLogs
+from services.shared.key_budgets.spending import KeySpending
+from services.shared.key_budgets.totals import KeyDay
 
 logger = structlog.get_logger(__name__)
 
@@ -69,6 +71,7 @@ class Planner:
         self._chunks = ChunkWriter(bus, chunk_ttl_s)
         self._time_slices = TimeSlices()
         self._places = CallPlaces(bus)
+        self._key_spending = KeySpending(bus)
         self._direct_calls = direct_calls
 
     async def on_message(self, delivery: Delivery) -> bool:
@@ -137,6 +140,7 @@ class Planner:
                 await time_slice.take()
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
+                    effects.store_spending_soon(run)
                     is_current = is_current or fresh
                     command = advance(
                         run, Handling(incoming, progress), self._rules_of(run, progress, is_first=is_first)
@@ -169,12 +173,16 @@ class Planner:
             self._places,
             self._direct_calls,
             self._sessions,
+            self._key_spending,
         )
 
     def _rules_of(self, run: Run, progress: Progress, *, is_first: bool) -> Rules:
         started = run.started or (progress.opening.started if progress.opening is not None else None)
         direct = self._direct_calls.rules() if is_first else None
-        return replace(self._rules, strategy=self._model_requests.strategy(started), direct=direct)
+        request = run.request
+        spending = self._key_spending.known(KeyDay.of(request)) if request is not None and request.key_budget else None
+        strategy = self._model_requests.strategy(started)
+        return replace(self._rules, strategy=strategy, direct=direct, key_spending=spending)
 
 
 def _parsed(delivery: Delivery, where: Address) -> Received | GroupDue:

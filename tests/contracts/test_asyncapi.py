@@ -26,6 +26,8 @@ RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 EXAMPLES = {
     "artifact": RUN,
     "instance": RUN,
+    "key_id": "ci.main",
+    "day": "20260131",
     "digest": "0" * 24,
     "key": "7",
     "message": "call-1",

@@ -57,6 +57,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("POST", "/chat"): "run",
     ("GET", "/v1/tools"): None,
     ("GET", "/v1/agents"): None,
+    ("GET", "/v1/budget"): None,
     ("GET", "/v1/runs/{run}/artifacts"): None,
     ("GET", "/v1/artifacts"): None,
     ("POST", "/v1/artifacts"): "run",

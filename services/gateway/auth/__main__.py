@@ -14,6 +14,8 @@ _OPTIONS = {
     "max_runs": "runs of this key at once",
     "tools": "names of the tools that its runs may use, separated by commas",
     "agents": "names of the agents that it may ask, separated by commas; a request without an agent gets the first",
+    "max_tokens_per_day": "tokens of all runs that it starts on a day, by UTC",
+    "max_cost_usd_per_day": "money that they cost together, in dollars",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from contracts import subjects
 from contracts.ids import run_id_for_key
-from contracts.runs import RunInput
+from contracts.runs import KeyBudget, RunInput
 from services.gateway.errors import NotAllowed, RightMissing
 
 Right = Literal["run", "approve", "apply", "operate"]
@@ -32,8 +32,18 @@ class Caller:
     """The user that the key is pinned to."""
     max_runs: int | None = None
     """Open runs at once of this key."""
+    max_tokens_per_day: int | None = None
+    """Of all runs that this key starts on a day, by UTC."""
+    max_cost_usd_per_day: float | None = None
     tools: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
+
+    @property
+    def budget(self) -> KeyBudget | None:
+        """What the runs of a day may spend together; None: no limit."""
+        if self.max_tokens_per_day is None and self.max_cost_usd_per_day is None:
+            return None
+        return KeyBudget(max_tokens=self.max_tokens_per_day, max_cost_usd=self.max_cost_usd_per_day)
 
     def require(self, right: Right) -> None:
         """Raise RightMissing unless the key has the right."""
@@ -67,6 +77,7 @@ class Caller:
             "user_id": self.user_id or run_input.user_id,
             "is_user_pinned": self.user_id is not None,
             "agent": agent,
+            "key_budget": self.budget,
             "key_tools": None if self.tools is None else list(self.tools),
         }
 

@@ -1,6 +1,7 @@
 """The lines that name API keys: read them, and make them.
 
     tenant sha256hex [name=..] [rights=run,approve,apply,operate] [user=..] [max_runs=..] [tools=a,b] [agents=x,y]
+        [max_tokens_per_day=..] [max_cost_usd_per_day=..]
 
 Rule 1: keys are 32 random bytes. Only their SHA-256 is stored.
 Rule 2: errors name the line and the field and quote no value: a line may contain the key itself by mistake.
@@ -17,13 +18,18 @@ from contracts import names
 from .caller import ALL_RIGHTS, Caller
 from .keys import digest_of
 
-FORM = "tenant sha256hex [name=..] [rights=..] [user=..] [max_runs=..] [tools=..] [agents=..]"
+FORM = (
+    "tenant sha256hex [name=..] [rights=..] [user=..] [max_runs=..] [tools=..] [agents=..] "
+    "[max_tokens_per_day=..] [max_cost_usd_per_day=..]"
+)
 MAX_USER_CHARACTERS = 200
 _COLUMNS = 2
 _KEY_ID_CHARACTERS = 12
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_TOKENS = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
+_MONEY = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _BETWEEN_KEYS = re.compile(r",(?=\s*[^\s,]+[ \t]+[0-9A-Fa-f]{16})")
 """A comma between two keys: what follows it is a tenant and a digest, not one more right or tool."""
 _PREFIX = "rw_"
@@ -121,6 +127,18 @@ def _max_runs(value: str) -> int:
     return int(value)
 
 
+def _max_tokens(value: str) -> int:
+    if not _TOKENS.fullmatch(value):
+        raise ValueError("expected a whole number from 1 on")
+    return int(value)
+
+
+def _max_cost_usd(value: str) -> float:
+    if not _MONEY.fullmatch(value) or not float(value):
+        raise ValueError("expected dollars above 0, as 5 or 0.25, with at most six digits after the point")
+    return float(value)
+
+
 def _tools(value: str) -> tuple[str, ...]:
     return _checked_names(_listed(value), "tools, separated by commas; empty: none")
 
@@ -149,5 +167,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_runs": ("max_runs", _max_runs),
     "tools": ("tools", _tools),
     "agents": ("agents", _agents),
+    "max_tokens_per_day": ("max_tokens_per_day", _max_tokens),
+    "max_cost_usd_per_day": ("max_cost_usd_per_day", _max_cost_usd),
 }
 """Field of a line -> attribute of Caller, and how its text is read. They raise ValueError with the reason."""

@@ -1,8 +1,8 @@
 """Accept a run: what `POST /v1/runs` and `POST /chat` have in common.
 
 The order is: the body, its idempotency key (a known run is returned whatever has changed since), its session, the
-model, the tenant's quota, its images, and only then the request itself. A caller that follows the run
-has subscribed by then, and has nothing to read back.
+model, the budget of the key, the tenant's quota, its images, and only then the request itself. A caller that follows
+the run has subscribed by then, and has nothing to read back.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from services.shared.runs.run_follower import RunFollower
 
 from .idempotency import already_stored, idempotency_key
 from .images import InputImages
+from .key_budgets import KeyBudgets
 from .models import ModelProfiles
 from .quota import RunQuota
 from .request_body import RunInputReader
@@ -62,6 +63,7 @@ class Submissions:
         runs: RunReader,
         sessions: SessionReader,
         models: ModelProfiles,
+        budgets: KeyBudgets,
         quota: RunQuota,
         images: InputImages,
         writer: MessageWriter,
@@ -72,6 +74,7 @@ class Submissions:
         self._runs = runs
         self._sessions = sessions
         self._models = models
+        self._budgets = budgets
         self._quota = quota
         self._images = images
         self._writer = writer
@@ -88,8 +91,8 @@ class Submissions:
         `is_followed`: the follower subscribes before a new request is stored.
 
         Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, NotFound, SessionBusy,
-        SessionDeleting, TooManyRuns, ImageInvalid, VisionUnsupported, and TryAgain when it is unknown whether the
-        request was stored. Repeating it with its key is safe.
+        SessionDeleting, KeyBudgetSpent, TooManyRuns, ImageInvalid, VisionUnsupported, and TryAgain when it is unknown
+        whether the request was stored. Repeating it with its key is safe.
         """
         tenant = caller.tenant
         async with self._reader.read(request, model) as run_input:
@@ -105,6 +108,7 @@ class Submissions:
             if requested.session_id is not None:
                 await self._sessions.check_turn(caller, requested)
             await self._models.check_name(run_input.model)
+            await self._budgets.check(caller)
             async with self._quota.admitted(caller, run):
                 if run_input.images:
                     images = await self._streams.while_connected(

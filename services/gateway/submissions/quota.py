@@ -106,7 +106,8 @@ class RunQuota:
         async with slots:
             stored = await self._runs.find(tenant, run)
         request = stored.request() if stored is not None else None
-        self._remember(run, request.key_id if request is not None else "")
+        # Nobody waits for a summary, and its key may ask for the next run meanwhile.
+        self._remember(run, request.key_id if request is not None and request.cause != "summary" else "")
 
     def _remember(self, run: str, key_id: str) -> None:
         self._key_ids[run] = key_id

@@ -32,6 +32,7 @@ from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.dispatch import Dispatcher
+from services.planner.effects.key_spending import KeySpendingWriter, read_before_a_call
 from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.opening import Opening
@@ -70,6 +71,7 @@ from services.planner.run.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
+from services.shared.key_budgets.spending import KeySpending
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -92,6 +94,7 @@ class Effects:
         places: CallPlaces,
         direct_calls: DirectCalls,
         sessions: Sessions,
+        key_spending: KeySpending,
     ) -> None:
         self._bus = bus
         self._logs = logs
@@ -105,6 +108,8 @@ class Effects:
         self._time_slice = time_slice
         self._dispatcher = Dispatcher(bus, logs, model_requests, places, direct_calls, where, time_slice)
         self._opening: Opening | None = None
+        self._key_spending = key_spending
+        self._spent = KeySpendingWriter(bus, key_spending)
 
     async def carry_out(  # noqa: C901, one case for each command
         self, run: Run, progress: Progress, command: Effect
@@ -188,16 +193,26 @@ class Effects:
             self._opening = Opening(self._bus, self._logs, self._where, run.started_at)
         return self._opening
 
+    def store_spending_soon(self, run: Run) -> None:
+        """Store what the run has spent for its API key, if the key has a budget."""
+        self._spent.store_soon(run)
+
     async def finish(self) -> None:
         """End what goes on in the background. Only then may the message be acknowledged."""
         if self._opening is not None:
             await self._opening.end()
+        await self._spent.end()
 
     async def _call_model(
         self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
     ) -> tuple[Progress, bool]:
-        """Call a model. The log is read again when another handling superseded the call."""
+        """Call a model. The log is read again when another handling superseded the call.
+
+        No model is called before it is known what the run's API key has spent: then `advance` decides again.
+        """
         self._time_slice.end_soon()
+        if not isinstance(command, Say) and await read_before_a_call(self._key_spending, run.request):
+            return replace(progress, now=unix_ms()), True
         answered = await self._answered(run, progress, command)
         return replace(answered or progress, now=unix_ms()), answered is None
 

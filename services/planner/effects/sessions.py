@@ -166,8 +166,8 @@ class Sessions:
                 if await self._is_queued(where, run):
                     body = RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
-            case RequestSummary(run, memory):
-                request = summaries.summary_request(tenant, session, memory, run)
+            case RequestSummary(run):
+                request = summaries.summary_request(tenant, session, command)
                 if request is not None:
                     body = request.model_dump_json().encode()
                     await self._bus.publish_surely(subjects.request(tenant, run), body, run)

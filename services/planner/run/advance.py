@@ -260,6 +260,17 @@ def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
 
 
 def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
+    """Return the next command of a model call in flight. The budget of the API key is checked before each request."""
+    command = _next_of_call(run, handling, asked, rules)
+    if not isinstance(command, Ask | AskEffort | AskCritique) or (budget := budgets.spent_by_key(run, rules)) is None:
+        return command
+    if isinstance(command, AskCritique) and handling.progress.decision is not None:
+        return Append(decide(run, handling, asked, handling.progress.decision, rules))  # The answer is not scored.
+    # It does not wait for a top-up, which raises the limits of the run only.
+    return Append([terminal.budget_exhausted(run, budget)])
+
+
+def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
     if asked.by != handling.incoming.owner or (
         asked.holder != handling.incoming.attempt_token and handling.progress.asked
     ):

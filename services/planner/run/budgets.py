@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from contracts.events import Paused, Resumed, ToppedUp
 from contracts.runs import RunLimits
 from services.planner.run import terminal
+from services.planner.run.commands import Rules
 from services.planner.run.state import Event, Run
+from services.shared.key_budgets.totals import exhausted
 
 _COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")
 
@@ -38,6 +40,15 @@ def spent_calls(run: Run, wanted: int) -> str | None:
     """Name the budget that `wanted` more tool calls would exceed, or None."""
     limit = run.limits.max_tool_calls
     return f"max_tool_calls of {limit}" if limit is not None and run.usage.tool_calls + wanted > limit else None
+
+
+def spent_by_key(run: Run, rules: Rules) -> str | None:
+    """Name the exhausted budget of the run's API key, with its limit; None while none is known to be exhausted."""
+    request = run.request
+    if request is None or request.key_budget is None or rules.key_spending is None:
+        return None
+    limit = exhausted(request.key_budget, rules.key_spending)
+    return None if limit is None else f"{limit} of the API key"
 
 
 def deadline(run: Run) -> str:

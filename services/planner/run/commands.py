@@ -44,6 +44,7 @@ from services.planner.run.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
+from services.shared.key_budgets.totals import Spending
 
 FIRST_PAUSE_S = 0.5
 CHARACTERS_PER_TOKEN = 4
@@ -215,6 +216,8 @@ class Rules:
     """Length of a conversation above which it is compacted; a model with a small context may need less."""
     direct: DirectRules | None = None
     """None: calls go through the stream CALLS."""
+    key_spending: Spending | None = None
+    """What the run's API key has spent; None: it has no budget, or that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionR
         model=run.model,
         memory=run.started.memory if run.started is not None else None,
         reason=run.terminal.reason if isinstance(run.terminal, Done) else None,
+        key_id=request.key_id,
+        key_budget=request.key_budget,
     )
 
 

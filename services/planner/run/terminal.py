@@ -48,13 +48,17 @@ def _with_answer_cut(payload: FinalPayload, limit: int) -> dict[str, Any]:
     return {"raw_answer": answer, "warnings": [*payload.warnings, warning]}
 
 
-def _unchecked(run: Run) -> tuple[str, ...]:
-    """Return a warning where a budget could not be checked."""
-    if run.limits.max_cost_usd is None or run.usage.cost_usd is not None or not run.usage.model_calls:
-        return ()
-    return (
-        f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",
-    )
+def _unchecked(run: Run) -> list[str]:
+    """Return warnings about budgets that could not be checked."""
+    if run.usage.cost_usd is not None or not run.usage.model_calls:
+        return []
+    of_key = run.request.key_budget.max_cost_usd if run.request is not None and run.request.key_budget else None
+    limits = {"max_cost_usd": run.limits.max_cost_usd, "the API key's max_cost_usd_per_day": of_key}
+    return [
+        f"{name} of {limit:g} could not be checked: a model of this run has no known price"
+        for name, limit in limits.items()
+        if limit is not None
+    ]
 
 
 def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:

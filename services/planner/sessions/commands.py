@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from contracts.faults import Fault
-from contracts.runs import Memory, RunRequested
+from contracts.runs import KeyBudget, Memory, RunRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,12 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    """Request the run that summarises older turns, as this memory says."""
+    """Request the run that summarises older turns, as the memory of the run that has ended says, for its API key."""
 
     run: str
     memory: Memory
+    key_id: str = ""
+    key_budget: KeyBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,8 @@ def _of_cause(session: Session, cause: RunRequested | Received) -> list[Command]
             return [Refuse(run, recent.fault)] if recent is not None and recent.fault is not None else []
         case SessionRunEnded(ended=ended, memory=memory):
             is_due = session.summary_run == summaries.summary_run(session.session_id, ended.run)
-            return [RequestSummary(session.summary_run, memory)] if is_due and memory is not None else []
+            if not is_due or memory is None:
+                return []
+            return [RequestSummary(session.summary_run, memory, cause.key_id, cause.key_budget)]
         case _:
             return []

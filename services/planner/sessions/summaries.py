@@ -13,6 +13,7 @@ from typing import Any
 from contracts import keys
 from contracts.runs import Memory, RunRequested
 from services.planner.agents import SUMMARY_AGENT
+from services.planner.sessions.commands import RequestSummary
 from services.planner.sessions.conversation import of_session
 from services.shared.session_state import Session, Turn
 
@@ -56,24 +57,27 @@ def summary_run(session_id: str, ended_run: str) -> str:
     return hashlib.sha256(f"{keys.session_key(session_id)}\nsummary\n{ended_run}".encode()).hexdigest()[:32]
 
 
-def summary_request(tenant: str, session: Session, memory: Memory, run: str) -> RunRequested | None:
+def summary_request(tenant: str, session: Session, command: RequestSummary) -> RunRequested | None:
     """Return the request for a summary; None: none is due any more."""
+    memory = command.memory
     turns = covered(session, memory)
     if not turns:
         return None
     earlier = {"summary": session.summary} if session.summary else {}
     words = max(MIN_WORDS, min(MAX_WORDS, memory.max_tokens // TOKENS_PER_WORD))
     return RunRequested(
-        run_id=run,
+        run_id=command.run,
         tenant=tenant,
         requested_at=session.summary_requested_at,
-        trace_id=run,
+        trace_id=command.run,
         query=QUESTION.format(words=words),
         agent=SUMMARY_AGENT,
         model=memory.summary_model,
         session_id=session.session_id,
         cause="summary",
         through=turns[-1].run,
+        key_id=command.key_id,
+        key_budget=command.key_budget,
         user_id=session.user_id,
         llm_context={**earlier, "turns": [_as_data(turn) for turn in turns]},
         tools=[],

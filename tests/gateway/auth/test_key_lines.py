@@ -42,8 +42,11 @@ def test_each_field_limits_the_key() -> None:
         max_runs=3,
         tools=("add", "draw_2"),
         agents=("support",),
+        max_tokens_per_day=5_000_000_000,
+        max_cost_usd_per_day=2.5,
     )
     fields = ["name=ci.main", "rights=run,operate", "user=a=b@x,y", "max_runs=3", "tools=add,draw_2", "agents=support"]
+    fields += ["max_tokens_per_day=5000000000", "max_cost_usd_per_day=2.50"]
     assert only(f"{LINE} {' '.join(fields)}") == expected
     assert only(f"  {LINE}\t {'   '.join(reversed(fields))} ") == expected
     assert only(f"{LINE} rights= tools=") == Caller(tenant="ann", key_id=DIGEST[:12], rights=frozenset(), tools=())
@@ -83,6 +86,14 @@ def test_keys_of_a_setting_are_separated_by_commas_that_lists_use_too() -> None:
         (f"{LINE} max_runs=1e3", "line 3, max_runs"),
         (f"{LINE} max_runs=\u0663", "line 3, max_runs"),
         (f"{LINE} max_runs={'9' * 400}", "line 3, max_runs"),
+        (f"{LINE} max_tokens_per_day=0", "line 3, max_tokens_per_day"),
+        (f"{LINE} max_tokens_per_day=1e6", "line 3, max_tokens_per_day"),
+        (f"{LINE} max_tokens_per_day={'9' * 16}", "line 3, max_tokens_per_day"),
+        (f"{LINE} max_cost_usd_per_day=0.000000", "line 3, max_cost_usd_per_day"),
+        (f"{LINE} max_cost_usd_per_day=$5", "line 3, max_cost_usd_per_day"),
+        (f"{LINE} max_cost_usd_per_day=5,5", "line 3, max_cost_usd_per_day"),
+        (f"{LINE} max_cost_usd_per_day=nan", "line 3, max_cost_usd_per_day"),
+        (f"{LINE} max_cost_usd_per_day=-1", "line 3, max_cost_usd_per_day"),
         (f"{LINE} tools=a,,b", "line 3, tools"),
         (f"{LINE} tools=*", "line 3, tools"),
         (f"{LINE} agents=", "line 3, agents"),
@@ -117,7 +128,7 @@ def test_two_tenants_may_use_one_name() -> None:
 @given(st.integers(0, 400), st.sampled_from(string.printable + "\x00\u2028é"))
 def test_an_altered_line_is_refused_or_keeps_its_limits(place: int, character: str) -> None:
     """Whichever character changes: no limit of the key is lost."""
-    line = list(f"{LINE} name=ci rights=run user=eve max_runs=1 tools=add agents=support")
+    line = list(f"{LINE} name=ci rights=run user=eve max_runs=1 tools=add agents=support max_tokens_per_day=1")
     line[place % len(line)] = character
     try:
         caller = Keys(callers("".join(line), "here")).find(KEY)
@@ -130,6 +141,7 @@ def test_an_altered_line_is_refused_or_keeps_its_limits(place: int, character: s
     assert caller.max_runs is not None
     assert caller.tools is not None
     assert caller.agents is not None
+    assert caller.budget is not None
 
 
 def test_ten_thousand_keys_are_told_apart_in_the_time_of_one() -> None:

@@ -2,15 +2,17 @@
 
 import pytest
 
-from contracts.runs import Memory
+from contracts.runs import KeyBudget, Memory
 from contracts.sessions import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.agents import SUMMARY_AGENT, agent_of
+from services.planner.sessions.commands import RequestSummary
 from services.planner.sessions.conversation import of_session
 from services.planner.sessions.summaries import MAX_COVERED_BYTES, covered, summary_request, summary_run
 from services.shared.session_state import Session, fold
 from tests.support.model_server import words
 
 MEMORY = Memory(recent_turns=4, summary_model="openai/small")
+BUDGET = KeyBudget(max_tokens=9)
 
 
 def ended(session: Session, number: int, size: int = 3) -> Session:
@@ -76,18 +78,19 @@ def test_the_request_of_a_summary() -> None:
     session = fold(session_of(5), 6, SessionRecord(events=[Summarised(through="x", run="0" * 32, text="Before.")]))
     run = summary_run("s", "f" * 32)
     session = fold(session, 7, SessionRecord(at=9, events=[RunQueued(run=run, cause="summary", requested_at=0)]))
-    request = summary_request("acme", session, MEMORY, run)
+    request = summary_request("acme", session, RequestSummary(run, MEMORY, "ann", BUDGET))
     assert request is not None
     assert (request.run_id, request.tenant, request.requested_at, request.session_id) == (run, "acme", 9, "s")
     assert (request.cause, request.through, request.model) == ("summary", f"{3:032x}", "openai/small")
     assert (request.agent, request.tools) == (SUMMARY_AGENT, [])
+    assert (request.key_id, request.key_budget) == ("ann", BUDGET), "it is paid by the key of the run before it"
     assert request.llm_context["summary"] == "Before."
     assert [turn["question"] for turn in request.llm_context["turns"]] == ["q1", "q2", "q3"]
     assert "at most 400 words" in request.query
     agent = agent_of({}, SUMMARY_AGENT)
     assert agent is not None
     assert (agent.tools, agent.limits) == ([], {"max_steps": 2, "deadline_s": 120})
-    assert summary_request("acme", session_of(2), MEMORY, run) is None
+    assert summary_request("acme", session_of(2), RequestSummary(run, MEMORY)) is None
 
 
 def test_a_question_without_an_answer_is_summarised_as_such() -> None:
@@ -97,7 +100,7 @@ def test_a_question_without_an_answer_is_summarised_as_such() -> None:
     end = RunEnded(run=run, outcome="error", question="why?", inputs=["quickly"])
     events = [RunQueued(run=run, requested_at=7), RunBegun(run=run), end]
     session = fold(session, 5, SessionRecord(events=events))
-    request = summary_request("acme", session, Memory(recent_turns=0, summary_model="m"), "0" * 32)
+    request = summary_request("acme", session, RequestSummary("0" * 32, Memory(recent_turns=0, summary_model="m")))
     assert request is not None
     assert request.llm_context["turns"][-1] == {
         "question": "why?",
