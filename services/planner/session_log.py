@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from contracts import keys, subjects
 from contracts.records import EVENTS_HEADER
-from contracts.sessions import CHECKPOINT_EVERY, CHECKPOINT_HEADER, Checkpoint, KnownSessionEvent, SessionRecord
+from contracts.sessions import CHECKPOINT_EVERY, CHECKPOINT_HEADER, KnownSessionEvent, SessionRecord
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.errors import short
-from services.shared.session_state import Session, fold, newest_checkpoint
+from services.shared.session_state import Session, checkpoint, fold, newest_checkpoint
 
 MAX_CACHED_SESSIONS = 500
 
@@ -68,8 +68,7 @@ class SessionLogs:
             await self.load(where, from_leader=True)
             return None
         if written.records >= CHECKPOINT_EVERY:
-            state = written.model_dump(mode="json", exclude_defaults=True)
-            written = await self._write(where, written, SessionRecord(events=[Checkpoint(state=state)])) or written
+            written = await self._write(where, written, SessionRecord(events=[checkpoint(written)])) or written
         return self._keep(where, written)
 
     async def at(self, where: SessionAddress, sequence: int) -> Session:

@@ -1,8 +1,9 @@
 """A session as the fold of its log. Pure: no clock, no await.
 
 `Session` is frozen: each record gives a new one, so any of them may be kept. `Checkpoint.state` is `Session` as JSON.
-It is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, and the newest 100 runs
-that ended.
+It is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, the newest 100 runs that
+ended, and the tasks (`services.shared.session_tasks`). Where all of it together is still too large, `checkpoint` leaves
+out the oldest turns.
 
 The conversation that the next run knows is rendered from `turns`, `older_turns`, `summary`, `summarised_turns` and
 `context`. `approvals` says which of its calls need no further approval.
@@ -12,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from contracts.base import Message
 from contracts.faults import Fault
+from contracts.limits import MAX_RECORD_BYTES
 from contracts.pauses import OpenPause
 from contracts.payload import Usage
 from contracts.records import EVENTS_HEADER
@@ -36,15 +39,18 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
-from contracts.tasks import TASK_EVENT_TYPES
-from services.shared import session_tasks
-from services.shared.session_tasks import Background
+from contracts.tasks import TASK_EVENT_TYPES, TaskEnded
+from services.shared.session_tasks import fold as tasks
+from services.shared.session_tasks.state import Background
 from services.shared.usage import spent
 
 MAX_TURNS = 200
 MAX_TURNS_BYTES = 400 * 1024
 """All turns together, as JSON."""
 MAX_RECENT_RUNS = 100
+MAX_PAUSES_OF_TASKS = 100
+MAX_STATE_BYTES = MAX_RECORD_BYTES - 1024
+"""Largest state in a checkpoint, as JSON."""
 
 
 class Turn(Message):
@@ -120,7 +126,7 @@ class Session(Message):
     recent: list[RecentRun] = Field(default_factory=list)
     """Newest first."""
     pauses: list[OpenPause] = Field(default_factory=list)
-    """Of the run that has the turn."""
+    """Of the run that has the turn, and of tasks."""
     runs: int = 0
     usage: Usage = Usage()
 
@@ -150,8 +156,15 @@ class Session(Message):
         return bool(self.session_id)
 
     def open_runs(self) -> list[str]:
-        """Return the run that has the turn, then those that wait for it."""
-        return [*([self.current.run] if self.current else []), *(each.run for each in self.queue)]
+        """Return the run that has the turn, then those that wait for it, then those of tasks."""
+        turns = [*([self.current.run] if self.current else []), *(each.run for each in self.queue)]
+        return [*turns, *(task.task_id for task in self.background.open_tasks())]
+
+    def is_open(self, run: str) -> bool:
+        """Whether a run of the session has not ended, as far as the session knows."""
+        task = self.background.tasks.get(run)
+        has_turn = self.current is not None and self.current.run == run
+        return has_turn or self.queued(run) is not None or (task is not None and task.status == "running")
 
     def queued(self, run: str) -> QueuedRun | None:
         """Return the entry of a run that waits for its turn."""
@@ -177,9 +190,34 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
         if take is not None:
             session = take(session, event)
         elif event.type in TASK_EVENT_TYPES:
-            background = session_tasks.fold(session.background, event, session.updated_at)
-            session = _with(session, background=background)
+            session = _of_tasks(session, event)
     return session
+
+
+def checkpoint(session: Session) -> Checkpoint:
+    """Return the state as an event that fits into a record. Where it is too large, the oldest turns are left out."""
+    while True:
+        state = session.model_dump(mode="json", exclude_defaults=True)
+        excess = len(to_json(state)) - MAX_STATE_BYTES
+        if excess <= 0 or not session.turns:
+            return Checkpoint(state=state)
+        cut = 0
+        while cut < len(session.turns) and excess > 0:
+            excess -= session.turns[cut].size
+            cut += 1
+        session = _with(session, turns=session.turns[cut:], older_turns=session.older_turns + cut)
+
+
+def _of_tasks(session: Session, event: SessionEvent) -> Session:
+    session = _with(session, background=tasks.fold(session.background, event, session.updated_at))
+    if not isinstance(event, TaskEnded):
+        return session
+    usage = spent(session.usage, event.usage, tool_calls=event.usage.tool_calls)
+    return _with(session, usage=usage, pauses=_pauses_without(session, event.task_id))
+
+
+def _pauses_without(session: Session, run: str) -> list[OpenPause]:
+    return [pause for pause in session.pauses if pause.run_id != run]
 
 
 def newest_checkpoint(headers: Mapping[str, str] | None, sequence: int) -> int:
@@ -203,7 +241,8 @@ def _queued(session: Session, event: RunQueued) -> Session:
         return _with(session, summary_run=event.run, summary_requested_at=session.updated_at)
     entry = QueuedRun(run=event.run, requested_at=event.requested_at, is_first=event.is_first)
     queue = [entry, *session.queue] if event.is_first else [*session.queue, entry]
-    return _with(session, queue=queue, runs=session.runs + 1)
+    background = tasks.run_joined(session.background, event.run)
+    return _with(session, queue=queue, runs=session.runs + 1, background=background)
 
 
 def _begun(session: Session, event: RunBegun) -> Session:
@@ -211,7 +250,7 @@ def _begun(session: Session, event: RunBegun) -> Session:
     if entry is None:
         return session
     current = CurrentRun(run=event.run, requested_at=entry.requested_at, begun_seq=session.seq)
-    return _with(session, current=current, queue=_without(session.queue, event.run), pauses=[])
+    return _with(session, current=current, queue=_without(session.queue, event.run))
 
 
 def _forwarded(session: Session, event: InputForwarded) -> Session:
@@ -238,6 +277,7 @@ def _merged(session: Session, event: RunMergedInto) -> Session:
 
 
 def _refused(session: Session, event: RunRefusedBySession) -> Session:
+    session = _with(session, background=tasks.run_joined(session.background, event.run))
     return _closed(session, RecentRun(run=event.run, fault=event.fault))
 
 
@@ -250,8 +290,10 @@ def _closed(session: Session, entry: RecentRun) -> Session:
     changes: dict[str, object] = {
         "queue": _without(session.queue, entry.run),
         "recent": [entry, *session.recent][:MAX_RECENT_RUNS],
+        "background": tasks.run_ended(session.background, entry.run),
+        "pauses": _pauses_without(session, entry.run),
     }
-    return _with(session, **changes, **({"current": None, "pauses": []} if had_turn else {}))
+    return _with(session, **changes, **({"current": None} if had_turn else {}))
 
 
 def _without(queue: list[QueuedRun], run: str) -> list[QueuedRun]:
@@ -259,10 +301,16 @@ def _without(queue: list[QueuedRun], run: str) -> list[QueuedRun]:
 
 
 def _waits(session: Session, event: RunWaits) -> Session:
-    if session.current is None or session.current.run != event.run:
+    others = _pauses_without(session, event.run)
+    if session.current is not None and session.current.run == event.run:
+        current = session.current.model_copy(update={"waits": event.waits, "waits_seq": event.seq})
+        return _with(session, current=current, pauses=[*event.pauses, *others])
+    if not session.is_open(event.run) or session.queued(event.run) is not None:
         return session
-    current = session.current.model_copy(update={"waits": event.waits, "waits_seq": event.seq})
-    return _with(session, current=current, pauses=event.pauses)
+    background = tasks.run_waits(session.background, event.run, event.seq)
+    shown = sum(pause.run_id in background.tasks for pause in others)
+    pauses = [*others, *event.pauses[: max(0, MAX_PAUSES_OF_TASKS - shown)]]
+    return _with(session, background=background, pauses=pauses)
 
 
 def _ended(session: Session, event: RunEnded) -> Session:

@@ -11,7 +11,8 @@ import structlog
 from contracts import keys, subjects
 from contracts.ids import unix_ms
 from contracts.runs import RunDeletion
-from contracts.sessions import RunQueued, SessionDeleted
+from contracts.sessions import RunQueued, SessionDeleted, SessionEvent
+from contracts.tasks import TaskSpawned
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
@@ -49,10 +50,10 @@ class SessionDeletion:
     async def _delete_runs(self, where: SessionAddress) -> None:
         bucket = Bucket(self._bus, keys.RUNS_BUCKET)
         runs = {
-            event.run: event.requested_at if event.cause == "user" else record.at
+            run: requested_at
             for record in await self._logs.whole(where)
             for event in record.events
-            if isinstance(event, RunQueued)
+            for run, requested_at in _run_of(event, record.at)
         }
         for run, requested_at in runs.items():
             with suppress(Outdated):
@@ -65,3 +66,14 @@ class SessionDeletion:
         except ArtifactFailed as error:
             # Those of its runs are deleted with them, as soon as the store answers.
             logger.warning("session_artifacts_left", tenant=where.tenant, session=where.key, error=str(error))
+
+
+def _run_of(event: SessionEvent, at: int) -> list[tuple[str, int]]:
+    """Return the run that an event names first, and when it was requested. `at`: time of the event's record."""
+    match event:
+        case RunQueued(run=run, cause=cause, requested_at=requested_at):
+            return [(run, at if cause == "summary" else requested_at)]
+        case TaskSpawned(task_id=task_id, requested_at=requested_at):
+            return [(task_id, requested_at)]
+        case _:
+            return []

@@ -5,8 +5,7 @@ from contracts.runs import RunRequested
 from contracts.sessions import MAX_TURN_BYTES, RunEnded, SessionRunEnded
 from services.planner.run import payload
 from services.planner.run.state import Run
-
-CUT_MARK = " […]"
+from services.shared.cut_texts import CUT_MARK, cut
 
 
 def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:
@@ -19,9 +18,9 @@ def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | Non
         run=run_id,
         outcome=end.type,
         code=end.code if isinstance(end, Error) else None,
-        question=cut(question),
+        question=cut(question, MAX_TURN_BYTES),
         inputs=_within([added.text for added in run.inputs.read if added.text]),
-        answer=cut(_answer(end)),
+        answer=cut(_answer(end), MAX_TURN_BYTES),
         attached=[image.artifact_id for image in request.images] if request is not None else [],
         requested_at=request.requested_at if request is not None else 0,
         usage=end.usage,
@@ -64,11 +63,3 @@ def _answer(end: Done | Error | Cancelled) -> str:
         return ""
     text = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer
     return "" if text == payload.NO_ANSWER else text
-
-
-def cut(text: str, limit: int = MAX_TURN_BYTES) -> str:
-    """Return at most `limit` bytes of a text, with a mark where it was cut."""
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= limit:
-        return text
-    return data[: limit - len(CUT_MARK.encode())].decode("utf-8", "ignore") + CUT_MARK

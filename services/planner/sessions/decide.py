@@ -44,6 +44,7 @@ from contracts.sessions import (
     RunMergedInto,
     RunQueued,
     RunRefusedBySession,
+    RunWaits,
     SessionApproved,
     SessionContextRequested,
     SessionDeleting,
@@ -70,6 +71,7 @@ from services.planner.sessions.commands import (
     RequestSummary,
     WriteEntry,
 )
+from services.planner.tasks import machine
 from services.shared.redaction import wire_size
 from services.shared.session_state import Session, after
 
@@ -107,6 +109,7 @@ def offer(session: Session, request: RunRequested) -> Events:
     on_busy, current = _on_busy(session, request), session.current
     queued = RunQueued(
         run=run,
+        cause=request.cause,
         on_busy=on_busy,
         requested_at=request.requested_at,
         is_first=current is not None and on_busy == "cancel",
@@ -131,7 +134,7 @@ def _refusal(session: Session, request: RunRequested) -> Fault | None:
         return None
     if _on_busy(session, request) == "reject":
         return Fault(code="session_busy", reason="another run of the session has the turn", retryable=True)
-    if len(session.queue) >= MAX_QUEUED_RUNS:
+    if len(session.queue) >= MAX_QUEUED_RUNS and request.cause != "report":
         reason = f"{MAX_QUEUED_RUNS} runs of the session wait for their turn"
         return Fault(code="session_busy", reason=reason, retryable=True)
     return None
@@ -186,9 +189,7 @@ def _received(session: Session, message: Received, by: str) -> Events:
         case SessionRunEnded():
             return _ended(session, message)
         case SessionRunWaits(waits=waits):
-            current = session.current
-            is_new = current is not None and current.run == waits.run and current.waits_seq < waits.seq
-            return [waits] if is_new else []
+            return [waits] if _is_news(session, waits) else []
         case SessionInputTaken(run=run, into=into, taken=taken):
             entry = session.queued(run)
             if entry is None or entry.forwarded_to != into:
@@ -205,21 +206,32 @@ def _received(session: Session, message: Received, by: str) -> Events:
         case SessionDeletionRequested():
             return [] if session.is_deleting else [SessionDeleting(by=message.by)]
         case SessionTaskCalled() | SessionTaskControl() | SessionGroupDue():
-            return []
+            return [*machine.receive(session, message)]
         case _:
             assert_never(message)
 
 
+def _is_news(session: Session, waits: RunWaits) -> bool:
+    """Whether a message about what a run waits for is newer than what the session knows."""
+    task, current = session.background.tasks.get(waits.run), session.current
+    if task is not None:
+        return task.status == "running" and task.waits_seq < waits.seq
+    return current is not None and current.run == waits.run and current.waits_seq < waits.seq
+
+
 def _ended(session: Session, message: SessionRunEnded) -> Events:
     ended = message.ended
-    if message.cause == "user":
-        if ended.run not in session.open_runs():
+    if ended.run in session.background.tasks:
+        return [*machine.run_ended(session, message)]
+    if message.cause in {"user", "report"}:
+        if not session.is_open(ended.run):
             return []
         later = after(session, [ended])
+        of_tasks = machine.run_ended(later, message)
         if later.is_deleting or later.summary_run or not summaries.covered(later, message.memory):
-            return [ended]
+            return [ended, *of_tasks]
         run = summaries.summary_run(session.session_id, ended.run)
-        return [ended, RunQueued(run=run, cause="summary", requested_at=0)]
+        return [ended, *of_tasks, RunQueued(run=run, cause="summary", requested_at=0)]
     if ended.run != session.summary_run:
         return []
     if ended.outcome != "done" or not ended.answer or message.through is None:
@@ -248,8 +260,11 @@ def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
         return []
     if session.is_deleting:
         # No entry is written: it could come after its removal.
-        cancels: list[Command] = [Cancel(run, DELETED) for run in session.open_runs()]
-        return cancels or [Purge()]
+        # Tasks may be many: they are cancelled once, and each that is requested later (`tasks.commands`).
+        open_runs, tasks = session.open_runs(), session.background.tasks
+        cancels_all = isinstance(cause, SessionDeletionRequested)
+        cancelled = [run for run in open_runs if cancels_all or run not in tasks]
+        return [Cancel(run, DELETED) for run in cancelled] if open_runs else [Purge()]
     return [WriteEntry(), *_of_turn(session, cause), *_of_cause(session, cause)]
 
 

@@ -1,7 +1,8 @@
 """The tasks of a session as the fold of their events."""
 
 from contracts.tasks import GroupEnded, GroupOpened, GroupSealed, ResultsMerged, TaskEnded, TaskSpawned
-from services.shared.session_tasks import Background, fold
+from services.shared.session_tasks.fold import fold
+from services.shared.session_tasks.state import Background
 
 A, B = "a" * 32, "b" * 32
 
