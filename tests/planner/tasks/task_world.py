@@ -1,5 +1,6 @@
 """A session with background tasks, without a server: messages in, events and commands out."""
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,7 @@ TOLD = (SessionRunEnded, SessionTaskCalled, SessionTaskControl, SessionGroupDue)
 
 def run_id(name: str) -> str:
     """The id of a run or task with this short name."""
-    return name.encode().hex().ljust(32, "0")
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def request(run: str, **fields: Any) -> RunRequested:
