@@ -28,6 +28,7 @@ KEYED_GATEWAY = "gateway-2"
 ASKING_KEY, _ASKING = new_key("acme", {"rights": "run"})
 ANN_KEY, _ANN = new_key("acme", {"user": "ann", "name": "ann"})
 BOB_KEY, _BOB = new_key("acme", {"user": "bob", "max_runs": "1"})
+THRIFTY_KEY, _THRIFTY = new_key("acme", {"max_tokens_per_day": "1000"})
 KEY_FILE = "keys"
 OFFERED = {"take_nap", "post_postcard", "count_inhabitants", "add_up_inhabitants", "fetch_minutes"}
 OFFERED |= {"calculate", "analyze_table", "book_seat", "pay"}
@@ -86,7 +87,7 @@ def stack(
             tutorial_nats.url, folder, env, 1, 1, 2, 1, TOOLS, tool_copies=1, passwords=tutorial_nats.passwords
         )
         keys = folder / KEY_FILE
-        keys.write_text(f"{_ASKING}\n{_ANN}\n{_BOB}\n", encoding="utf-8")
+        keys.write_text(f"{_ASKING}\n{_ANN}\n{_BOB}\n{_THRIFTY}\n", encoding="utf-8")
         system.parts[KEYED_GATEWAY].env |= {
             "RUNWIRE_API_KEYS": f"{_ACME},{_GLOBEX}",
             "RUNWIRE_API_KEYS_FILE": str(keys),

@@ -132,7 +132,7 @@ async def test_keys_change_without_a_restart(stack: Stack, callers: Callers) -> 
 
         replace(file, f"{before}{line} rights=everything\n")
         problem = await wait_until(problems, what="the gateway is not ready")
-        assert "line 4, rights" in problem
+        assert "line 5, rights" in problem
         assert await status() == 200
         assert (await callers.ann.chat("What is 1+1?")).status == "done"
     finally:
