@@ -220,7 +220,7 @@ class NotFound(Problem):
     status, code, default = (
         404,
         "not_found",
-        "There is no such run, session, pause, artifact or address; GET /openapi.json lists the addresses.",
+        "There is no such run, session, task, group, pause, artifact or address; GET /openapi.json lists addresses.",
     )
 
 
@@ -252,43 +252,19 @@ class SessionDeleting(Problem):
     )
 
 
-class RunHasEnded(Problem):
-    """The run has ended: it takes no input and no decision."""
+class RefusedByPlanner(Problem):
+    """A planner refuses what a person asks of a run or session. `code` and `reason` are those of its answer."""
 
-    status, code, default = 409, "run_ended", "This run has ended."
+    STATUSES: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("run_ended", "pause_closed", "pause_changed"), 409),
+        **dict.fromkeys(("input_refused", "invalid_decision"), 422),
+        "too_many_inputs": 429,
+    }
+    """By code."""
 
-
-class InputRefused(Problem):
-    """A rule of the run's agent does not admit the text of an input."""
-
-    status, code, default = 422, "input_refused", "A rule of the agent does not admit this text."
-
-
-class PauseClosed(Problem):
-    """The pause is over: somebody has decided, or it has expired."""
-
-    status, code, default = 409, "pause_closed", "This pause is over."
-
-
-class PauseChanged(Problem):
-    """The token is not that of the pause as it is now."""
-
-    status, code, default = 409, "pause_changed", "What waits has changed since; `pauses` says what waits now."
-
-
-class InvalidDecision(Problem):
-    """A pause of this kind does not take this decision."""
-
-    status, code, default = 422, "invalid_decision", "This pause does not take this decision."
-
-
-class TooManyInputs(Problem):
-    """The run has as many inputs as it keeps before its next decision."""
-
-    status, code, default = 429, "too_many_inputs", "The run has not read its earlier inputs yet."
-
-    def __init__(self, detail: str | None = None) -> None:
-        super().__init__(detail, headers={"Retry-After": "2"})
+    def __init__(self, code: str, reason: str, **extra: Any) -> None:
+        self.status, self.code = self.STATUSES.get(code, 409), code
+        super().__init__(reason, headers={"Retry-After": "2"} if code == "too_many_inputs" else {}, **extra)
 
 
 class RangeNotSatisfiable(Problem):

@@ -8,13 +8,13 @@ Rule 3: a caller's `tool_context` is for tools: it is never sent to a listener.
 A session has one subject: its ids are sequences of its log. Checkpoints are for planners, and are left out.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import structlog
+
+from services.gateway import exact_json
 
 logger = structlog.get_logger(__name__)
 
@@ -30,8 +30,6 @@ SESSION_CURSOR = r"(0|[1-9][0-9]{0,18})"
 """The same for a session."""
 _CURSOR = re.compile(CURSOR, re.ASCII)
 _TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
-_MAY_BE_LONG_INTEGER = re.compile(rb"[0-9]{19}")
-"""orjson reads an integer beyond 64 bits as the nearest double, which is not what a person would approve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,7 @@ def session_frames(record: bytes, sequence: int) -> bytes:
 
 def _frames(record: bytes, cursor: bytes) -> bytes:
     try:
-        loads = json.loads if _MAY_BE_LONG_INTEGER.search(record) else orjson.loads
-        events = [event for event in loads(record)["events"] if event["type"] != "checkpoint"]
+        events = [event for event in exact_json.loads(record)["events"] if event["type"] != "checkpoint"]
         parts = [b"event: %b\ndata: %b\n" % (_type(event), _data(event)) for event in events]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         logger.warning("record_skipped", cursor=cursor.decode(), error=repr(error)[:200])
@@ -84,8 +81,5 @@ def _type(event: dict[str, Any]) -> bytes:
 def _data(event: dict[str, Any]) -> bytes:
     if event["type"] in {"run_started", "queued"}:
         event["request"].pop("tool_context", None)
-    try:
-        return orjson.dumps(event)
-    except TypeError:
-        # An integer beyond 64 bits, or more than 254 levels, which orjson reads but does not write.
-        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+    event.pop("report_as", None)  # For planners: what a report will be requested with.
+    return exact_json.dumps(event)

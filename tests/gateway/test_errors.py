@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from contracts.ids import new_id
-from services.gateway.errors import MEDIA_TYPE, PauseChanged
+from services.gateway.errors import MEDIA_TYPE, RefusedByPlanner
 from services.gateway.routes import health
 from tests.support.gateways import Served, disconnect, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
@@ -204,7 +204,7 @@ async def test_a_wrong_parameter_is_named(served: Served) -> None:
 def test_a_problem_may_hold_an_integer_of_any_size() -> None:
     """As the arguments of a call that waits do."""
     shown = [{"arguments": {"sum": 10**40}}]
-    assert json.loads(bytes(PauseChanged(pauses=shown).response().body))["pauses"] == shown
+    assert json.loads(bytes(RefusedByPlanner("pause_changed", "", pauses=shown).response().body))["pauses"] == shown
 
 
 async def test_an_unexpected_error_shows_no_details(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

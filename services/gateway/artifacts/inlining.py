@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
-import orjson
 import structlog
 
 from contracts.artifacts import ArtifactRef
 from contracts.limits import MAX_HTTP_INLINE_BYTES
 from contracts.payload import FinalPayload
+from services.gateway import exact_json
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
 from services.shared.redaction import as_reference, from_blob
@@ -55,7 +55,7 @@ class Inliner:
         The bytes of the values count as held until `resources` is closed. When none are free, references stay.
         """
         try:
-            content = orjson.loads(record)
+            content = exact_json.loads(record)
             end = content["events"][-1]
             payload = end if end["type"] == "done" else end["payload"]
             chosen = _chosen(payload["artifacts"], min(MAX_EVENT_BYTES, self.free_bytes))
@@ -63,8 +63,8 @@ class Inliner:
             self.free_bytes -= size
             resources.callback(self._release, size)
             payload["artifacts"] = await self._with_values(tenant, payload["artifacts"], chosen)
-            return orjson.dumps(content)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return exact_json.dumps(content)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             return record
 
     def _release(self, size: int) -> None:
@@ -84,8 +84,8 @@ class Inliner:
                         raise StorageUnavailable("it was unavailable for another artifact")
                     stored, body = await self._artifacts.read(tenant, ref.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
                     value = from_blob(body, stored)
-                    orjson.dumps(value)
-                except (ArtifactFailed, ValueError, TypeError) as error:
+                    exact_json.dumps(value)
+                except (ArtifactFailed, ValueError, TypeError, RecursionError) as error:
                     is_unavailable = is_unavailable or isinstance(error, StorageUnavailable)
                     logger.info("artifact_left_as_reference", artifact_id=ref.artifact_id, error=type(error).__name__)
                     return ref.model_dump(mode="json", exclude_none=True)

@@ -13,15 +13,10 @@ from contracts.runs import InputAccepted, InputInput, ResumeAccepted, ResumeInpu
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import (
     IdempotencyConflict,
-    InputRefused,
-    InvalidDecision,
     InvalidInput,
     NotFound,
-    PauseChanged,
-    PauseClosed,
     Problem,
-    RunHasEnded,
-    TooManyInputs,
+    RefusedByPlanner,
 )
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
@@ -143,7 +138,7 @@ class ControlRoutes:
         if found.has_ended:
             answer = await self._recorded(caller.tenant, found.run_id, message)
             if answer is None:
-                raise RunHasEnded
+                raise RefusedByPlanner("run_ended", "The run has ended.")
             return answer
         asked = self._control.ask(caller.tenant, found.run_id, message)
         answer = await self._streams.while_connected(request.receive, asked, STOPPING)
@@ -171,24 +166,14 @@ class ControlRoutes:
         match code:
             case "not_found":
                 return NotFound()
-            case "run_ended":
-                return RunHasEnded(reason)
-            case "input_refused":
-                return InputRefused(reason)
-            case "pause_closed":
-                return PauseClosed(reason)
             case "pause_changed":
                 pauses = (await self._runs.get(caller, run)).pauses
-                return PauseChanged(reason, pauses=[pause.model_dump(mode="json") for pause in pauses])
-            case "invalid_decision":
-                return InvalidDecision(reason)
+                return RefusedByPlanner(code, reason, pauses=[pause.model_dump(mode="json") for pause in pauses])
             case "invalid_input":
                 return InvalidInput("", reason)
-            case "too_many_inputs":
-                return TooManyInputs(reason)
             case "idempotency_conflict":
                 return IdempotencyConflict()
-        return Problem.other(409, code, reason)
+        return RefusedByPlanner(code, reason)
 
 
 def _request_id(request: Request, caller: Caller, run: str, kind: str) -> str:

@@ -1,8 +1,8 @@
 """Receive what planners answer to decisions and inputs.
 
 The answer is an event on the run's stream, or the fact on its log that the request led to. Both are received live, so
-whoever sends a request subscribes first. Requests to one run share a subscription: of 10,000 that are sent at once,
-each would else receive the answers to all.
+the gateway subscribes before it sends the request. Requests to one run share a subscription: of 10,000 that are sent at
+once, each would else receive the answers to all.
 """
 
 import asyncio

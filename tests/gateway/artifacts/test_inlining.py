@@ -40,7 +40,7 @@ async def ended(writer: Writer, store: Store, **values: Any) -> None:
 
 async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, store: Store, writer: Writer) -> None:
     """Heavier ones, bytes and what is gone stay references; `artifacts=refs` leaves all of them."""
-    chart = {"series": [{"data": list(range(10_000))}]}
+    chart = {"series": [{"data": [*range(10_000), 10**30 + 1]}]}
     await ended(writer, store, chart=chart, text="x" * 40_000, long=["y" * 1000] * 1100, pdf=PDF)
 
     values = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]

@@ -4,7 +4,7 @@ import re
 
 from services.gateway import errors
 from services.gateway.app import Gateway, build_app
-from services.gateway.errors import Problem
+from services.gateway.errors import Problem, RefusedByPlanner
 from services.gateway.routes.health import Alive, Readiness
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
@@ -16,7 +16,8 @@ TEXT = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 
 def problems(base: type[Problem] = Problem) -> set[tuple[str, str]]:
     """Status and code of every problem, as the table writes them."""
-    found = {(str(base.status), base.code)}
+    codes = RefusedByPlanner.STATUSES if base is RefusedByPlanner else {base.code: base.status}
+    found = {(str(status), code) for code, status in codes.items()}
     for kind in base.__subclasses__():
         found |= problems(kind)
     return found
