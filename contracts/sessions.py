@@ -19,7 +19,7 @@ from .ids import new_id, unix_ms
 from .pauses import OpenPause
 from .payload import Reason, Usage
 from .runs import KeyBudget, Memory, OnBusy, RunCause, RunStatus
-from .tasks import TASK_EVENT_TYPES, SessionTaskMessage, TaskEvent
+from .tasks import TASK_EVENT_TYPES, GroupView, SessionTaskMessage, TaskEvent, TaskView
 
 MAX_TURN_BYTES = 8 * 1024
 """Longest question, and longest answer, of a turn that a session keeps; the rest is cut, with a mark."""
@@ -315,6 +315,8 @@ class SessionEntry(Message):
     current_run: str | None = Field(default=None, description="the run that has the turn")
     queued_runs: int = 0
     open_pauses: int = 0
+    open_tasks: int = Field(default=0, description="background tasks that go on")
+    open_decisions: int = Field(default=0, description="groups and tasks whose results a person applies or rejects")
     usage: Usage = Field(default=Usage(), description="of all runs that ended, summaries included")
 
 
@@ -326,6 +328,11 @@ class SessionStatus(SessionEntry):
     summary: str = Field(default="", description="represents the older turns")
     context: dict[str, Any] = Field(default_factory=dict)
     pauses: list[OpenPause] = Field(default_factory=list, description="of all runs of the session")
+    tasks: list[TaskView] = Field(
+        default_factory=list,
+        description="background tasks without results, at most 100: those that go on, then the newest that ended",
+    )
+    groups: list[GroupView] = Field(default_factory=list, description="the newest 100, newest first")
 
 
 class SessionContextInput(HttpInput):

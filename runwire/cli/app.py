@@ -28,6 +28,7 @@ from runwire.cli import (
     machine_commands,
     run_commands,
     session_commands,
+    task_commands,
     tool_commands,
 )
 
@@ -59,6 +60,7 @@ app.command()(run_commands.delete)
 app.add_typer(history_commands.runs, name="runs")
 app.command()(session_commands.chat)
 app.command()(session_commands.sessions)
+app.add_typer(task_commands.app, name="tasks")
 app.command()(approval_commands.approvals)
 app.command()(approval_commands.approve)
 app.command()(approval_commands.reject)

@@ -11,13 +11,15 @@ from rich.console import Console
 from runwire.cli.common import Format, Json, Key, Output, Url, client_of, finish, print_json, print_line
 from runwire.cli.exit_codes import print_error, program
 from runwire.cli.open_pauses import answer_of, name_of, named, print_pause
+from runwire.cli.task_commands import print_fields
 from runwire.errors import NotFound
 
 if TYPE_CHECKING:
     from runwire import Client
-    from runwire.client import OpenPause
+    from runwire.client import GroupView, OpenPause, TaskView
 
 _MAX_ASKED_AT_ONCE = 16
+_MAX_SESSIONS_READ = 1000
 Pause = Annotated[
     str,
     typer.Argument(metavar="RUN/PAUSE", help="As `runwire approvals` prints it; RUN alone where one pause is open."),
@@ -33,15 +35,19 @@ def approvals(
     output: Format = Output.text,
     as_json: Json = False,
 ) -> None:
-    """List what waits for a person: calls to approve, and questions of tools and agents."""
+    """List what waits for a person: calls to approve, questions of tools and agents, and results of background tasks.
+
+    Results wait for `runwire tasks apply` or `reject`. They are listed for the newest 1,000 sessions.
+    """
 
     async def work() -> int:
         async with client_of(url, api_key) as client:
             found = await _open_pauses(client, run, session)
+            held = await _held(client, session) if run is None else []
         if as_json or output is not Output.text:
-            print_json([pause.model_dump(mode="json") for pause in found])
-        elif found:
-            _print_all(found)
+            print_json([each.model_dump(mode="json") for each in (*found, *held)])
+        elif found or held:
+            _print_all(found, held)
         else:
             print_error("nothing waits for a person")
         return 0
@@ -70,12 +76,29 @@ async def _open_pauses(client: "Client", run: str | None, session: str | None) -
     return [pause for pauses in await asyncio.gather(*map(of_run, runs)) for pause in pauses]
 
 
-def _print_all(pauses: "list[OpenPause]") -> None:
+async def _held(client: "Client", session: str | None) -> "list[GroupView | TaskView]":
+    """The groups, and the tasks without one, whose results wait for a person."""
+    newest = client.sessions(limit=_MAX_SESSIONS_READ)
+    sessions = [session] if session else [each.session_id async for each in newest if each.open_decisions]
+    found: list[GroupView | TaskView] = []
+    for session_id in sessions:
+        found += [group for group in await client.groups(session_id) if group.awaits_decision]
+        tasks = await client.tasks(session_id, "succeeded")
+        found += [task for task in tasks if task.is_held and task.group_id is None]
+    return found
+
+
+def _print_all(pauses: "list[OpenPause]", held: "list[GroupView | TaskView]") -> None:
     console = Console(emoji=False)
     for pause in pauses:
         print_line(console, f"[bold]{pause.run_id}/{name_of(pause.pause_id, pause.revision)}[/bold]")
         print_pause(pause, console)
-    print_line(console, f"[dim]{program()} approve, reject or answer RUN/PAUSE decides[/dim]")
+    for each in held:
+        print_fields(each)
+    if pauses:
+        print_line(console, f"[dim]{program()} approve, reject or answer RUN/PAUSE decides[/dim]")
+    if held:
+        print_line(console, f"[dim]{program()} tasks apply or reject ID decides about results[/dim]")
 
 
 def approve(

@@ -4,20 +4,24 @@ import json
 import os
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from runwire.cli.exit_codes import exit_code
+from runwire.cli.exit_codes import exit_code, print_error
 from runwire.local.data_folder import data_dir, remembered
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from runwire import Client
+
+M = TypeVar("M", bound="BaseModel")
 
 _PATIENCE_S = 10.0
 """How long a command waits for a gateway that does not answer; a script may call it again."""
@@ -85,6 +89,18 @@ def print_line(console: Console, markup: str) -> None:
 def print_json(document: object) -> None:
     """Print one JSON document."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def print_list(
+    found: Sequence[M], columns: list[str], row: Callable[[M], list[str]], nouns: str, *, is_json: bool
+) -> None:
+    """Print a list as JSON, or as a table for people. `nouns`: what an empty one has none of."""
+    if is_json:
+        print_json([each.model_dump(mode="json") for each in found])
+    elif found:
+        print_table([columns, *map(row, found)])
+    else:
+        print_error(f"there are no {nouns}")
 
 
 def visible(text: str) -> str:

@@ -1,7 +1,7 @@
 """Commands on the runs that there are: list them, show one."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,9 +17,11 @@ from runwire.cli.common import (
     finish,
     one_line,
     print_json,
-    print_table,
+    print_list,
 )
-from runwire.cli.exit_codes import print_error
+
+if TYPE_CHECKING:
+    from runwire.client import RunStatus
 
 runs = typer.Typer(no_args_is_help=True, help="List the runs that there are, or show one.")
 
@@ -48,19 +50,16 @@ def ls(
     async def work() -> int:
         async with client_of(url, api_key) as client:
             found = [run async for run in client.list_runs(status.value if status else None, limit=limit)]
-        if as_json or output is not Output.text:
-            print_json([run.model_dump(mode="json") for run in found])
-        elif found:
-            rows = [
-                [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
-                for run in found
-            ]
-            print_table([["run", "status", "age", "error", "question"], *rows])
-        else:
-            print_error(f"there are no runs{f' with status {status}' if status else ''}")
+        columns = ["run", "status", "age", "error", "question"]
+        nouns = f"runs{f' with status {status}' if status else ''}"
+        print_list(found, columns, _row, nouns, is_json=as_json or output is not Output.text)
         return 0
 
     finish(work())
+
+
+def _row(run: "RunStatus") -> list[str]:
+    return [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
 
 
 @runs.command("show")

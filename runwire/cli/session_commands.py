@@ -19,10 +19,11 @@ from runwire.cli.common import (
     one_line,
     print_json,
     print_line,
+    print_list,
     print_table,
     visible,
 )
-from runwire.cli.exit_codes import guarded, print_error, program
+from runwire.cli.exit_codes import guarded, program
 
 if TYPE_CHECKING:
     from runwire.client import SessionEntry, SessionStatus
@@ -73,50 +74,53 @@ def sessions(
     """List sessions, or show one: its runs, its queue, what waits for a person, its summary and context."""
 
     async def work() -> int:
+        is_json = as_json or output is not Output.text
         async with client_of(url, api_key) as client:
-            shown = await client.session(session_id) if session_id else None
-            found = [] if shown else [entry async for entry in client.sessions(limit=limit)]
-        if as_json or output is not Output.text:
-            print_json(shown.model_dump(mode="json") if shown else [entry.model_dump(mode="json") for entry in found])
-        elif shown:
-            _print_session(shown)
-        elif found:
-            rows = [_row(each) for each in found]
-            print_table([["session", "runs", "pauses", "queued", "changed", "user"], *rows])
+            if session_id is None:
+                found = [entry async for entry in client.sessions(limit=limit)]
+                columns = ["session", "runs", "pauses", "tasks", "queued", "changed", "user"]
+                print_list(found, columns, _row, "sessions", is_json=is_json)
+                return 0
+            shown = await client.session(session_id)
+        if is_json:
+            print_json(shown.model_dump(mode="json"))
         else:
-            print_error("there are no sessions")
+            _print_session(shown)
         return 0
 
     finish(work())
 
 
 def _row(entry: "SessionEntry") -> list[str]:
-    counts = [str(count) for count in (entry.runs, entry.open_pauses, entry.queued_runs)]
+    counts = [str(count) for count in (entry.runs, entry.open_pauses, entry.open_tasks, entry.queued_runs)]
     return [one_line(entry.session_id), *counts, age_text(entry.updated_at), one_line(entry.user_id or "")]
 
 
 def _print_session(session: "SessionStatus") -> None:
     console = Console(emoji=False)
-
-    def line(name: str, text: str) -> None:
-        print_line(console, f"[bold]{name:<9}[/bold] {escape(visible(text))}")
-
-    line("session", session.session_id)
-    if session.user_id:
-        line("user", session.user_id)
-    line("changed", f"{age_text(session.updated_at)} ago · {session.runs} runs")
-    if session.current_run:
-        line("running", session.current_run)
-    for run in session.queue:
-        line("queued", run)
-    for pause in session.pauses:
-        line("waits", f"{pause.reason} · {one_line(pause.tool or pause.title)} · {pause.run_id}")
-    for name, value in session.context.items():
-        line("context", one_line(f"{name} = {value!r}"))
-    if session.summary:
-        line("summary", session.summary)
+    lines = [
+        ("session", session.session_id),
+        ("user", session.user_id),
+        ("changed", f"{age_text(session.updated_at)} ago · {session.runs} runs"),
+        ("running", session.current_run),
+        *(("queued", run) for run in session.queue),
+        *(
+            ("waits", f"{pause.reason} · {one_line(pause.tool or pause.title)} · {pause.run_id}")
+            for pause in session.pauses
+        ),
+        *(
+            ("task", f"{one_line(task.name or task.tool or task.query)} · {task.task_id}")
+            for task in session.tasks
+            if task.status == "running"
+        ),
+        *(("context", one_line(f"{name} = {value!r}")) for name, value in session.context.items()),
+        ("summary", session.summary),
+    ]
+    for name, text in lines:
+        if text:
+            print_line(console, f"[bold]{name:<9}[/bold] {escape(visible(text))}")
     rows = [[run.run_id, run.status, age_text(run.requested_at), one_line(run.query)] for run in session.recent_runs]
     if rows:
         print_table([["run", "status", "age", "question"], *rows])
-    if session.pauses:
+    if session.pauses or session.open_decisions:
         print_line(console, f"[dim]{program()} approvals --session shows what waits[/dim]")

@@ -4,6 +4,7 @@ from contracts.images import ImageInput
 from contracts.pauses import OpenPause
 from contracts.runs import AgentModels, RunStatus
 from contracts.sessions import SessionEntry, SessionStatus
+from contracts.tasks import GroupView, TaskView
 from contracts.tools import RefusedTool, ToolSpec
 from runwire.client.client import Client
 from runwire.client.event_stream import RunStream, SessionStream
@@ -12,6 +13,7 @@ from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, R
 __all__ = [
     "AgentModels",
     "Client",
+    "GroupView",
     "ImageInput",
     "LimitOptions",
     "MemoryOptions",
@@ -24,5 +26,6 @@ __all__ = [
     "SessionEntry",
     "SessionStatus",
     "SessionStream",
+    "TaskView",
     "ToolSpec",
 ]

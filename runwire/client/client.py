@@ -25,6 +25,7 @@ from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
 from runwire.client.retries import checked
+from runwire.client.tasks import TaskMethods
 from runwire.client.transport import Page, Transport
 from runwire.errors import NotFound
 
@@ -53,7 +54,7 @@ class _Agents(BaseModel):
     agents: list[runs.AgentModels]
 
 
-class Client:
+class Client(TaskMethods):
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
@@ -203,7 +204,7 @@ class Client:
     ) -> None:
         body = {"pause_id": pause.pause_id, "token": pause.token, "decision": decision, **fields}
         request = await _with_images(body, images, idempotency_key)
-        await self._transport.settle(f"/v1/runs/{checked(pause.run_id)}/resume", **request)
+        await self._transport.settle(runs.ResumeAccepted, f"/v1/runs/{checked(pause.run_id)}/resume", **request)
 
     async def send_input(
         self,
@@ -220,7 +221,7 @@ class Client:
         RunAlreadyEnded, NotFound, and RunwireError `too_many_inputs` while 64 wait for the model.
         """
         request = await _with_images({"text": text, "redirect": redirect}, images, idempotency_key)
-        await self._transport.settle(f"/v1/runs/{checked(run_id)}/input", **request)
+        await self._transport.settle(runs.InputAccepted, f"/v1/runs/{checked(run_id)}/input", **request)
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
         """Cancel a run and return its status before that; one that has ended stays as it is. Raises NotFound."""

@@ -36,12 +36,17 @@ class Transport:
 
     async def ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
         """Send a request that may be repeated, and return its answer. Raises RunwireError."""
-        answer = await self.request(method, path, **request)
+        return self._parsed(kind, await self.request(method, path, **request))
+
+    def _parsed(self, kind: type[T], answer: httpx.Response) -> T:
         try:
             return kind.model_validate_json(answer.content)
         except ValidationError:
-            url, status = self.http.base_url, answer.status_code
-            text = f"{url} answers {method} {path} with {status}, and not as a Runwire gateway of this version does"
+            url, status, asked = self.http.base_url, answer.status_code, answer.request
+            text = (
+                f"{url} answers {asked.method} {asked.url.path} with {status}, and not as a Runwire gateway of this "
+                "version does"
+            )
             raise RunwireError("not_a_gateway", text, status=status) from None
 
     async def request(self, method: str, path: str, **request: Any) -> httpx.Response:
@@ -59,11 +64,12 @@ class Transport:
                 reason = error
             await retries.pause(reason)
 
-    async def settle(self, path: str, **request: Any) -> None:
+    async def settle(self, kind: type[T], path: str, **request: Any) -> T:
         """POST a request that bears an idempotency key until it has taken effect: 202 means that it has not yet."""
         retries = Retries(self.patience)
-        while (await self.request("POST", path, **request)).status_code == httpx.codes.ACCEPTED:
+        while (answer := await self.request("POST", path, **request)).status_code == httpx.codes.ACCEPTED:
             await retries.pause(RunwireError("unavailable", "no planner has taken it yet; it may still take effect"))
+        return self._parsed(kind, answer)
 
     async def pages(self, kind: type[P], path: str, **params: str | int | None) -> AsyncIterator[P]:
         """Yield the pages of a list; parameters that are None are left out. Raises RunwireError."""

@@ -31,6 +31,7 @@ from .routes.events import EventRoutes
 from .routes.openapi import describe
 from .routes.runs import RunRoutes
 from .routes.sessions import SessionRoutes
+from .routes.tasks import TaskRoutes
 from .routes.tools import ToolRoutes
 from .settings import GatewaySettings
 from .stored_runs.deletions import Deletions
@@ -38,6 +39,7 @@ from .stored_runs.index import RunIndex, SessionIndex
 from .stored_runs.queue import Queue
 from .stored_runs.reader import RunReader
 from .stored_runs.sessions import SessionReader
+from .stored_runs.tasks import TaskReader
 from .submissions.accept import Submissions
 from .submissions.control import RunControl
 from .submissions.control_answers import ControlAnswers
@@ -71,6 +73,7 @@ class Gateway:
         self.inliner = Inliner(self.artifacts)
         self.writer = MessageWriter(bus, settings.accept_wait_s)
         self.control = RunControl(self.writer, ControlAnswers(bus))
+        self.session_control = SessionControl(bus, self.writer, self.deletions)
         self.run_inputs = RunInputReader(settings)
         self.images = InputImages(self.artifacts, self.access, settings)
         self.models = ModelProfiles(bus)
@@ -110,17 +113,23 @@ class Gateway:
             self.bus,
             self.sessions,
             SessionIndex(self.bus),
-            SessionControl(self.bus, self.writer, self.deletions),
+            self.session_control,
             self.streams,
             self.queue,
             settings.heartbeat_s,
             settings.max_body_bytes,
         )
+        tasks = TaskRoutes(
+            self.sessions,
+            TaskReader(self.runs, self.sessions),
+            self.session_control,
+            self.streams,
+            settings.max_body_bytes,
+        )
         tools, agents = ToolRoutes(self.bus, self.tools), AgentRoutes(self.models)
         budget = BudgetRoutes(self.budgets)
-        return [each.router() for each in (runs, control, sessions, events, chat, tools, agents, artifacts, budget)] + [
-            welcome.router
-        ]
+        own = (runs, control, sessions, tasks, events, chat, tools, agents, artifacts, budget)
+        return [*(each.router() for each in own), welcome.router]
 
 
 def build_app(gateway: Gateway) -> FastAPI:

@@ -256,7 +256,8 @@ class RefusedByPlanner(Problem):
     """A planner refuses what a person asks of a run or session. `code` and `reason` are those of its answer."""
 
     STATUSES: ClassVar[dict[str, int]] = {
-        **dict.fromkeys(("run_ended", "pause_closed", "pause_changed"), 409),
+        **dict.fromkeys(("run_ended", "pause_closed", "pause_changed", "already_ended", "already_decided"), 409),
+        **dict.fromkeys(("group_not_complete", "task_in_group", "nothing_held"), 409),
         **dict.fromkeys(("input_refused", "invalid_decision"), 422),
         "too_many_inputs": 429,
     }

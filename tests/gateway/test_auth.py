@@ -54,6 +54,17 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("DELETE", "/v1/sessions/{session}"): "run",
     ("PUT", "/v1/sessions/{session}/context"): "run",
     ("GET", "/v1/sessions/{session}/events"): None,
+    ("GET", "/v1/tasks"): None,
+    ("GET", "/v1/tasks/{task}"): None,
+    ("POST", "/v1/tasks/{task}/cancel"): "run",
+    ("POST", "/v1/tasks/{task}/apply"): "apply",
+    ("POST", "/v1/tasks/{task}/reject"): "apply",
+    ("GET", "/v1/groups"): None,
+    ("GET", "/v1/groups/{group}"): None,
+    ("POST", "/v1/groups/{group}/seal"): "run",
+    ("POST", "/v1/groups/{group}/cancel"): "run",
+    ("POST", "/v1/groups/{group}/apply"): "apply",
+    ("POST", "/v1/groups/{group}/reject"): "apply",
     ("POST", "/chat"): "run",
     ("GET", "/v1/tools"): None,
     ("GET", "/v1/agents"): None,
@@ -67,6 +78,11 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
 }
 """Every route, with the right that it needs; None: any key may read."""
 ROUTES = list(RIGHTS)
+
+
+def address(path: str, run: str) -> str:
+    """A path with this run as the run, task or group that it names."""
+    return path.format(run=run, artifact="x", session=f"run-{run}", task=run, group=run)
 
 
 async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer) -> None:
@@ -84,7 +100,7 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
     for (method, path), header in itertools.product(ROUTES, wrong):
         answer = await keyed.http.request(
             method,
-            path.format(run=writer.run, artifact=writer.run, session=f"run-{writer.run}"),
+            address(path, writer.run),
             headers=[(b"Authorization", header.encode())],
             content=b"[",
         )
@@ -96,10 +112,7 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
 def test_no_route_was_forgotten() -> None:
     """A new route is added to the list above."""
     found = {(method, route.path) for route in unconnected_routes() for method in route.methods or ()}
-    listed = {
-        (method, path.format(run="{run_id}", artifact="{artifact_id}", session="{session_id}"))
-        for method, path in ROUTES
-    }
+    listed = {(method, path.replace("}", "_id}")) for method, path in ROUTES}
     assert found == listed | {("GET", path) for path in OPEN_PATHS if path == "/"}
 
 
@@ -107,7 +120,7 @@ async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, wr
     """A key with every other right is refused, whether or not the run exists and whatever the body is."""
     for (method, path), right in RIGHTS.items():
         header = bearer(WITHOUT[right][0] if right else READER)
-        url = path.format(run=writer.run, artifact="x", session=f"run-{writer.run}")
+        url = address(path, writer.run)
         answer = await keyed.http.request(method, url, headers=header, content=b"[" if method == "POST" else None)
         if right is None:
             assert answer.status_code in {200, 404, 422}, path

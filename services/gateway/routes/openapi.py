@@ -13,9 +13,10 @@ from services.gateway.errors import MEDIA_TYPE, ProblemBody
 from . import health
 from .chat import ChatInput
 from .runs import CancelInput, TopUpInput
+from .tasks import TaskChangeInput
 
 _MODELS = (
-    *(RunInput, CancelInput, TopUpInput, ResumeInput, InputInput, SessionContextInput, ChatInput),
+    *(RunInput, CancelInput, TopUpInput, ResumeInput, InputInput, SessionContextInput, ChatInput, TaskChangeInput),
     *(ProblemBody, health.Alive, health.Readiness),
 )
 """Schemas that FastAPI does not find by itself."""

@@ -8,6 +8,7 @@ from collections import OrderedDict
 
 from contracts import keys, subjects
 from contracts.ids import own_session_id, run_of_own_session
+from contracts.pauses import OpenPause
 from contracts.runs import RunRequested, RunStatus
 from contracts.sessions import SessionRecord, SessionStatus
 from services.gateway.auth.caller import Caller
@@ -17,12 +18,16 @@ from services.messaging.direct_get import sequence_of
 from services.messaging.kv import Bucket
 from services.shared.runs.run_waits import waits_for_person
 from services.shared.session_state import Session, fold, newest_checkpoint
+from services.shared.session_tasks.state import Task
+from services.shared.session_tasks.views import group_view, shown_groups, task_view
 
 from .deletions import Deletions
 from .reader import RunReader
 from .stored_run import StoredRun, parsed
 
 MAX_RUNS_SHOWN = 100
+MAX_TASKS_SHOWN = 100
+MAX_GROUPS_SHOWN = 100
 MAX_KNOWN_SESSIONS = 500
 MAX_ID_CHARACTERS = 200
 _READ_ATTEMPTS = 3
@@ -39,14 +44,17 @@ class SessionReader:
         """By the subject of its log. What follows is read and folded onto it."""
         self._index = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
 
-    async def find(self, tenant: str, session_id: str, *, from_replica: bool = False) -> Session | None:
+    async def find(
+        self, tenant: str, session_id: str, *, from_replica: bool = False, is_current: bool = False
+    ) -> Session | None:
         """Return a session without its turns; None for one that never existed or was deleted. Raises BusError.
 
-        `from_replica`: a replica may lag behind, so it may miss a session that is new.
+        `from_replica`: a replica may lag behind, so it may miss a session that is new. `is_current`: all that the
+        leader of the stream has is read.
         """
         log = subjects.session_log(tenant, keys.session_key(session_id))
         reader, session = await self._bus.reader(subjects.SESSIONS), self._known.get(log, Session())
-        read, start = reader.messages, session.seq + 1
+        read, start = reader.current if is_current else reader.messages, session.seq + 1
         if not session.seq:
             newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
             if newest is not None:
@@ -85,8 +93,8 @@ class SessionReader:
         session = await self.get(caller, session_id)
         if not session.seq:
             return _of_one_run(await self._run_of(caller, session_id))
-        runs, current = await self._runs_of(caller.tenant, session)
-        pauses = current.pauses if current is not None else session.pauses
+        runs, stored = await self._runs_of(caller.tenant, session)
+        pauses = await self._pauses_of(caller.tenant, session, stored)
         return SessionStatus(
             session_id=session_id,
             key=keys.session_key(session_id),
@@ -97,12 +105,16 @@ class SessionReader:
             current_run=session.current.run if session.current else None,
             queued_runs=len(session.queue),
             open_pauses=len(pauses),
+            open_tasks=len(session.background.open_tasks()),
+            open_decisions=sum(group.awaits_decision for group in session.background.groups.values()),
             usage=session.usage,
             recent_runs=runs,
             queue=[each.run for each in session.queue],
             summary=session.summary,
             context=session.context,
             pauses=pauses,
+            tasks=[task_view(session, each, with_result=False) for each in _shown_tasks(session)],
+            groups=[group_view(session, each) for each in shown_groups(session)[: -MAX_GROUPS_SHOWN - 1 : -1]],
         )
 
     async def check_turn(self, caller: Caller, requested: RunRequested) -> None:
@@ -150,15 +162,14 @@ class SessionReader:
             raise NotFound
         return found
 
-    async def _runs_of(self, tenant: str, session: Session) -> tuple[list[RunStatus], StoredRun | None]:
-        """Return the newest runs of a session, newest first, and the one that has the turn.
+    async def _runs_of(self, tenant: str, session: Session) -> tuple[list[RunStatus], dict[str, StoredRun]]:
+        """Return the newest runs of a session, newest first, and by id those of them that are open.
 
-        Those that ended come from the index, the others from their logs.
+        Those that ended come from the index, the others from their logs. Tasks are not among them.
         """
-        open_runs = session.open_runs()[:MAX_RUNS_SHOWN]
-        found = await asyncio.gather(*(self._runs.find(tenant, run) for run in open_runs))
-        stored = {each.run_id: each for each in found if each is not None}
-        ended = session.recent[: MAX_RUNS_SHOWN - len(open_runs)]
+        turn = [session.current.run] if session.current else []
+        stored = await self._found(tenant, [*turn, *(each.run for each in session.queue)][:MAX_RUNS_SHOWN])
+        ended = session.recent[: MAX_RUNS_SHOWN - len(stored)]
         places = [keys.run_key(tenant, each.requested_at, each.run) for each in ended]
         entries, deleted = await asyncio.gather(
             self._index.get_many(places), self._deletions.among(tenant, [each.run for each in ended])
@@ -166,7 +177,28 @@ class SessionReader:
         listed = [entries[place].parsed(RunStatus) for place in places if place in entries]
         runs = [each.status().model_copy(update={"payload": None, "pauses": []}) for each in reversed(stored.values())]
         runs += [status for status in listed if status is not None and status.run_id not in deleted]
-        return runs, stored.get(session.current.run) if session.current else None
+        return runs, stored
+
+    async def _pauses_of(self, tenant: str, session: Session, stored: dict[str, StoredRun]) -> list[OpenPause]:
+        """Return the open pauses as the logs of their runs have them: the session keeps no payloads.
+
+        `stored`: runs that have been read.
+        """
+        waiting = list(dict.fromkeys(pause.run_id for pause in session.pauses))
+        if session.current and session.current.run in stored and session.current.run not in waiting:
+            waiting.insert(0, session.current.run)  # The session may not have received of its pauses yet.
+        stored = {**stored, **await self._found(tenant, [run for run in waiting if run not in stored])}
+        return [pause for run in waiting if run in stored for pause in stored[run].pauses]
+
+    async def _found(self, tenant: str, runs: list[str]) -> dict[str, StoredRun]:
+        found = await asyncio.gather(*(self._runs.find(tenant, run) for run in runs))
+        return {each.run_id: each for each in found if each is not None}
+
+
+def _shown_tasks(session: Session) -> list[Task]:
+    """Return the tasks that have not ended, then those that have, each newest first."""
+    newest_first = list(session.background.tasks.values())[::-1]
+    return sorted(newest_first, key=lambda task: task.status != "running")[:MAX_TASKS_SHOWN]
 
 
 def _of_one_run(run: StoredRun) -> SessionStatus:

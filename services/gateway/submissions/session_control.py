@@ -1,6 +1,11 @@
-"""Messages to a session that exists: set its context, delete it."""
+"""Messages to a session that exists: set its context, change its tasks, delete it.
+
+What a message leads to is an event on the session's log, which is received live. So the gateway subscribes before it
+sends the message.
+"""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 from nats.aio.msg import Msg
@@ -12,8 +17,10 @@ from contracts.sessions import (
     ContextSet,
     SessionContextRequested,
     SessionDeletionRequested,
+    SessionEvent,
     SessionRecord,
 )
+from contracts.tasks import SessionTaskControl, TaskControlDone, TaskControlRefused
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, SessionDeleting
 from services.gateway.stored_runs.deletions import Deletions
@@ -27,6 +34,8 @@ from .control import ANSWER_WAIT_S
 from .writer import MessageWriter
 
 logger = structlog.get_logger(__name__)
+
+ToSession = SessionContextRequested | SessionDeletionRequested | SessionTaskControl
 
 
 class SessionControl:
@@ -58,22 +67,51 @@ class SessionControl:
         requested = SessionContextRequested(
             values=values, session_id=session.session_id, by=caller.key_id, user_id=caller.user_id or session.user_id
         )
-        written = _Written()
+        answer = await self._answer(
+            caller, session, f"context-{new_id()}", requested, lambda event: isinstance(event, ContextSet)
+        )
+        return answer is not None
+
+    async def change_tasks(self, caller: Caller, session: Session, control: SessionTaskControl) -> None:
+        """Request a change of a task or group, and return once the session has the answer, or after 5 s.
+
+        The answer is part of the session's state. Raises SessionDeleting and TryAgain.
+        """
+        if session.is_deleting:
+            raise SessionDeleting
+        await self._answer(
+            caller,
+            session,
+            f"task-{control.id}",
+            control,
+            lambda event: isinstance(event, TaskControlDone | TaskControlRefused) and event.id == control.id,
+        )
+
+    async def _answer(
+        self,
+        caller: Caller,
+        session: Session,
+        name: str,
+        message: SessionContextRequested | SessionTaskControl,
+        is_answer: Callable[[SessionEvent], bool],
+    ) -> SessionEvent | None:
+        """Send a message, and return the event that its handling has written; None if there is none yet.
+
+        Raises TryAgain.
+        """
+        answers = _Answers(is_answer)
         live = subjects.live_session(caller.tenant, keys.session_key(session.session_id))
-        subscription = await self._bus.subscribe(live, written.on_message)
+        subscription = await self._bus.subscribe(live, answers.on_message)
         try:
-            sequence = await self._send(caller, session, f"context-{new_id()}", requested)
+            sequence = await self._send(caller, session, name, message)
             async with asyncio.timeout(ANSWER_WAIT_S):
-                await written.by(f"{subjects.INBOX}:{sequence}")
+                return await answers.to(f"{subjects.INBOX}:{sequence}")
         except TimeoutError:
-            return False
+            return None
         finally:
             await subscription.stop()
-        return True
 
-    async def _send(
-        self, caller: Caller, session: Session, name: str, message: SessionContextRequested | SessionDeletionRequested
-    ) -> int:
+    async def _send(self, caller: Caller, session: Session, name: str, message: ToSession) -> int:
         """Store a message to a session, and return its sequence in INBOX. Raises TryAgain."""
         key = keys.session_key(session.session_id)
         subject = subjects.session_inbox(caller.tenant, key, name)
@@ -82,21 +120,24 @@ class SessionControl:
         return (await self._writer.store(subject, data, f"{key}-{name}-{new_id()}")).sequence
 
 
-class _Written:
-    """The messages whose handling has set the context of a session."""
+class _Answers:
+    """The events of a session that answer a message, by the message whose handling wrote them."""
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
+    def __init__(self, is_answer: Callable[[SessionEvent], bool]) -> None:
+        self._is_answer = is_answer
+        self._seen: dict[str, SessionEvent] = {}
         self._changed = asyncio.Event()
 
     async def on_message(self, message: Msg) -> None:
         record = parsed(SessionRecord, checked(message).data) if sequence_of(message) else None
-        if record is not None and any(isinstance(event, ContextSet) for event in record.events):
-            self._seen.add(record.by)
+        answer = next(filter(self._is_answer, record.events), None) if record is not None else None
+        if record is not None and answer is not None:
+            self._seen[record.by] = answer
             self._changed.set()
 
-    async def by(self, message: str) -> None:
-        """Return once the handling of this message has set the context."""
+    async def to(self, message: str) -> SessionEvent:
+        """Return the answer to a message, once there is one."""
         while message not in self._seen:
             self._changed.clear()
             await self._changed.wait()
+        return self._seen[message]

@@ -21,6 +21,8 @@ def entry_of(where: SessionAddress, session: Session) -> SessionEntry:
         current_run=session.current.run if session.current is not None else None,
         queued_runs=len(session.queue),
         open_pauses=len(session.pauses),
+        open_tasks=len(session.background.open_tasks()),
+        open_decisions=sum(group.awaits_decision for group in session.background.groups.values()),
         usage=session.usage,
     )
 

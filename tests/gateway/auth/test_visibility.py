@@ -11,6 +11,7 @@ import pytest
 from contracts import subjects
 from contracts.ids import new_id, own_session_id
 from contracts.runs import RunRequested
+from contracts.tasks import GroupOpened, TaskSpawned
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import open_runs
 from services.messaging.connection import Bus
@@ -36,7 +37,7 @@ BODIES: dict[str, Any] = {
 }
 """A valid body for each route about one thing that needs one."""
 PNG = with_metadata("png")
-UNKNOWN = {"run_id": "0" * 32, "artifact_id": "0" * 32, "session_id": "nobody's"}
+UNKNOWN = {**dict.fromkeys(("run_id", "artifact_id", "task_id", "group_id"), "0" * 32), "session_id": "nobody's"}
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -62,6 +63,7 @@ class Things:
     uploaded: str
     of_run: str
     of_session: str
+    task: str
 
     def named(self, parameter: str) -> list[str]:
         """The values of a parameter that are Adam's."""
@@ -69,6 +71,8 @@ class Things:
             "run_id": [self.waiting, self.begun.run, self.ended.run],
             "artifact_id": [self.uploaded, self.of_run, self.of_session],
             "session_id": [self.session, own_session_id(self.waiting), own_session_id(self.ended.run)],
+            "task_id": [self.task],
+            "group_id": [self.task],
         }[parameter]
 
 
@@ -83,6 +87,10 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
     session = SessionWriter(bus, f"his-{new_id()}", TENANT, "adam")
     await session.start()
     await session.begin(begun.run)
+    task = Writer(bus, TENANT)
+    await task.open(user_id="adam", session_id=session.session_id, cause="task", parent=begun.run)
+    spawned = TaskSpawned(task_id=task.run, group_id=task.run, run=begun.run, call_id="1-1", mode="subagent")
+    await session.log(GroupOpened(group_id=task.run, name="his", run=begun.run), spawned)
     await session.enter()
     uploaded = await keyed.http.post(
         "/v1/artifacts", content=PNG, params={"session_id": session.session_id}, headers=bearer("adam")
@@ -98,6 +106,7 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
         uploaded=uploaded.json()["artifact_id"],
         of_run=of_run.artifact_id,
         of_session=of_session.artifact_id,
+        task=task.run,
     )
 
 
@@ -129,6 +138,20 @@ async def test_no_route_shows_or_changes_what_is_anothers(keyed: Served, bus: Bu
     for artifact in things.named("artifact_id"):
         assert (await keyed.http.get(f"/v1/artifacts/{artifact}", headers=bearer("adam"))).content == PNG
     assert (await keyed.http.get(f"/v1/sessions/{things.session}", headers=bearer("adam"))).json()["context"] == {}
+
+
+async def test_tasks_of_another_session_do_not_exist(keyed: Served, things: Things) -> None:
+    """Whether the caller names that session, or one of its own."""
+    for name, noun in itertools.product(("eve", "elsewhere"), ("tasks", "groups")):
+        own = {"session_id": own_session_id(new_id())}
+        for path in (f"/v1/{noun}", f"/v1/{noun}/{things.task}"):
+            answers = [
+                await keyed.http.get(path, params=query, headers=bearer(name))
+                for query in ({"session_id": things.session}, {"session_id": UNKNOWN["session_id"]}, own)
+            ]
+            assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
+    shown = await keyed.http.get("/v1/tasks", params={"session_id": things.session}, headers=bearer("adam"))
+    assert [task["task_id"] for task in shown.json()["tasks"]] == [things.task]
 
 
 async def test_images_of_another_user_do_not_exist(keyed: Served, things: Things) -> None:
