@@ -156,15 +156,16 @@ class Session(Message):
         return bool(self.session_id)
 
     def open_runs(self) -> list[str]:
-        """Return the run that has the turn, then those that wait for it, then those of tasks."""
+        """Return the run that has the turn, then those that wait for it, tasks, and reports that have not joined."""
         turns = [*([self.current.run] if self.current else []), *(each.run for each in self.queue)]
-        return [*turns, *(task.task_id for task in self.background.open_tasks())]
+        tasks_and_reports = [task.task_id for task in self.background.open_tasks()]
+        tasks_and_reports += [report.report_id for report in self.background.reports]
+        return [*turns, *tasks_and_reports]
 
     def is_open(self, run: str) -> bool:
         """Whether a run of the session has not ended, as far as the session knows."""
         task = self.background.tasks.get(run)
-        has_turn = self.current is not None and self.current.run == run
-        return has_turn or self.queued(run) is not None or (task is not None and task.status == "running")
+        return run in self.open_runs() if task is None else task.status == "running"
 
     def queued(self, run: str) -> QueuedRun | None:
         """Return the entry of a run that waits for its turn."""
@@ -277,7 +278,6 @@ def _merged(session: Session, event: RunMergedInto) -> Session:
 
 
 def _refused(session: Session, event: RunRefusedBySession) -> Session:
-    session = _with(session, background=tasks.run_joined(session.background, event.run))
     return _closed(session, RecentRun(run=event.run, fault=event.fault))
 
 
@@ -290,7 +290,7 @@ def _closed(session: Session, entry: RecentRun) -> Session:
     changes: dict[str, object] = {
         "queue": _without(session.queue, entry.run),
         "recent": [entry, *session.recent][:MAX_RECENT_RUNS],
-        "background": tasks.run_ended(session.background, entry.run),
+        "background": tasks.run_ended(tasks.run_joined(session.background, entry.run), entry.run),
         "pauses": _pauses_without(session, entry.run),
     }
     return _with(session, **changes, **({"current": None} if had_turn else {}))

@@ -19,7 +19,7 @@ from contracts import subjects
 from contracts.events import Chunk, ControlAnswered, Paused, RunEvent, Thinking
 from contracts.faults import Fault
 from contracts.ids import new_id
-from contracts.inbox import InputRequested, ResumeRequested, TopUpRequested
+from contracts.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
 from contracts.records import Record
 from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
@@ -128,6 +128,11 @@ class Planning:
         await self.bus.publish(
             subjects.control("default", run, f"top_up-{message.id}"), message.model_dump_json().encode()
         )
+
+    async def cancel(self, run: str) -> None:
+        """Ask for the end of a run."""
+        body = CancelRequested(reason="enough").model_dump_json().encode()
+        await self.bus.publish(subjects.control("default", run, f"cancel-{new_id()[:8]}"), body)
 
     async def decide(self, pause: Paused, run: str, decision: str, **fields: Any) -> ControlAnswered:
         """Decide about a pause, and return the answer."""

@@ -11,14 +11,15 @@ import structlog
 from contracts import keys, subjects
 from contracts.ids import unix_ms
 from contracts.runs import RunDeletion
-from contracts.sessions import RunQueued, SessionDeleted, SessionEvent
-from contracts.tasks import TaskSpawned
+from contracts.sessions import RunQueued, SessionDeleted
+from contracts.tasks import Reported, TaskSpawned
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.planner.deletions import STORE_TIMEOUT_S, forget_artifacts
-from services.planner.effects import session_index, timers
+from services.planner.effects import run_index, session_index, timers
 from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.tasks.reports import report_id
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.session_state import Session
@@ -37,6 +38,7 @@ class SessionDeletion:
     async def carry_out(self, where: SessionAddress, session: Session) -> None:
         """Delete what is left of a session. Idempotent."""
         await self._delete_runs(where)
+        await self._delete_contexts(where, session)
         await self._delete_artifacts(where, session.session_id)
         await timers.cancel_timers(self._bus, *where)
         await session_index.remove(self._bus, where, session)
@@ -49,16 +51,26 @@ class SessionDeletion:
 
     async def _delete_runs(self, where: SessionAddress) -> None:
         bucket = Bucket(self._bus, keys.RUNS_BUCKET)
-        runs = {
-            run: requested_at
-            for record in await self._logs.whole(where)
-            for event in record.events
-            for run, requested_at in _run_of(event, record.at)
-        }
+        runs: dict[str, int | None] = {}
+        for record in await self._logs.whole(where):
+            for event in record.events:
+                match event:
+                    case RunQueued():
+                        runs[event.run] = event.requested_at or record.at
+                    case TaskSpawned():
+                        runs[event.task_id] = event.requested_at
+                    case Reported():
+                        runs[event.report_id] = None  # It may never have joined the session.
         for run, requested_at in runs.items():
             with suppress(Outdated):
                 deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
                 await bucket.create(keys.deletion_key(where.tenant, run), deletion)
+
+    async def _delete_contexts(self, where: SessionAddress, session: Session) -> None:
+        """Delete what was kept for reports that are not requested any more."""
+        for group in session.background.groups.values():
+            for report in {report_id(session.session_id, group, task_id) for task_id in group.tasks}:
+                await run_index.forget_context(self._bus, where.tenant, report)
 
     async def _delete_artifacts(self, where: SessionAddress, session_id: str) -> None:
         try:
@@ -66,14 +78,3 @@ class SessionDeletion:
         except ArtifactFailed as error:
             # Those of its runs are deleted with them, as soon as the store answers.
             logger.warning("session_artifacts_left", tenant=where.tenant, session=where.key, error=str(error))
-
-
-def _run_of(event: SessionEvent, at: int) -> list[tuple[str, int]]:
-    """Return the run that an event names first, and when it was requested. `at`: time of the event's record."""
-    match event:
-        case RunQueued(run=run, cause=cause, requested_at=requested_at):
-            return [(run, at if cause == "summary" else requested_at)]
-        case TaskSpawned(task_id=task_id, requested_at=requested_at):
-            return [(task_id, requested_at)]
-        case _:
-            return []

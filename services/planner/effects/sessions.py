@@ -16,11 +16,12 @@ from contracts.inbox import CancelRequested, GroupDue, InputRequested, RunBegins
 from contracts.records import PAUSES_HEADER, types_in
 from contracts.runs import RunRequested
 from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
-from contracts.tasks import SessionGroupDue
+from contracts.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskMessage
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
 from services.planner.effects.ownership_watch import Address
 from services.planner.effects.session_deletion import SessionDeletion
+from services.planner.effects.session_tasks import SessionTasks
 from services.planner.run import pauses, session_facts
 from services.planner.run.session_place import Busy, Place, Waiting
 from services.planner.run_log import RunLogs
@@ -39,10 +40,13 @@ from services.planner.sessions.commands import (
     WriteEntry,
 )
 from services.planner.sessions.decide import Received
+from services.planner.tasks import commands as tasks
 from services.shared.last_record import last_record
 from services.shared.session_state import Session
 
 ToRun = Forward | Cancel | Merged | Refuse | Attach
+OfTasks = SessionTaskMessage | SessionRunEnded
+"""What may change tasks of a session."""
 ControlMessage = InputRequested | CancelRequested | RunMerged | RunRefused | SessionAttached
 
 
@@ -54,6 +58,7 @@ class Sessions:
         self._runs = runs
         self._logs = logs
         self._deletion = SessionDeletion(bus, logs)
+        self._tasks = SessionTasks(bus, runs)
 
     async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
         """Let a run join its session, and return its place. `owner`: the message of the request.
@@ -78,7 +83,7 @@ class Sessions:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
         message = SESSION_MESSAGE.validate_json(data)
         reporting = _reporting_run(message)
-        first = message if isinstance(message, SessionContextRequested) else None
+        first = message if isinstance(message, SessionContextRequested | SessionTaskCalled) else None
         is_confirmed = False
         while True:
             session = await self._settled(where, owner, first, reporting, from_leader=is_confirmed)
@@ -104,7 +109,7 @@ class Sessions:
         self,
         where: SessionAddress,
         owner: str,
-        request: RunRequested | SessionContextRequested | None = None,
+        request: RunRequested | SessionContextRequested | SessionTaskCalled | None = None,
         reporting: str | None = None,
         *,
         from_leader: bool = False,
@@ -154,8 +159,11 @@ class Sessions:
         return decide.adopt(session, session_id, found, session_facts.ended(first, run, run.request))
 
     async def _carry_out(self, where: SessionAddress, session: Session, cause: RunRequested | Received) -> None:
-        commands = decide.commands(session, cause)
-        await asyncio.gather(*(self._execute(where, session, each) for each in commands))
+        of_tasks = tasks.commands(session, cause) if isinstance(cause, OfTasks) else []
+        await asyncio.gather(
+            *(self._execute(where, session, each) for each in decide.commands(session, cause)),
+            *(self._tasks.carry_out(where, session, each) for each in of_tasks),
+        )
 
     async def _execute(self, where: SessionAddress, session: Session, command: Command) -> None:
         tenant = where.tenant

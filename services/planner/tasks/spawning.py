@@ -70,7 +70,7 @@ def _beyond_limits(background: Background, call: SessionTaskCalled, child: RunRe
 
 
 def _unsettled(background: Background) -> int:
-    return sum(len(group.tasks) for group in background.groups.values() if not background.is_settled(group))
+    return len(background.tasks) - sum(len(group.tasks) for group in background.settled_groups())
 
 
 def _joined(background: Background, call: SessionTaskCalled) -> Group | Fault | None:

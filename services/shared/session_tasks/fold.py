@@ -214,7 +214,7 @@ def _reported(background: Background, event: Reported, at: int) -> Background:
 
 def _bounded(background: Background) -> Background:
     """Drop the oldest settled groups beyond the limits, and keep the newest one."""
-    settled = [group for group in background.groups.values() if background.is_settled(group)]
+    settled = background.settled_groups()
     kept, tasks = 0, 0
     for group in reversed(settled[-MAX_SETTLED_GROUPS:]):
         tasks += len(group.tasks)
@@ -240,19 +240,23 @@ def _with_digests_cut(background: Background) -> Background:
     excess = sum(sizes.values()) - MAX_DIGESTS_BYTES
     if excess <= 0:
         return background
+    settled = {group.group_id for group in background.settled_groups()}
     dropped: list[str] = []
     for key, size in sizes.items():
-        group = background.groups.get(background.tasks[key].group_id)
-        if excess > 0 and (group is None or background.is_settled(group)):
+        group_id = background.tasks[key].group_id
+        if excess > 0 and (group_id not in background.groups or group_id in settled):
             dropped.append(key)
             excess -= size
     background = _with_tasks(background, dropped, digest="")
     if excess <= 0:
         return background
     waiting = {key: task.digest for key, task in background.tasks.items() if task.digest}
-    for key, digest in cut_together(waiting, MAX_DIGESTS_BYTES).items():
-        background = _with_tasks(background, [key], digest=digest)
-    return background
+    cut_ones = {
+        key: background.tasks[key].model_copy(update={"digest": digest})
+        for key, digest in cut_together(waiting, MAX_DIGESTS_BYTES).items()
+        if digest != waiting[key]
+    }
+    return _with(background, tasks={**background.tasks, **cut_ones})
 
 
 _FOLDS: dict[str, Callable[[Background, Any, int], Background]] = {

@@ -150,6 +150,12 @@ class Background(Message):
             and all(report.group_id != group.group_id for report in self.reports)
         )
 
+    def settled_groups(self) -> list[Group]:
+        """Return the groups for which `is_settled` is true."""
+        reporting = {report.group_id for report in self.reports}
+        ended = (group for group in self.groups.values() if group.has_ended and group.group_id not in reporting)
+        return [group for group in ended if not group.is_waited_for and not group.awaits_decision]
+
     @model_serializer(mode="wrap")
     def _compact(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what the keys and the tasks say: with a thousand tasks, ids are half of a checkpoint."""

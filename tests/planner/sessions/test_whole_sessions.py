@@ -3,7 +3,6 @@
 from contracts import keys, subjects
 from contracts.events import Asked
 from contracts.ids import new_id, own_session_id
-from contracts.inbox import CancelRequested
 from contracts.runs import RunStatus
 from contracts.sessions import SessionContextRequested, SessionDeletionRequested, SessionEntry
 from services.messaging.connection import Bus
@@ -24,13 +23,6 @@ async def busy(planning: Planning, session_id: str) -> str:
     run = await planning.ask("First?", session_id=session_id)
     await planning.until(run, lambda event: isinstance(event, Asked))
     return run
-
-
-async def cancel(planning: Planning, run: str) -> None:
-    """Ask for the end of a run."""
-    await planning.bus.publish(
-        subjects.control("default", run, "cancel-1"), CancelRequested(reason="enough").model_dump_json().encode()
-    )
 
 
 async def entry_of(bus: Bus, session_id: str) -> SessionEntry | None:
@@ -132,7 +124,7 @@ async def test_a_queued_run_ends_when_its_turn_does_not_come(plan: Plan, provide
     first = await busy(planning, session_id)
     story = await planning.tell("Soon?", session_id=session_id, queue_timeout_s=0.5)
     assert (story.facts(), story.end.code) == (["queued", "error"], "queue_timeout")
-    await cancel(planning, first)
+    await planning.cancel(first)
     await planning.ended(first)
     assert [turn.run for turn in (await idle(planning.bus, session_id)).turns] == [first]
 
@@ -150,7 +142,7 @@ async def test_a_queued_run_can_be_cancelled(plan: Plan, provider: ModelServer) 
         return found.status if found is not None else None
 
     assert await wait_until(status, what="the run has an entry") == "queued"
-    await cancel(planning, second)
+    await planning.cancel(second)
     assert (await planning.ended(second)).facts() == ["queued", "cancelled"]
     await planning.ended(first)
     session = await idle(planning.bus, session_id)

@@ -1,0 +1,80 @@
+"""Carries out what follows from the tasks of a session: requests runs, answers calls, cancels, sets timers.
+
+Every command is idempotent, for ever: a run that has a log ignores a second request, a settled call a second outcome,
+and a group that has ended its timer. So a redelivery may repeat all of them, also when NATS no longer knows their ids.
+"""
+
+from typing import assert_never
+
+from contracts import names, subjects
+from contracts.inbox import CallFinished, CancelRequested, RunTaskSettled
+from contracts.runs import RunRequested
+from services.messaging.connection import Bus
+from services.planner.effects import run_index, timers
+from services.planner.effects.ownership_watch import Address
+from services.planner.run_log import RunLogs
+from services.planner.session_log import SessionAddress
+from services.planner.tasks.commands import (
+    AnswerCall,
+    CancelTask,
+    DropReportContext,
+    RequestReport,
+    SetGroupTimer,
+    SettleParent,
+    StartTask,
+    TaskCommand,
+)
+from services.planner.tasks.reports import report_request
+from services.shared.session_state import Session
+
+
+class SessionTasks:
+    """The tasks of all sessions, over one bus."""
+
+    def __init__(self, bus: Bus, runs: RunLogs) -> None:
+        self._bus = bus
+        self._runs = runs
+
+    async def carry_out(self, where: SessionAddress, session: Session, command: TaskCommand) -> None:
+        """Carry out a command."""
+        tenant = where.tenant
+        match command:
+            case StartTask():
+                await self._start(tenant, command)
+            case AnswerCall(run, finished):
+                await self._answer(tenant, run, finished)
+            case CancelTask(task_id, reason):
+                body = CancelRequested(reason=reason, session_id=session.session_id).model_dump_json().encode()
+                subject = subjects.control(tenant, task_id, f"session-cancel-{task_id}")
+                await self._bus.publish_surely(subject, body, f"{task_id}.session-cancel")
+            case RequestReport(report):
+                context = await self._runs.context(Address(tenant, report.report_id))
+                request = report_request(tenant, session, report, context)
+                if request is not None:
+                    await self._request(request)
+            case DropReportContext(report_id):
+                await run_index.forget_context(self._bus, tenant, report_id)
+            case SetGroupTimer(what, group_id, at):
+                await timers.set_group_timer(self._bus, *where, what, group_id, at)
+            case SettleParent(run, call_id, task_id, spent):
+                body = RunTaskSettled(call_id=call_id, task_id=task_id, spent=spent).model_dump_json().encode()
+                subject = subjects.control(tenant, run, f"task_settled-{call_id}")
+                await self._bus.publish_surely(subject, body, f"{task_id}.settled")
+            case _:
+                assert_never(command)
+
+    async def _start(self, tenant: str, command: StartTask) -> None:
+        """Request a task's run. A report's `tool_context` is stored first: the task may end at once."""
+        request = command.request
+        if command.report_id is not None and request.tool_context:
+            await self._runs.keep_context(Address(tenant, command.report_id), request.tool_context)
+        await self._request(request)
+
+    async def _request(self, request: RunRequested) -> None:
+        body = request.model_dump_json().encode()
+        await self._bus.publish_surely(subjects.request(request.tenant, request.run_id), body, request.run_id)
+
+    async def _answer(self, tenant: str, run: str, finished: CallFinished) -> None:
+        subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))
+        message_id = names.round_key(run, finished.call_id)
+        await self._bus.publish_surely(subject, finished.model_dump_json().encode(), message_id)
