@@ -50,6 +50,7 @@ Code = Literal[
     "too_many_tasks",
     "too_deep",
     "too_many_hops",
+    "budget_exhausted",
     "poisoned",
     "internal",
 ]

@@ -20,6 +20,7 @@ __all__ = [
     "own_session_id",
     "run_id_for_key",
     "run_of_own_session",
+    "task_id",
     "unix_ms",
 ]
 
@@ -49,6 +50,11 @@ def run_id_for_key(tenant: str, key: str) -> str:
 def image_id(run: str, number: int, sha256: str) -> str:
     """Derive the artifact id of image `number` of a run, so that a repeated request stores it once."""
     return hashlib.sha256(f"{run}\nimage\n{number}\n{sha256}".encode()).hexdigest()[:32]
+
+
+def task_id(run: str, call_id: str) -> str:
+    """Derive the id of the background task that a call of a run spawns. It is the id of the task's own run."""
+    return hashlib.sha256(f"{run}\n{call_id}\ntask".encode()).hexdigest()[:32]
 
 
 def own_session_id(run: str) -> str:

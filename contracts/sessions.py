@@ -229,7 +229,8 @@ class SessionRunEnded(Message):
     model: str = ""
     memory: Memory | None = Field(default=None, description="of the run; decides whether a summary is due")
     set_aside: Usage = Field(
-        default=Usage(), description="for tasks of the run that go on: tokens as `prompt_tokens`; cost null: none"
+        default=Usage(),
+        description="what its tasks take of its limits, spent or set aside: tokens as `prompt_tokens`; cost null: none",
     )
     reason: Reason | None = Field(default=None, description="of a run that ended as `done`")
     key_id: str = Field(default="", description="of the run; a summary counts for the same API key")

@@ -15,6 +15,7 @@ from contracts.events import ActionFormat, ActionTransport, FollowupMode, Reflec
 from contracts.images import VisionContextPolicy, VisionMode
 from contracts.pauses import ApprovalRule
 from contracts.runs import MODEL_NAME, LimitsInput, Memory, MemoryInput, RequestedEffort, RunLimits, StrategyName
+from contracts.tasks import TaskPolicy
 from contracts.validation_errors import describe
 from services.planner.run.input_rules import InputRule
 from services.shared.approvals import check_rules
@@ -36,6 +37,12 @@ class InvalidAgents(ValueError):
 
 class AgentApprovalRule(ApprovalRule):
     """An approval rule of the agents file. A misspelt field is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AgentTasks(TaskPolicy):
+    """The table `tasks` of an agent. A misspelt field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,6 +87,9 @@ class Agent(BaseModel):
     )
     input_rules: list[InputRule] = Field(
         default_factory=list, description="which texts of users are refused, or wait for a person"
+    )
+    tasks: AgentTasks | None = Field(
+        default=None, description="what its runs may do in the background; an empty table: the defaults; None: nothing"
     )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
 

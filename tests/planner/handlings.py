@@ -13,9 +13,11 @@ from contracts.inbox import (
     InputRequested,
     ResumeRequested,
     RunResumed,
+    RunTaskSettled,
     TimerFired,
     TopUpRequested,
 )
+from contracts.payload import Usage
 from contracts.runs import RunRequested
 from services.planner.run import advance as module
 from services.planner.run.commands import (
@@ -105,7 +107,7 @@ def advance(run: Run, played: Attempt, rules: Rules) -> Command:
     return module.advance(run, played.handling, rules)
 
 
-def attempt(
+def attempt(  # noqa: C901, one case for each kind of message
     owner: str,
     kind: str = "request",
     attempt_token: str = "h",
@@ -121,6 +123,7 @@ def attempt(
     limits: Mapping[str, Any] | None = None,
     top_up_id: str = "",
     resumed_at: int = 0,
+    settled: RunTaskSettled | None = None,
     **progress: Any,
 ) -> Attempt:
     """A handling of a message that has just begun: its request is resolved, its outcome holds nothing to hide."""
@@ -145,6 +148,8 @@ def attempt(
             message = given or CallPaused(
                 call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=60
             )
+        case "task_settled":
+            message = settled or RunTaskSettled(call_id="1-1", task_id="0" * 32, spent=Usage())
         case "resumed":
             message = RunResumed(at=resumed_at)
         case _:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.planner.agents import Agent, InvalidAgents, load_agents, parse_agents
+from services.planner.agents import Agent, AgentTasks, InvalidAgents, load_agents, parse_agents
 
 TOML = """
 [analyst]
@@ -31,6 +31,17 @@ def test_a_file_adds_agents(tmp_path: Path) -> None:
     assert set(agents) == {"default", "analyst"}
     assert agents["analyst"].limits == {"max_steps": 5, "deadline_s": 30}
     assert agents["analyst"].tools == ["sum_column", "draw_chart"]
+
+
+def test_an_agent_may_have_background_tasks() -> None:
+    """An empty table has the defaults; without one there are none."""
+    agents = parse_agents({"a": {"tasks": {}}, "b": {"tasks": {"max_per_run": 3}}, "c": {}})
+    assert agents["a"].tasks == AgentTasks()
+    assert agents["b"].tasks == AgentTasks(max_per_run=3)
+    assert agents["c"].tasks is None
+    for wrong in ({"max_runs": 3}, {"budget_share": 0}, {"merge_strategy": "append"}, {"max_depth": 0}):
+        with pytest.raises(InvalidAgents, match=rf"b\.tasks\.{next(iter(wrong))}"):
+            parse_agents({"b": {"tasks": wrong}})
 
 
 def test_an_agent_has_a_memory() -> None:

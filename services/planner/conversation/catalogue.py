@@ -14,6 +14,7 @@ from typing import Any
 from contracts.actions import RESERVED
 from contracts.tools import ToolSpec
 from services.planner.conversation.compact import compact
+from services.planner.run.task_calls import SHOWN_NAMES
 
 ALIAS = "tool_"
 DESCRIPTION_LIMIT = 1_000
@@ -36,6 +37,8 @@ _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
 
 def shown_name(name: str) -> str:
     """Return the tool's name for the model. Reserved and prefixed names get a prefix, so the mapping is one to one."""
+    if name in SHOWN_NAMES:
+        return SHOWN_NAMES[name]
     return ALIAS + name if _bare(name) in RESERVED else name
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.actions import FINAL_RESPONSE, PLAN, TASK
 from contracts.events import ActionFormat, Observed, Repaired, Step
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import shown_name
@@ -22,7 +22,7 @@ class JsonActions:
         """Render a decision as the JSON action that says it."""
         if step.answer is not None:
             return self._action(None if self._legacy else FINAL_RESPONSE, {"answer": step.answer}, step.thought)
-        if len(step.calls) == 1 and step.join is None and step.node == step.calls[0].tool:
+        if len(step.calls) == 1 and step.join is None and step.node in {step.calls[0].tool, TASK}:
             return self._action(shown_name(step.calls[0].tool), step.calls[0].args, step.thought)
         steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
         join = None

@@ -15,6 +15,7 @@ from services.planner.conversation import texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.images import with_images
+from services.planner.conversation.task_tools import task_specs
 from services.shared.builtin_tools import READ_ARTIFACT, readable_in
 
 Message = dict[str, Any]
@@ -43,8 +44,9 @@ def system_message(
         "" if native else texts.actions(action_format, tasks=tasks),
         texts.FINISHING,
         texts.plans(limits.max_parallel),
+        texts.TASKS if tasks else "",
         texts.DATA,
-        "" if native else render_catalogue(tools),
+        "" if native else render_catalogue([*tools, *task_specs(tools)] if tasks else tools),
         _guidance(agent),
         texts.limits(limits),
     ]

@@ -7,13 +7,14 @@ action, so both transports share one parser, one answer stream and one set of ev
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.actions import FINAL_RESPONSE, PLAN, TASK
 from contracts.events import Observed, Repaired, Step
 from contracts.tools import ToolSpec
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.messages import Message, as_data, outcome, rejection
+from services.planner.conversation.task_tools import TASK_SCHEMA, task_specs
 
 _SOURCE = {
     "type": "object",
@@ -54,12 +55,18 @@ _PLAN = {
 }
 
 
-def functions(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """Return the functions of a request, in the form of OpenAI's `tools`: first the tools, then the opcodes."""
+def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[str, Any]]:
+    """Return the functions of a request, in the form of OpenAI's `tools`: first the tools, then the opcodes.
+
+    `tasks`: whether the run may start background tasks.
+    """
+    tools = [*tools, *task_specs(tools)] if tasks else tools
     offered = [(shown_name(tool.name), _description(tool), compact_schema(tool.input_schema)) for tool in tools]
     offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
+    if tasks:
+        offered.append((TASK, "Start one background task.", TASK_SCHEMA))
     return [
         {
             "type": "function",

@@ -5,11 +5,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts import names, subjects
+from contracts import keys, names, subjects
 from contracts.events import CallStarted, PlannedCall
+from contracts.faults import Fault
 from contracts.ids import unix_ms
 from contracts.inbox import CallFinished
+from contracts.limits import MAX_REQUEST_BYTES
 from contracts.records import EVENTS_HEADER, Record
+from contracts.tasks import TASK_TOOLS
 from contracts.tools import CallQuestion, CallRequested
 from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlice
@@ -17,6 +20,7 @@ from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.direct_calls import START_WITHIN_S, DirectCalls
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
+from services.planner.run import task_calls
 from services.planner.run.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
 from services.planner.run.state import Run
@@ -84,12 +88,14 @@ class Dispatcher:
     async def call_off(self, run: Run) -> None:
         """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
         for call in run.open.values():
-            if call.call_id in run.owner:
+            if call.call_id in run.owner and call.tool not in TASK_TOOLS:
                 question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}", round=call.round)
                 await self._bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
         where = self._where
+        if planned.tool in TASK_TOOLS:
+            return await self._notify_session(run, planned)
         concurrency = await self._model_requests.concurrency(run, planned.tool)
         has_place = self._places.take(where.tenant, planned.tool, concurrency)
         if not has_place:
@@ -110,6 +116,23 @@ class Dispatcher:
         else:
             await self._store(run, planned, again=again or not has_place)
         return _Sent(planned.call_id, is_current=has_place)
+
+    async def _notify_session(self, run: Run, planned: PlannedCall) -> _Sent:
+        """Send a call about background tasks to the session, which answers it."""
+        call = run.open.get(planned.call_id)
+        message = task_calls.message_of(run, call, await self._context(run)) if call is not None else None
+        if message is None:
+            return _Sent(planned.call_id, is_sent=False, is_current=False)
+        body = message.model_dump_json().encode()
+        if len(body) > MAX_REQUEST_BYTES:
+            reason = f"The task's request has {len(body):,} bytes, and at most {MAX_REQUEST_BYTES:,} can be sent"
+            fault = Fault(code="invalid_args", reason=reason)
+            outcome = CallFinished(call_id=planned.call_id, tool=planned.tool, status="failed", failure=fault)
+            return _Sent(planned.call_id, outcome=outcome)
+        name = f"{self._where.run}-task-{planned.call_id}"
+        subject = subjects.session_inbox(self._where.tenant, keys.session_key(message.session_id), name)
+        await self._bus.publish_surely(subject, body, f"{self._where.run}.{planned.call_id}.task")
+        return _Sent(planned.call_id)
 
     async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:
         """Make a direct call. If it is declined or unfinished, send it through CALLS."""

@@ -26,7 +26,7 @@ from services.planner.run.commands import Opening
 from services.planner.run.input_rules import ADMITTED, Checked, check
 from services.planner.run.state import Run
 from services.planner.run.triage_critique import Critique, Triage
-from services.planner.strategies.base import DEFAULT, Reading, Strategies, Strategy
+from services.planner.strategies.base import DEFAULT, JOB, Reading, Strategies, Strategy
 from services.shared.tool_catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
@@ -93,6 +93,8 @@ class ModelRequests:
 
     def strategy(self, started: RunStarted | None) -> Strategy:
         """Return the strategy of a run; the default one for a run that is not open, or was refused."""
+        if started is not None and started.request.cause == "job":
+            return self._strategies[JOB]
         name = DEFAULT if started is None else started.request.strategy or self._agent(started).strategy
         return self._strategies.get(name) or self._strategies[DEFAULT]
 

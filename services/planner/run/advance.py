@@ -16,6 +16,7 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 | input | input_added | input_added | input_added | input_added | input_added, paused | resumed, observed; wake |
 | resumed | ack | ack | timer | called, where calls wait | ack | ack |
 | resumed, retry due | ack | ack | asked | called, where calls wait | ack | ack |
+| task_settled | ack | task_settled | task_settled | task_settled | task_settled, paused | task_settled |
 | poisoned | error | error | error | error | error | error |
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
@@ -36,7 +37,7 @@ changes nothing and is acknowledged.
 from collections.abc import Sequence
 from typing import assert_never
 
-from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, Triaged
+from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, TaskSettled, Triaged
 from contracts.faults import Fault
 from contracts.inbox import (
     CallFinished,
@@ -165,11 +166,18 @@ def _received(
         case RunMerged() | RunRefused():
             return Ack()  # The run has the turn already.
         case RunTaskSettled():
-            return Ack()
+            return _task_settled(run, message)
         case RunRequested() | CallFinished() | CallPaused() | RunResumed() | RunBegins():
             return _go_on(run, handling, rules)
         case _:
             assert_never(message)
+
+
+def _task_settled(run: Run, message: RunTaskSettled) -> Command:
+    if message.call_id not in run.set_aside:
+        return Ack()
+    settled = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
+    return Append([settled] if run.paused is None else [settled, run.paused])
 
 
 def _cancel(run: Run, progress: Progress, cancel: CancelRequested) -> Command:

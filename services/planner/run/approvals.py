@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from contracts.events import Observed, Paused, PlannedCall
 from contracts.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_id, token_of
+from contracts.tasks import TASK_TOOLS
+from services.planner.run import task_calls
 from services.planner.run.state import Run
 from services.shared import approvals
 
@@ -16,15 +18,19 @@ MAX_QUOTED_CHARACTERS = 4_000
 
 
 def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Paused]:
-    """Return a pause for each call that needs an approval. They go into the record that starts the calls.
+    """Return a pause for each call that needs a person. They go into the record that starts the calls.
 
     `now`: Unix ms. `step`: the step that the calls belong to.
     """
     started = run.started
-    if started is None or not (started.approvals or started.approval_rules):
+    if started is None or not (started.approvals or started.approval_rules or started.tasks):
         return []
     found = []
     for call in calls:
+        if call.tool in TASK_TOOLS:
+            asked = task_calls.confirmation(run, now, step, call)
+            found += [asked] if asked is not None else []
+            continue
         rule = approvals.asking_rule(started.approval_rules, call.tool, call.args)
         if (rule is None and call.tool not in started.approvals) or is_approved_by_rule(run, call, rule):
             continue
@@ -91,9 +97,10 @@ def line_about(run: Run, outcomes: Mapping[str, Observed]) -> str:
         consent = run.pause_decisions.consents.get(call_id)
         if consent is None:
             continue
+        tool = task_calls.SHOWN_NAMES.get(observed.tool, observed.tool)
         if consent.arguments is not None:
             arguments = json.dumps(consent.arguments, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]
-            lines.append(f"A person changed the arguments of {observed.tool} before it ran: {arguments}")
+            lines.append(f"A person changed the arguments of {tool} before it ran: {arguments}")
         if consent.note:
-            lines.append(f"The person who approved {observed.tool} says: {consent.note[:MAX_QUOTED_CHARACTERS]}")
+            lines.append(f"The person who approved {tool} says: {consent.note[:MAX_QUOTED_CHARACTERS]}")
     return "\n".join(lines)

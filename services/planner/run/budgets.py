@@ -1,6 +1,7 @@
 """What a run may spend, what it has spent, and what happens when a budget is exhausted. Pure.
 
-A budget is checked before each call, so one call at most can exceed it. A run with a grace period pauses and waits for
+A budget is checked before each call, so one call at most can exceed it. What background tasks of the run have spent,
+and what is set aside for them, counts as spent (`task_budgets`). A run with a grace period pauses and waits for
 a top-up; every other run ends with the results that it has.
 """
 
@@ -14,6 +15,7 @@ from contracts.runs import RunLimits
 from services.planner.run import terminal
 from services.planner.run.commands import Rules
 from services.planner.run.state import Event, Run
+from services.planner.run.task_budgets import taken, tokens
 from services.shared.key_budgets.totals import exhausted
 
 _COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")
@@ -24,9 +26,11 @@ def spent(run: Run, now: int) -> str | None:
     limits, usage = run.limits, run.usage
     if run.deadline_at is not None and now >= run.deadline_at:
         return deadline(run)
-    if limits.max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= limits.max_tokens:
+    of_tasks = taken(run)
+    if limits.max_tokens is not None and tokens(usage) + tokens(of_tasks) >= limits.max_tokens:
         return f"max_tokens of {limits.max_tokens}"
-    if limits.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= limits.max_cost_usd:
+    cost_usd = None if usage.cost_usd is None else usage.cost_usd + (of_tasks.cost_usd or 0.0)
+    if limits.max_cost_usd is not None and cost_usd is not None and cost_usd >= limits.max_cost_usd:
         return f"max_cost_usd of {limits.max_cost_usd:g}"
     return None
 
@@ -39,7 +43,9 @@ def spent_steps(run: Run) -> str | None:
 def spent_calls(run: Run, wanted: int) -> str | None:
     """Name the budget that `wanted` more tool calls would exceed, or None."""
     limit = run.limits.max_tool_calls
-    return f"max_tool_calls of {limit}" if limit is not None and run.usage.tool_calls + wanted > limit else None
+    if limit is None or run.usage.tool_calls + taken(run).tool_calls + wanted <= limit:
+        return None
+    return f"max_tool_calls of {limit}"
 
 
 def spent_by_key(run: Run, rules: Rules) -> str | None:
@@ -68,12 +74,12 @@ def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) 
 
 def topped_up(run: Run, given: Mapping[str, Any], now: int, by: str) -> list[Event]:
     """Raise the limits of a run. `given` counts from now on; the recorded fact holds the resulting totals."""
-    limits, usage = run.limits.model_dump(), run.usage
+    limits, usage, of_tasks = run.limits.model_dump(), run.usage, taken(run)
     so_far = {
         "max_steps": run.turn,
-        "max_tool_calls": usage.tool_calls,
-        "max_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "max_cost_usd": usage.cost_usd or 0.0,
+        "max_tool_calls": usage.tool_calls + of_tasks.tool_calls,
+        "max_tokens": tokens(usage) + tokens(of_tasks),
+        "max_cost_usd": (usage.cost_usd or 0.0) + (of_tasks.cost_usd or 0.0),
     }
     deadline_at = run.deadline_at
     for name, value in given.items():

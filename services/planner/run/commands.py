@@ -1,6 +1,6 @@
 """What one handling of a message has received and done, and the commands that `advance` may return for it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -187,10 +187,11 @@ def _ids(calls: Iterable[PlannedCall]) -> frozenset[str]:
 class StrategyRules(Protocol):
     """What the rules of a run need to know of its strategy. Pure."""
 
-    def next(self, run: Run, handling: Handling, rules: "Rules") -> list[Event]:
+    def next(self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[Observed] = ()) -> list[Event]:
         """Return the events that follow when nothing is in flight and no budget is exhausted.
 
-        It is called when the run opens, with an empty log, and when a step with its join has ended.
+        It is called when the run opens, with an empty log, and when a step with its join has ended. `observed`: the
+        outcomes in the record that is being made.
         """
         ...
 

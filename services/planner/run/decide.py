@@ -20,7 +20,7 @@ from contracts.events import (
     Step,
     StepStatus,
 )
-from services.planner.run import approvals, budgets, failures, followups, terminal
+from services.planner.run import approvals, budgets, failures, followups, task_calls, terminal
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.fold import take_in
@@ -182,8 +182,12 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
         PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
+    refused: list[Event] = []
+    if calls[0].tool == task_calls.SPAWN:
+        spawned, refusal = task_calls.with_share(after(run, decision=decision), calls[0])
+        calls, refused = [spawned], [refusal] if refusal is not None else []
     started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
-    return [started, *approvals.held(run, handling.progress.now, asked.turn, calls)]
+    return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]
 
 
 def _is_wanting(run: Run, critique: Critique) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from contracts.events import Called, Paused, PlannedCall, Step
+from contracts.tasks import TASK_TOOLS
 from services.planner.run.state import Event, Run
 
 
@@ -37,6 +38,6 @@ class DirectRules:
         return event.model_copy(update={"calls": calls})
 
     def _marked_call(self, call: PlannedCall, held: Collection[str | None]) -> PlannedCall:
-        if call.tool in self.slow or call.round or call.call_id in held:
+        if call.tool in self.slow or call.tool in TASK_TOOLS or call.round or call.call_id in held:
             return call
         return call.model_copy(update={"direct": self.instance})

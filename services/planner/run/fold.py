@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from contracts import events
+from contracts.actions import TASK
 from contracts.events import (
     Asked,
     Called,
@@ -23,6 +24,7 @@ from contracts.payload import FinalPayload
 from services.planner.run.history import Added, Compaction, Decided, History, ImagesShown, Outcomes, Question
 from services.planner.run.pause_decisions import called_again
 from services.planner.run.state import Run, waiting_calls
+from services.planner.run.task_budgets import with_settled
 from services.planner.run.tool_images import allowed_images
 from services.shared.usage import spent
 
@@ -176,6 +178,8 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.collected.expect(step.calls)
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
+    if step.node == TASK:
+        run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
     if step.calls or step.answer is not None:
         run.history.add(Decided(step))
 
@@ -208,7 +212,15 @@ def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
     run.open.pop(observed.call_id, None)
     run.owner.pop(observed.call_id, None)
     run.observed[observed.call_id] = observed
+    if observed.status == "failed":
+        run.set_aside.pop(observed.call_id, None)  # The task was not spawned.
     take_in(run, observed)
+
+
+def _fold_task_settled(run: Run, settled: events.TaskSettled, _at: int) -> None:
+    reserved = run.set_aside.pop(settled.call_id, None)
+    if reserved is not None:
+        run.children_spent = with_settled(run.children_spent, reserved, settled.spent)
 
 
 def take_in(run: Run, observed: Observed) -> None:
@@ -260,6 +272,7 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "stopping": _fold_stopping,
     "resumed": _fold_resumed,
     "input_added": _fold_input_added,
+    "task_settled": _fold_task_settled,
     "done": _fold_terminal,
     "error": _fold_terminal,
     "cancelled": _fold_terminal,

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from contracts.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs import Memory, RequestedEffort, RunLimits, RunRequested, StrategyName
+from contracts.tasks import TaskPolicy
 from contracts.tools import ToolSpec
 from contracts.validation_errors import describe
 from services.planner.agents import Agent, agent_of
@@ -41,9 +42,7 @@ def open_run(
     agent = _agent_of(request, agents)
     _check_strategy(request)
     limits = _limits(request, agent)
-    if request.model is not None and request.cause == "user":
-        _check_model(request.model, agents, defaults)
-    models = [request.model] if request.model else models_for(agent, defaults.model)
+    models = _models(request, agent, agents, defaults)
     tools = _allowed(request, agent, live)
     vision = defaults.vision_support.opening(request, models, _fallbacks(agent, defaults), agent, tools)
     model = vision.models[0]
@@ -64,6 +63,7 @@ def open_run(
         triage_model=defaults.triage_model,
         reflection=agent.reflection,
         followup=agent.followup,
+        tasks=_tasks(request, agent),
         action_format=agent.action_format or defaults.action_format,
         # The demo model answers in JSON.
         action_transport="json" if model == demo.NAME else agent.action_transport or defaults.action_transport,
@@ -75,6 +75,12 @@ def open_run(
         ],
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def _models(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], defaults: Defaults) -> list[str]:
+    if request.model is not None and request.cause == "user":
+        _check_model(request.model, agents, defaults)
+    return [request.model] if request.model else models_for(agent, defaults.model)
 
 
 def _fallbacks(agent: Agent, defaults: Defaults) -> list[str]:
@@ -125,7 +131,7 @@ def _limits(request: RunRequested, agent: Agent) -> RunLimits:
 
 def _memory(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], defaults: Defaults) -> Memory | None:
     """Return how much of its conversation the run is shown; None for a run without one."""
-    if request.cause == "summary" or (request.session_id is None and not request.messages):
+    if request.cause not in {"user", "report"} or (request.session_id is None and not request.messages):
         return None
     try:
         memory = Memory.model_validate({**agent.memory, **request.memory})
@@ -134,6 +140,14 @@ def _memory(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], de
     if request.memory.get("summary_model"):
         _check_model(request.memory["summary_model"], agents, defaults)
     return memory
+
+
+def _tasks(request: RunRequested, agent: Agent) -> TaskPolicy | None:
+    """Return what the run may do in the background; None: nothing, as for tasks that are nested too deep."""
+    policy = agent.tasks
+    if policy is None or request.cause in {"summary", "job"}:
+        return None
+    return None if request.depth >= policy.max_depth or request.hops >= policy.max_hops else policy
 
 
 def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:

@@ -94,7 +94,7 @@ def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observe
     budget = budgets.spent_steps(run) or budgets.spent(run, handling.progress.now)
     if budget is not None:
         return [budgets.out_of(after(run, observed=observed), budget, handling.progress.now)]
-    return rules.strategy.next(run, handling, rules)
+    return rules.strategy.next(run, handling, rules, observed)
 
 
 def ask_next(run: Run, handling: Handling, rules: Rules) -> list[Event]:

@@ -51,7 +51,10 @@ class PauseDecisions:
             self.requests[resumed.id] = resumed.request_sha256
         if paused.call_id is None or resumed.decision is None:
             return
-        if not asks_consent(paused):
+        if paused.source == "task":
+            if not is_refused(paused, resumed):
+                self.consents[paused.call_id] = resumed
+        elif not asks_consent(paused):
             answer = PauseAnswer(
                 number=paused.number, decision=resumed.decision, input=resumed.input, note=resumed.note
             )
@@ -70,6 +73,13 @@ def asks_consent(paused: Paused) -> bool:
     return paused.spec is not None
 
 
+def is_refused(paused: Paused, resumed: Resumed) -> bool:
+    """Whether a decision ends the call that waits. A tool is told of a rejection and ends its call itself."""
+    if paused.source == "task" and resumed.decision == "answer":
+        return not resumed.input["approve"]
+    return resumed.decision == "reject" and (asks_consent(paused) or paused.source == "task")
+
+
 def with_answer_token(started: RunStarted, paused: Paused) -> Paused:
     """Return a pause that waits for an answer, with its digest and its token."""
     name = paused.pause_id or ""
@@ -78,7 +88,10 @@ def with_answer_token(started: RunStarted, paused: Paused) -> Paused:
 
 
 def called_again(call: PlannedCall, paused: Paused, resumed: Resumed) -> PlannedCall:
-    """Return a call as it goes on after its pause: with edited arguments, or in the next round."""
+    """Return a call as it goes on after its pause: with other arguments, or in the next round."""
+    if paused.source == "task":
+        given = resumed.input if isinstance(resumed.input, dict) else {}
+        return call.model_copy(update={"args": call.args | {key: given[key] for key in given if key == "retain_turn"}})
     if not asks_consent(paused):
         return call.model_copy(update={"round": paused.round + 1, "direct": None})
     return call if resumed.arguments is None else call.model_copy(update={"args": resumed.arguments})

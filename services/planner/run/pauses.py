@@ -29,8 +29,9 @@ from services.planner.run.commands import (
     SetTimer,
     Wake,
 )
-from services.planner.run.pause_decisions import asks_consent, with_answer_token
+from services.planner.run.pause_decisions import asks_consent, is_refused, with_answer_token
 from services.planner.run.state import Event, Run
+from services.planner.run.task_calls import SHOWN_NAMES
 from services.shared.json_schema.checks import complaints
 from services.shared.open_pauses import view
 from services.shared.redaction import wire_size
@@ -199,7 +200,7 @@ def closed(run: Run, paused: Paused, resumed: Resumed) -> list[Event]:
     if end is not None:
         return [resumed, end]
     facts: list[Event] = [resumed]
-    if resumed.decision == "reject" and asks_consent(paused):
+    if is_refused(paused, resumed):
         facts.append(_not_approved(paused, resumed))
     reply = str(resumed.input) if paused.call_id is None and resumed.decision == "answer" else ""
     if resumed.images or reply:
@@ -208,12 +209,13 @@ def closed(run: Run, paused: Paused, resumed: Resumed) -> list[Event]:
 
 
 def _not_approved(paused: Paused, resumed: Resumed) -> Observed:
+    tool = SHOWN_NAMES.get(paused.tool or "", paused.tool)
     if resumed.by == BY_TIMER:
-        reason = f"{paused.tool} needs a person's approval. Nobody decided in time, so it did not run."
+        reason = f"{tool} needs a person's approval. Nobody decided in time, so it did not run."
         fault = Fault(code="approval_expired", reason=reason)
     else:
         note = f" They say: {resumed.note}" if resumed.note else ""
-        reason = f"A person rejected this call of {paused.tool}, so it did not run. Do not repeat it unchanged.{note}"
+        reason = f"A person rejected this call of {tool}, so it did not run. Do not repeat it unchanged.{note}"
         fault = Fault(code="rejected", reason=reason)
     return Observed(call_id=paused.call_id or "", tool=paused.tool or "", status="failed", failure=fault)
 

@@ -3,7 +3,7 @@
 from contracts.events import Cancelled, Done, Error
 from contracts.runs import RunRequested
 from contracts.sessions import MAX_TURN_BYTES, RunEnded, SessionRunEnded
-from services.planner.run import payload
+from services.planner.run import payload, task_budgets
 from services.planner.run.state import Run
 from services.shared.cut_texts import CUT_MARK, cut
 
@@ -55,6 +55,7 @@ def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionR
         reason=run.terminal.reason if isinstance(run.terminal, Done) else None,
         key_id=request.key_id,
         key_budget=request.key_budget,
+        set_aside=task_budgets.taken(run),
     )
 
 

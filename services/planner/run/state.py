@@ -34,6 +34,7 @@ from contracts.events import (
 )
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
+from contracts.tasks import Reservation
 from services.planner.run.added_inputs import AddedInputs
 from services.planner.run.collected import Collected
 from services.planner.run.history import (
@@ -43,6 +44,7 @@ from services.planner.run.history import (
 )
 from services.planner.run.pause_decisions import PauseDecisions
 
+NOTHING_SPENT = Usage(cost_usd=0.0)
 Event = KnownEvent
 """What a planner writes. A log may also hold events of a newer version, which `fold` ignores."""
 
@@ -131,6 +133,10 @@ class Run:
     final_args: dict[str, Any] | None = None
     """The other fields of a final response whose text is being asked for alone."""
     usage: Usage = field(default_factory=Usage)
+    set_aside: dict[str, Reservation] = field(default_factory=dict)
+    """Call id -> part of the limits that belongs to the background task which the call spawned, until it has ended."""
+    children_spent: Usage = NOTHING_SPENT
+    """What background tasks that have ended took of the limits."""
     collected: Collected = field(default_factory=Collected)
     """Artifacts and sources of all calls."""
     last_observation: Any = None

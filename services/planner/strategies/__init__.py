@@ -1,7 +1,11 @@
-"""The registry of strategies. Each has a folder; its name is a `StrategyName` of contracts, and its line is here."""
+"""The registry of strategies. The name of each is a `StrategyName` of contracts, and its line is here.
+
+`job` is no name that a request may give: it belongs to runs with the cause `job`.
+"""
 
 from services.planner.settings import PlannerSettings
-from services.planner.strategies.base import Strategies
+from services.planner.strategies.base import JOB, Strategies
+from services.planner.strategies.job import Job
 from services.planner.strategies.react.strategy import React
 
 
@@ -12,5 +16,6 @@ def strategies_of(settings: PlannerSettings) -> Strategies:
             native_reasoning=settings.use_native_reasoning,
             idle_s=settings.model_idle_s,
             total_s=settings.model_total_s,
-        )
+        ),
+        JOB: Job(),
     }

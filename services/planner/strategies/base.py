@@ -55,3 +55,5 @@ class Strategy(StrategyRules, Protocol):
 Strategies = Mapping[str, Strategy]
 """By name."""
 DEFAULT: StrategyName = "react"
+JOB = "job"
+"""The strategy of runs with the cause `job`."""

@@ -8,6 +8,7 @@ import pytest
 
 from contracts.faults import Fault
 from contracts.inbox import ResumeRequested, TimerFired
+from contracts.tasks import Reservation
 from services.planner.run import advance as module
 from services.planner.run import pauses
 from services.planner.run.commands import (
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused", "waiting")
 EVENTS = re.compile(
     r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|input_added|stopping|done|cancelled)\b"
-    r"|\berror\b",
+    r"|\b(?:task_settled|error)\b",
 )
 BUDGET = {"done", "paused"}
 DEADLINE = TimerFired(timer="deadline", at=61_000)
@@ -137,6 +138,10 @@ def handling(world: World, message: str) -> Attempt:
     match message.split():
         case ["request"]:
             return world.handling(OWNER, holder="second", started=started(), context={"token": "t"})
+        case ["task_settled"]:
+            if world.run.started is not None:
+                world.run.set_aside["1-1"] = Reservation()
+            return world.handling("INBOX:9", "task_settled")
         case ["call_finished"]:
             return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
         case ["timer", name]:

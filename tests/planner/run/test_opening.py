@@ -1,11 +1,13 @@
 """Which tools a run gets: the agent's, those that its request names, at most those of its API key."""
 
+from typing import Any
+
 import pytest
 
 from contracts.ids import new_id
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
-from services.planner.agents import Agent
+from services.planner.agents import Agent, AgentTasks
 from services.planner.errors import CannotOpen
 from services.planner.run.opening import Defaults, absent, open_run
 
@@ -48,3 +50,25 @@ def test_no_warning_names_a_tool_that_the_key_does_not_allow() -> None:
     assert absent(requested(agent="painter"), AGENTS, LIVE) == ["frame"]
     assert absent(requested(agent="painter", key_tools=["draw"]), AGENTS, LIVE) == []
     assert absent(requested(agent="painter", tools=["draw", "frame"], key_tools=["frame"]), AGENTS, LIVE) == ["frame"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "allowed"),
+    [
+        ({}, True),
+        ({"cause": "task", "depth": 1}, True),
+        ({"cause": "task", "depth": 2}, False),
+        ({"cause": "report", "hops": 1}, True),
+        ({"cause": "report", "hops": 2}, False),
+        ({"cause": "job"}, False),
+        ({"cause": "summary"}, False),
+        ({"agent": "painter"}, False),
+    ],
+)
+def test_tasks_are_allowed_up_to_a_depth(changes: dict[str, Any], *, allowed: bool) -> None:
+    """Where they are not, the run is not offered them. A task is shown no conversation."""
+    agents = {**AGENTS, "default": Agent(tasks=AgentTasks(), limits={"max_steps": 3})}
+    request = requested().model_copy(update={"session_id": "s", **changes})
+    started = open_run(request, agents, LIVE, Defaults(model="builtin/rehearsal"))
+    assert (started.tasks is not None) == allowed
+    assert (started.memory is not None) == (request.cause in {"user", "report"})

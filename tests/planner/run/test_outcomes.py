@@ -1,11 +1,12 @@
 """When a run asks its strategy what follows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from contracts.actions import Join
-from contracts.events import Step
+from contracts.events import Observed, Step
 from contracts.tools import ToolSpec
 from services.planner.run import outcomes
 from services.planner.run.commands import Handling, Rules
@@ -21,7 +22,7 @@ class Noting:
 
     seen: list[tuple[int, int]] = field(default_factory=list)
 
-    def next(self, run: Run, handling: Handling, rules: Rules) -> list[Event]:
+    def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
         """Ask the model."""
         self.seen.append((run.turn, len(run.observed)))
         return outcomes.ask_next(run, handling, rules)

@@ -25,13 +25,14 @@ _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "t
 EXCERPT_CHARACTERS = 40
 
 
-def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
+def _expected(action_format: ActionFormat, tools: AbstractSet[str], *, tasks: bool) -> str:
     """Return the expected form of a reply. It names only what this run allows."""
     if action_format == "legacy":
-        node = "a tool or null" if tools else "null"
+        node = ('a tool, "task" or null' if tasks else "a tool or null") if tools else "null"
         form = f'{{"thought": ..., "next_node": <{node}>, "args": {{...}}, "plan": null, "join": null}}'
     else:
-        node = '<a tool, "final_response" or "plan">' if tools else '"final_response"'
+        words = '"final_response", "plan" or "task"' if tasks else '"final_response" or "plan"'
+        node = f"<a tool, {words}>" if tools else '"final_response"'
         form = f'{{"next_node": {node}, "args": {{...}}}}'
     return f"Answer with one JSON object {form} and nothing beside it."
 
@@ -61,6 +62,7 @@ def normalize_action(
     *,
     tools: AbstractSet[str] = frozenset(),
     action_format: ActionFormat = "auto",
+    tasks: bool = False,
 ) -> Normalized:
     """Parse a reply of a model: its text, or an object that was parsed already. Never raises.
 
@@ -69,6 +71,7 @@ def normalize_action(
         reasoning_content: the model's reasoning as the provider gave it. It replaces a `thought` in the text.
         tools: the names that the model may call. A tool wins over an opcode that differs from its name by case only.
         action_format: `unified` accepts only the two-field form, `legacy` only actions of five fields.
+        tasks: whether the run may start background tasks. Only the complaint depends on it.
     """
     given = (
         text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
@@ -79,7 +82,7 @@ def normalize_action(
     reply = _of_text(_decoded(given), tools) if isinstance(given, str) else _of_value(given)
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools, action_format)
     cause = f"{result.complaint[:1].upper()}{result.complaint[1:]}." if result.error else ""
-    complaint = f"{cause} {_expected(action_format, tools)}" if cause else ""
+    complaint = f"{cause} {_expected(action_format, tools, tasks=tasks)}" if cause else ""
     return result._replace(reasoning=native or result.reasoning, complaint=complaint, cause=cause)
 
 

@@ -12,12 +12,15 @@ from typing import Any
 from contracts.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
 from contracts.events import ActionFormat
 from contracts.tools import ToolSpec
+from services.planner.conversation.task_tools import TASK_SPECS, call_name
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.run.decision import Calls, Decision, Final, Invalid
 from services.planner.run.joins import JoinInvalid, check_join, check_plan, read_join
-from services.shared.builtin_tools import READ_ARTIFACT
+from services.planner.run.task_calls import SPAWN
+from services.planner.strategies.react.task_reading import read_task
+from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.json_schema.checks import InvalidSchema, complaints
 
 MAX_COMPLAINTS = 5
@@ -25,6 +28,7 @@ MAX_NAMES_LISTED = 50
 MAX_CALLS_BYTES = 512_000
 """Largest arguments of a reply that calls tools: its record and each call message can hold one megabyte."""
 MAX_BYTES_PER_CHARACTER = 4
+_BUILT_IN = (READ_ARTIFACT_SPEC, *TASK_SPECS.values())
 _NODE = "next_node"
 _NO_NODE = "invalid"
 MAX_NODE_CHARACTERS = 80
@@ -39,10 +43,16 @@ class ReactReading:
     """Reads one reply while it streams."""
 
     def __init__(
-        self, specs: Mapping[str, ToolSpec], *, action_format: ActionFormat = "auto", native_reasoning: bool = True
+        self,
+        specs: Mapping[str, ToolSpec],
+        *,
+        action_format: ActionFormat = "auto",
+        native_reasoning: bool = True,
+        tasks: bool = False,
     ) -> None:
-        self._specs = specs
-        self._names = frozenset(specs)
+        self._tasks = tasks
+        self._specs = specs if not tasks else {**TASK_SPECS, **specs}
+        self._names = frozenset(self._specs)
         self._listed = self._names - {READ_ARTIFACT}
         """The names in the catalogue."""
         self._action_format: ActionFormat = action_format
@@ -73,7 +83,9 @@ class ReactReading:
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
         given = reply.text if reply.text.strip() or not reply.tool_calls else {"tool_calls": list(reply.tool_calls)}
-        normalized = normalize_action(given, reply.reasoning, tools=self._names, action_format=self._action_format)
+        normalized = normalize_action(
+            given, reply.reasoning, tools=self._names, action_format=self._action_format, tasks=self._tasks
+        )
         settled = settle(self._stream, normalized.action)
         if settled.void is not None or settled.action is None:
             return self._invalid(
@@ -105,12 +117,20 @@ class ReactReading:
         if action.next_node == PLAN:
             return self._plan(action, common)
         if action.next_node == TASK:
-            return f"Background tasks are not available here. {self._allowed()}"
+            return self._task(action, common)
         complaint = self._faults(action)
         if complaint is not None:
             return complaint
         spec = self._specs[action.next_node]
-        return Calls(node=spec.name, calls=((spec.name, action.args),), **common)
+        name = call_name(spec)
+        return Calls(node=name, calls=((name, action.args),), **common)
+
+    def _task(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
+        if not self._tasks:
+            return f"Background tasks are not available here. {self._allowed()}"
+        tools = {name: spec for name, spec in self._specs.items() if spec not in _BUILT_IN}
+        args = read_task(action.args, tools)
+        return args if isinstance(args, str) else Calls(node=TASK, calls=((SPAWN, args),), **common)
 
     def _complaint(self, normalized: Normalized) -> str:
         return normalized.complaint
@@ -122,14 +142,17 @@ class ReactReading:
             if self._action_format == "legacy"
             else "answer with final_response"
         )
-        return f"Call a tool, run a plan, or {answer}." if self._listed else f"There are no tools, so {answer}."
+        task = ", start a task" if self._tasks else ""
+        return f"Call a tool, run a plan{task}, or {answer}." if self._listed else f"There are no tools, so {answer}."
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
         """Check all steps first: one invalid step rejects the whole plan, and nothing runs."""
         complaints_ = check_plan(action.args, self._specs)
         if complaints_:
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
-        calls = tuple((self._specs[step["node"]].name, dict(step.get("args") or {})) for step in action.args["steps"])
+        calls = tuple(
+            (call_name(self._specs[step["node"]]), dict(step.get("args") or {})) for step in action.args["steps"]
+        )
         join = read_join(action.args)
         if isinstance(join, Join):
             wrong = check_join(join, self._specs)
@@ -204,8 +227,9 @@ class TextReading(ReactReading):
         *,
         action_format: ActionFormat = "auto",
         native_reasoning: bool = True,
+        tasks: bool = False,
     ) -> None:
-        super().__init__(specs, action_format=action_format, native_reasoning=native_reasoning)
+        super().__init__(specs, action_format=action_format, native_reasoning=native_reasoning, tasks=tasks)
         self._args = args
         self._visible: list[str] = []
         self._holds = False

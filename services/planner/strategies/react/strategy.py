@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.events import ActionFormat
+from contracts.events import ActionFormat, Observed
 from contracts.tools import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
@@ -18,6 +18,7 @@ from services.planner.run import outcomes
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
+from services.planner.run.task_budgets import taken
 from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
@@ -41,7 +42,7 @@ class React:
         self._renderer = Renderer(_may_call_demo_model)
         self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
 
-    def next(self, run: Run, handling: Handling, rules: Rules) -> list[Event]:
+    def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
         """Ask for the next action: at the opening, and after each step."""
         return outcomes.ask_next(run, handling, rules)
 
@@ -83,20 +84,22 @@ class React:
         assert run.started is not None  # noqa: S101, see request
         # A tool of the run with this name replaces the built-in one.
         specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
+        tasks = run.started.tasks is not None
         native = run.started.action_transport == "tools"
         action_format: ActionFormat = "auto" if native else run.started.action_format
         if run.final_args is not None:
             text_reading = NativeTextReading if native else TextReading
             return text_reading(
-                specs, run.final_args, action_format=action_format, native_reasoning=self._native_reasoning
+                specs, run.final_args, action_format=action_format, native_reasoning=self._native_reasoning, tasks=tasks
             )
         reading = NativeReading if native else ReactReading
-        return reading(specs, action_format=action_format, native_reasoning=self._native_reasoning)
+        return reading(specs, action_format=action_format, native_reasoning=self._native_reasoning, tasks=tasks)
 
     def _prefix(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         started = run.started
         assert started is not None  # noqa: S101, see request
         action_format, transport = started.action_format, started.action_transport
+        tasks = started.tasks is not None
         key = (
             tuple(started.tools.values()),
             started.request.agent,
@@ -104,13 +107,14 @@ class React:
             action_format,
             transport,
             len(tools),
+            tasks,
         )
         found = self._prefixes.get(key)
         if found is None:
             system = conversation.system_message(
-                agent, tools, limits=started.limits, action_format=action_format, transport=transport
+                agent, tools, limits=started.limits, action_format=action_format, transport=transport, tasks=tasks
             )
-            found = system, conversation.native.functions(tools) if transport == "tools" else []
+            found = system, conversation.native.functions(tools, tasks=tasks) if transport == "tools" else []
             self._prefixes[key] = found
             if len(self._prefixes) > MAX_CACHED_PREFIXES:
                 self._prefixes.popitem(last=False)
@@ -125,7 +129,7 @@ class React:
             rejected=tuple(run.rejected),
             tools=tools,
             steps_left=run.limits.max_steps - run.turn + 1,
-            tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls),
+            tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls),
             text_alone=run.final_args is not None,
             legacy=run.started.action_transport == "json" and run.started.action_format == "legacy",
         )

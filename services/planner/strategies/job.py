@@ -1,0 +1,60 @@
+"""The strategy of a job: one call of a tool, whose result is the answer. No model is called."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from contracts.events import Observed, PlannedCall, Step
+from contracts.faults import Fault
+from contracts.sessions import MAX_TURN_BYTES
+from contracts.tools import ToolSpec
+from services.planner.agents import Agent
+from services.planner.conversation.compact import compact
+from services.planner.run import approvals, budgets, terminal
+from services.planner.run.commands import Handling, Rules
+from services.planner.run.decide import after
+from services.planner.run.history import Length
+from services.planner.run.state import Event, Run
+from services.shared.cut_texts import cut
+
+_NO_MODEL = "a job calls no model"
+
+
+class Job:
+    """Makes the one call of a job, and ends the run with its result."""
+
+    def next(self, run: Run, handling: Handling, _rules: Rules, observed: Sequence[Observed] = ()) -> list[Event]:
+        """Return the call; once it has ended, the end of the run."""
+        started = run.started
+        job = started.request.job if started is not None else None
+        if job is None:
+            return [terminal.failed(run, Fault(code="bad_request", reason="the request names no job"))]
+        outcome = next(iter([*run.observed.values(), *observed]), None)
+        if run.step is not None and outcome is not None:
+            return [_end(after(run, observed=observed), outcome)]
+        now = handling.progress.now
+        if (budget := budgets.spent_calls(run, 1)) is not None:
+            return [budgets.out_of(run, budget, now)]
+        calls = [PlannedCall(call_id="1-1", tool=job.tool, args=job.args)]
+        step = Step(step=1, node=job.tool, status="started", calls=calls, by=handling.incoming.owner)
+        return [step, *approvals.held(run, now, 1, calls)]
+
+    def length(self, _run: Run) -> Length:
+        """Return nothing: there is no conversation."""
+        return Length()
+
+    def request(self, _run: Run, _tools: Sequence[ToolSpec], _agent: Agent) -> NoReturn:
+        """Refuse: no model is called."""
+        raise AssertionError(_NO_MODEL)
+
+    def reading(self, _run: Run, _tools: Sequence[ToolSpec]) -> NoReturn:
+        """Refuse: no model is called."""
+        raise AssertionError(_NO_MODEL)
+
+
+def _end(run: Run, outcome: Observed) -> Event:
+    if outcome.status == "failed":
+        failure = outcome.failure or Fault(code="tool_error", reason="the call failed")
+        return terminal.failed(run, failure)
+    found = outcome.observation
+    text = found if isinstance(found, str) and found.strip() else compact(found)
+    return terminal.answered(run, {"answer": cut(text, MAX_TURN_BYTES)})

@@ -1,0 +1,64 @@
+"""Checks the arguments of `task`. A complaint names the field, and says how to mend it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.actions import TaskArgs
+from contracts.limits import MAX_INLINE_BYTES
+from contracts.tools import ToolSpec
+from contracts.validation_errors import describe
+from services.planner.conversation.catalogue import HINT_LIMIT
+from services.shared.json_schema.checks import InvalidSchema, complaints
+
+MAX_NAMES_LISTED = 20
+_MODES = '"mode" is "subagent", with a "query", or "job", with a "tool" and its "tool_args"'
+
+
+def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[str, Any] | str:
+    """Return the arguments of a spawn as the log holds them, or a complaint. `tools`: those a job may call."""
+    try:
+        task = TaskArgs.model_validate(args)
+    except ValidationError as error:
+        return f"The arguments of task do not fit: {describe(error, limit=None)}. {_MODES}."
+    complaint = _identity(task) or (_of_subagent(task) if task.mode == "subagent" else _of_job(task, tools))
+    if complaint:
+        return complaint
+    read = task.model_dump(exclude_none=True, exclude_defaults=True)
+    return read | ({"tool": tools[task.tool].name} if task.tool is not None else {})
+
+
+def _identity(task: TaskArgs) -> str:
+    if task.group is not None and task.group_id is not None:
+        return (
+            'Both "group" and "group_id" are given. Keep "group" for a group of this turn, by its label, or "group_id" '
+            "for that very group, and leave the other one out."
+        )
+    for field in ("name", "group", "group_id"):
+        text = getattr(task, field)
+        if text is not None and (not text.strip() or len(text) > HINT_LIMIT):
+            return f'"{field}" must have 1 to {HINT_LIMIT} characters: shorten it, or leave it out.'
+    return "" if task.mode is not None else f"The task has no mode: {_MODES}."
+
+
+def _of_subagent(task: TaskArgs) -> str:
+    if task.query is None or not task.query.strip():
+        return '"query" is missing: a subagent needs the question that it is to answer.'
+    if (size := len(task.query.encode())) > MAX_INLINE_BYTES:
+        return f'"query" has {size:,} bytes, and at most {MAX_INLINE_BYTES:,} are taken: shorten it.'
+    return ""
+
+
+def _of_job(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
+    if task.tool is None:
+        return '"tool" is missing: a job needs the name of the tool that it calls, and its arguments in "tool_args".'
+    spec = tools.get(task.tool)
+    if spec is None:
+        known = ", ".join(sorted(tools)[:MAX_NAMES_LISTED]) or "none, so only a subagent can be started"
+        return f'"tool" names no tool of this run: {task.tool[:80]!r}. The tools are: {known}.'
+    try:
+        faults = complaints(task.tool_args, spec.input_schema)
+    except InvalidSchema as error:
+        return f'"tool": {task.tool!r} cannot be used: its input schema is invalid ({error}).'
+    return f'"tool_args" does not fit the schema of {task.tool!r}: {"; ".join(faults)}.' if faults else ""

@@ -1,0 +1,48 @@
+"""Runs that may spawn background tasks, without a server."""
+
+from typing import Any
+
+from contracts.events import RunStarted
+from contracts.inbox import RunTaskSettled
+from contracts.payload import Usage
+from contracts.tasks import TaskPolicy
+from services.planner.run.decision import Calls, Decision
+from services.planner.run.task_calls import SPAWN
+from tests.planner.run.pause_world import PauseWorld
+from tests.planner.run_world import finished, started
+
+QUERY = {"mode": "subagent", "query": "what is it?"}
+UNASKED = TaskPolicy(spawn_requires_confirmation=False)
+
+
+def opening(policy: TaskPolicy = UNASKED, *, request: dict[str, Any] | None = None, **limits: object) -> RunStarted:
+    """A run that may spawn tasks."""
+    begun = started(**limits)
+    asked = begun.request.model_copy(update={"limits": limits, **(request or {})})
+    return begun.model_copy(update={"tasks": policy, "request": asked})
+
+
+def spawn(cost_usd: float = 0.5, prompt_tokens: int = 100, **args: Any) -> Calls:
+    """A decision to spawn a subagent."""
+    usage = Usage(model_calls=1, prompt_tokens=prompt_tokens, cost_usd=cost_usd)
+    return Calls(node="task", calls=((SPAWN, {**QUERY, **args}),), usage=usage)
+
+
+class TaskWorld(PauseWorld):
+    """A run whose messages are handled one after another."""
+
+    def reply(self, decision: Decision) -> list[object]:
+        """The model replies."""
+        asked = self.run.asked
+        assert asked is not None
+        return self.handle(self.handling(asked.by, holder=asked.holder, now=self.now, asked=True, decision=decision))
+
+    def answer(self, call_id: str, status: str = "succeeded", **fields: Any) -> list[object]:
+        """The session answers a call."""
+        outcome = finished(call_id, tool=SPAWN, status=status, **fields)
+        return self.handle(self.next_handling("call_finished", finished=outcome))
+
+    def settle(self, call_id: str, **spent: Any) -> list[object]:
+        """A task has ended."""
+        message = RunTaskSettled(call_id=call_id, task_id="0" * 32, spent=Usage.model_validate(spent))
+        return self.handle(self.next_handling("task_settled", settled=message))
