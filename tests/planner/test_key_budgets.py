@@ -1,8 +1,6 @@
 """What all runs of an API key may spend on a day: checked before each model call, counted once per run."""
 
 import asyncio
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,6 +18,7 @@ from services.shared.key_budgets.totals import KeyDay, Spending
 from tests.planner.conftest import Plan
 from tests.planner.conftest import provider as provider_of_planners
 from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
 from tests.support.gateways import serving
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
@@ -186,19 +185,12 @@ async def test_a_run_counts_once_whatever_is_repeated(
     """A planner is killed after it has recorded what the run spent; another one stores it, once."""
     url, run = own_nats_server.url, new_id()
     provider.say(FINAL)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, text, moment, word)
-    )
+    dying = DyingPlanner(url, provider.url, text, moment, word)
     request = RunRequested(
         run_id=run, tenant="default", requested_at=unix_ms(), trace_id=run, query="?", **key(max_tokens=1000)
     )
     await client.bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
-    try:
-        async with asyncio.timeout(60):
-            assert await process.wait() == -signal.SIGKILL
-    finally:
-        if process.returncode is None:
-            process.kill()
+    await dying.dead()
     async with planning(url, provider):
         await client.ended(run, 60)
         await settled(client.bus, request.key_id, (40, 0))

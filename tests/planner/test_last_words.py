@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import signal
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from contracts.records import Record
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, Story, planning
@@ -87,17 +86,10 @@ async def test_a_killed_planner_shows_every_character_once(
     async with connected(url, "client") as bus:
         await provision(bus)
         listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
-        dying = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, what, moment)
-        )
+        dying = DyingPlanner(url, provider.url, what, moment)
         run = await listener.ask()
         following = asyncio.create_task(listener.ended(run, 60))
-        try:
-            async with asyncio.timeout(60):
-                assert await dying.wait() == -signal.SIGKILL
-        finally:
-            if dying.returncode is None:
-                dying.kill()
+        await dying.dead()
         async with planning(url, provider) as planner:
             story = await following
             await check(planner, story)

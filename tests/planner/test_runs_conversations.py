@@ -1,9 +1,6 @@
 """What a model is shown of the conversation before a run, over a real server."""
 
-import asyncio
 import json
-import signal
-import sys
 from typing import Any
 
 from contracts import keys, subjects
@@ -19,6 +16,7 @@ from services.planner.sessions.summaries import summary_run
 from services.shared.session_state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
@@ -242,13 +240,10 @@ async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsSer
     async with connected(url, "client") as bus:
         await provision(bus)
         client = Planning(bus, None, None, None)  # type: ignore[arg-type]
-        dying = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, "Grey", "before")
-        )
+        dying = DyingPlanner(url, provider.url, "Grey", "before")
         await client.ended(await client.ask("My cat is called Mia.", session_id=session_id), 60)
         run = await client.ask("Which colour has she?", session_id=session_id)
-        async with asyncio.timeout(60):
-            assert await dying.wait() == -signal.SIGKILL
+        await dying.dead()
         context = SessionContextRequested(values={"city": "Turin"}, session_id=session_id)
         subject = subjects.session_inbox("default", keys.session_key(session_id), "context")
         await bus.publish(subject, context.model_dump_json().encode())

@@ -1,8 +1,6 @@
 """Whole runs that people add to, over a real nats-server and a scripted provider: steering, replies, rules on texts."""
 
 import asyncio
-import signal
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +13,7 @@ from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
 from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
@@ -231,16 +230,9 @@ async def test_a_planner_killed_between_an_input_and_the_next_decision(
         async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
             run = await listener.ask()
             [pause] = await listener.paused(run)
-        dying = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, what, moment)
-        )
+        dying = DyingPlanner(url, provider.url, what, moment)
         adding = asyncio.create_task(listener.add(run, "something else", redirect=True))
-        try:
-            async with asyncio.timeout(60):
-                assert await dying.wait() == -signal.SIGKILL
-        finally:
-            if dying.returncode is None:
-                dying.kill()
+        await dying.dead()
         async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
             story = await planner.ended(run, 60)
             assert (await adding).code is None

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -18,6 +16,7 @@ from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import STEPS, paying
 from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
@@ -87,16 +86,9 @@ async def test_a_planner_killed_after_a_decision(
             run = await listener.ask()
             [pause] = await listener.paused(run)
             await listener.until(run, lambda event: event.type == "observed")
-        dying = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, what, moment)
-        )
-        try:
-            deciding = asyncio.create_task(listener.decide(pause, run, "approve", id=new_id()))
-            async with asyncio.timeout(60):
-                assert await dying.wait() == -signal.SIGKILL
-        finally:
-            if dying.returncode is None:
-                dying.kill()
+        dying = DyingPlanner(url, provider.url, what, moment)
+        deciding = asyncio.create_task(listener.decide(pause, run, "approve", id=new_id()))
+        await dying.dead()
         async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
             story = await planner.ended(run, 60)
             assert (await deciding).code is None

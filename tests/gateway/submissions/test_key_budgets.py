@@ -1,5 +1,7 @@
 """A key whose runs have spent its budget for the day starts no more of them (docs/http.md)."""
 
+from pathlib import Path
+
 import pytest
 
 from contracts import keys
@@ -89,3 +91,21 @@ async def test_nothing_is_accepted_while_nobody_knows_what_was_spent(own_nats_se
         answer = await served.http.get("/v1/budget", headers=bearer(TOKENS))
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         own_nats_server.start()
+
+
+async def test_a_changed_limit_holds_for_new_requests(own_nats_server: NatsServer, tmp_path: Path) -> None:
+    """Of a file that is read again. A run keeps the limit with which it was requested."""
+    file = tmp_path / "keys"
+    file.write_text(TOKENS[1])
+    async with (
+        connected(own_nats_server.url) as bus,
+        serving(own_nats_server.url, api_keys_file=str(file)) as served,
+    ):
+        first = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))
+        await spend(bus, "tokens", Spending(100))
+        assert (await served.http.get("/v1/budget", headers=bearer(TOKENS))).json()["spent"]["tokens"] == 100
+        file.write_text(TOKENS[1].replace("=100", "=1000"))
+        served.gateway.guard.keys.check(file)
+        second = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))
+        budgets = [(await stored(bus, answer)).key_budget for answer in (first, second)]
+        assert budgets == [KeyBudget(max_tokens=100), KeyBudget(max_tokens=1000)]

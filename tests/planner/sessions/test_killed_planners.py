@@ -1,8 +1,5 @@
 """Two runs of a session, and a planner that is killed between any two steps: another one finishes what it began."""
 
-import asyncio
-import signal
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,6 +13,7 @@ from services.messaging.streams.provision import provision
 from services.planner.session_log import SessionAddress
 from tests.planner.conftest import provider as provider_of_planners
 from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
@@ -24,6 +22,8 @@ from tests.support.waiting import wait_until
 
 provider = provider_of_planners
 A, B = "a" * 32, "b" * 32
+ACK_WAIT_S = 1.0
+"""Of the planner that goes on: what the dead one had received is delivered again after it."""
 STEPS = {
     "the run's log says that it waits": ('"type":"queued"', "emit"),
     "the timer of its wait": ('"timer":"queue"', "timer"),
@@ -51,23 +51,6 @@ async def ask(bus: Bus, run: str, session_id: str) -> None:
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
 
 
-async def killed(url: str, provider: ModelServer, *what: str) -> asyncio.subprocess.Process:
-    """A planner that will kill itself."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, *what)
-    )
-
-
-async def dead(process: asyncio.subprocess.Process) -> None:
-    """Return once it has killed itself."""
-    try:
-        async with asyncio.timeout(60):
-            assert await process.wait() == -signal.SIGKILL
-    finally:
-        if process.returncode is None:
-            process.kill()
-
-
 @pytest.mark.parametrize("moment", ["before", "known"])
 @pytest.mark.parametrize("step", STEPS)
 async def test_each_run_has_one_turn(
@@ -76,12 +59,12 @@ async def test_each_run_has_one_turn(
     """The second begins after the first has ended, and both questions are in the session, once."""
     url, session_id, (text, word) = own_nats_server.url, new_id(), STEPS[step]
     provider.say(*(Say(text=answer("yes").text, delay_s=0.3) for _ in range(4)))
-    process = await killed(url, provider, text, moment, word)
+    dying = DyingPlanner(url, provider.url, text, moment, word)
     await ask(client.bus, A, session_id)
     await wait_until(lambda: provider.ledger, what="the first run asks its model")
     await ask(client.bus, B, session_id)
-    await dead(process)
-    async with planning(url, provider):
+    await dying.dead()
+    async with planning(url, provider, ack_wait_s=ACK_WAIT_S):
         for run in (A, B):
             assert (await client.ended(run, 60)).end.raw_answer == "yes"
         session = await idle(client.bus, session_id)
@@ -101,13 +84,13 @@ async def test_a_deletion_is_finished(
     url, session_id = own_nats_server.url, new_id()
     where = SessionAddress.of("default", session_id)
     provider.say(*(Say(silent=True) for _ in range(4)))
-    process = await killed(url, provider, text, "known", word)
+    dying = DyingPlanner(url, provider.url, text, "known", word)
     await ask(client.bus, A, session_id)
     await wait_until(lambda: provider.ledger, what="the run asks its model")
     body = SessionDeletionRequested().model_dump_json().encode()
     await client.bus.publish(subjects.session_inbox(*where, "delete"), body)
-    await dead(process)
-    async with planning(url, provider):
+    await dying.dead()
+    async with planning(url, provider, ack_wait_s=ACK_WAIT_S):
         assert (await client.ended(A, 60)).end.type == "cancelled"
 
         async def is_gone() -> bool:
