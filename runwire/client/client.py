@@ -204,7 +204,7 @@ class Client(TaskMethods):
     ) -> None:
         body = {"pause_id": pause.pause_id, "token": pause.token, "decision": decision, **fields}
         request = await _with_images(body, images, idempotency_key)
-        await self._transport.settle(runs.ResumeAccepted, f"/v1/runs/{checked(pause.run_id)}/resume", **request)
+        await self._transport.settle(f"/v1/runs/{checked(pause.run_id)}/resume", **request)
 
     async def send_input(
         self,
@@ -221,7 +221,7 @@ class Client(TaskMethods):
         RunAlreadyEnded, NotFound, and RunwireError `too_many_inputs` while 64 wait for the model.
         """
         request = await _with_images({"text": text, "redirect": redirect}, images, idempotency_key)
-        await self._transport.settle(runs.InputAccepted, f"/v1/runs/{checked(run_id)}/input", **request)
+        await self._transport.settle(f"/v1/runs/{checked(run_id)}/input", **request)
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
         """Cancel a run and return its status before that; one that has ended stays as it is. Raises NotFound."""

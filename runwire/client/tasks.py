@@ -95,7 +95,8 @@ class TaskMethods:
 
     async def _change(self, kind: type[V], path: str, session_id: str | None, key: str | None) -> V:
         headers = {"Idempotency-Key": key or ids.new_id()}
-        return await self._transport.settle(kind, f"/v1/{path}", headers=headers, params=_of(session_id))
+        answer = await self._transport.settle(f"/v1/{path}", headers=headers, params=_of(session_id))
+        return self._transport.parsed(kind, answer)
 
 
 def _of(session_id: str | None) -> dict[str, str] | None:

@@ -36,9 +36,10 @@ class Transport:
 
     async def ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
         """Send a request that may be repeated, and return its answer. Raises RunwireError."""
-        return self._parsed(kind, await self.request(method, path, **request))
+        return self.parsed(kind, await self.request(method, path, **request))
 
-    def _parsed(self, kind: type[T], answer: httpx.Response) -> T:
+    def parsed(self, kind: type[T], answer: httpx.Response) -> T:
+        """Return the body of an answer as `kind`. Raises RunwireError."""
         try:
             return kind.model_validate_json(answer.content)
         except ValidationError:
@@ -64,12 +65,15 @@ class Transport:
                 reason = error
             await retries.pause(reason)
 
-    async def settle(self, kind: type[T], path: str, **request: Any) -> T:
-        """POST a request that bears an idempotency key until it has taken effect: 202 means that it has not yet."""
+    async def settle(self, path: str, **request: Any) -> httpx.Response:
+        """POST a request that bears an idempotency key until it has taken effect, and return the answer.
+
+        202 means that it has not yet.
+        """
         retries = Retries(self.patience)
         while (answer := await self.request("POST", path, **request)).status_code == httpx.codes.ACCEPTED:
             await retries.pause(RunwireError("unavailable", "no planner has taken it yet; it may still take effect"))
-        return self._parsed(kind, answer)
+        return answer
 
     async def pages(self, kind: type[P], path: str, **params: str | int | None) -> AsyncIterator[P]:
         """Yield the pages of a list; parameters that are None are left out. Raises RunwireError."""
