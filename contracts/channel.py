@@ -30,6 +30,7 @@ PARAMETERS = {
     "model": "name of a model, with =XX for each byte that keys do not take",
     "run": "id of a run: 32 lower-case hexadecimal digits",
     "run_or_none": "id of a run, or - for none",
+    "schedule": "id of a schedule or webhook: 32 lower-case hexadecimal digits",
     "sequence": "sequence of a message in its stream",
     "service": "name of a NATS micro service",
     "session": "first 32 hexadecimal digits of the SHA-256 of a session's name, or - for none",

@@ -121,7 +121,7 @@ def _asks(verb: str, built_by: str, senders: tuple[str, ...], body: Body, *repli
 _SCHEDULE = {"Nats-Schedule": "@at and the time", "Nats-Schedule-Target": "the run's subject `due`"}
 OF_RUNS = (
     Channel(
-        "request", "request.{tenant}.{run}", "A run is requested; a summary of its session by a planner.",
+        "request", "request.{tenant}.{run}", "A run is requested; one of a session or schedule by a planner.",
         ("request", "requests_of", "ALL_REQUESTS"),
         (_model(runs.RunRequested),), (GATEWAY, PLANNER), (PLANNER, GATEWAY, STORE), subjects.REQUESTS, "planner",
     ),
@@ -141,6 +141,7 @@ OF_RUNS = (
             *(_model(inbox.CancelRequested), _model(inbox.TopUpRequested), _model(inbox.InputRequested)),
             *(_model(inbox.ResumeRequested), _model(inbox.RunMerged), _model(inbox.RunRefused)),
             *(_model(inbox.SessionAttached), _model(inbox.TimerFired)),
+            *(_model(inbox.ScheduleSet), _model(inbox.ScheduleDue)),
         ),
         (GATEWAY, PLANNER, NATS), (PLANNER,), subjects.INBOX, "planner_control",
     ),
@@ -169,13 +170,16 @@ OF_RUNS = (
     ),
     Channel(
         "timer", "timer.{tenant}.{run}.{message}", "A timer is set; purging the subject cancels it.",
-        ("timer", "timers_of", "timers_of_all", "ALL_TIMERS"),
-        (Body("TimerSet", inbox.TimerFired, "It is published on `due` at its time.", headers=_SCHEDULE),),
+        ("timer", "timers_of", "timers_of_all", "ALL_TIMERS", "ALL_SCHEDULE_TIMERS"),
+        (
+            Body("TimerSet", inbox.TimerFired, "It is published on `due` at its time.", headers=_SCHEDULE),
+            Body("FireTimeSet", inbox.ScheduleDue, "The same, of a schedule.", headers=_SCHEDULE),
+        ),
         (PLANNER,), (NATS, GATEWAY), subjects.TIMERS,
     ),
     Channel(
         "due", "due.{tenant}.{run}.{message}", "A timer fires; INBOX takes it as `control`.", ("due", "ALL_DUE"),
-        (_model(inbox.TimerFired),), (NATS,), (NATS,), subjects.TIMERS,
+        (_model(inbox.TimerFired), _model(inbox.ScheduleDue)), (NATS,), (NATS,), subjects.TIMERS,
     ),
 )  # fmt: skip
 

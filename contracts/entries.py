@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from . import images, keys, runs, sessions, tools
+from . import images, keys, runs, schedules, sessions, tools
 from .channel import GATEWAY, PLANNER, STORE, TOOL_RUNNER, Body, Channel
 
 
@@ -71,6 +71,14 @@ IN_BUCKETS = (
     _entry(
         "key_spent", _RUNS, "spent.{tenant}.{api_key}.{day}.{run}", ("spent_key", "spent_on"),
         Body("KeySpent", runs.KeySpent, headers=_LIVES), (PLANNER,), (PLANNER, GATEWAY),
+    ),
+    _entry(
+        "schedule_entry", _RUNS, "schedule.{tenant}.{schedule}", ("schedule_key", "schedules_of", "ALL_SCHEDULES"),
+        _model(schedules.Schedule), (GATEWAY, PLANNER), (GATEWAY, PLANNER),
+    ),
+    _entry(
+        "webhook_entry", _RUNS, "webhook.{schedule}.secret", ("webhook_key",), _model(schedules.Webhook),
+        (GATEWAY,), (GATEWAY,),
     ),
     _entry(
         "reference", _ARTIFACTS, "ref.{tenant}.{artifact}",

@@ -2,7 +2,7 @@
 
 A run, an artifact and a trace have an id of 32 lower-case hexadecimal digits. `new_id` makes a UUIDv7 (RFC 9562), so
 ids sort by the time at which they were made. `run_id_for_key` derives an id from an idempotency key, `image_id` from a
-run and an image.
+run and an image, `started_run_id` from what started a run of a schedule.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ __all__ = [
     "own_session_id",
     "run_id_for_key",
     "run_of_own_session",
+    "started_run_id",
     "task_id",
     "unix_ms",
 ]
@@ -45,6 +46,11 @@ def unix_ms() -> int:
 def run_id_for_key(tenant: str, key: str) -> str:
     """Derive the id of a run from an idempotency key: the same tenant and key always give the same run."""
     return hashlib.sha256(f"{tenant}\n{key}".encode()).hexdigest()[:32]
+
+
+def started_run_id(tenant: str, schedule: str, occasion: int | str) -> str:
+    """Derive the id of a run of a schedule from its fire time in Unix ms, or from the id of a webhook's delivery."""
+    return hashlib.sha256(f"{tenant}\nschedule\n{schedule}\n{occasion}".encode()).hexdigest()[:32]
 
 
 def image_id(run: str, number: int, sha256: str) -> str:

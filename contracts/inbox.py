@@ -184,6 +184,21 @@ class GroupDue(Message):
     what: Literal["group", "waiter"]
 
 
+class ScheduleSet(Message):
+    """A schedule was made or deleted: its timer is set or removed. The subject names the schedule in place of a run."""
+
+    v: Literal[1] = 1
+    kind: Literal["schedule_set"] = "schedule_set"
+
+
+class ScheduleDue(Message):
+    """The timer of a schedule has fired. Its subject names the schedule where others name a run."""
+
+    v: Literal[1] = 1
+    kind: Literal["schedule_due"] = "schedule_due"
+    at: int = Field(description="the fire time, Unix ms")
+
+
 _Message = (
     CallFinished
     | CallPaused
@@ -199,6 +214,8 @@ _Message = (
     | ResumeRequested
     | RunTaskSettled
     | GroupDue
+    | ScheduleSet
+    | ScheduleDue
 )
 InboxMessage = Annotated[_Message, Field(discriminator="kind")]
 INBOX_MESSAGE: TypeAdapter[_Message] = TypeAdapter(InboxMessage)

@@ -19,6 +19,7 @@ ALL_REFUSED = "refused.*"
 ALL_ACCEPTED = "accepted.*"
 ALL_MODELS = "model.*"
 ALL_DELETIONS = "deleted.*.*"
+ALL_SCHEDULES = "schedule.*.*"
 
 ARTIFACT_OWNER_KEY = "owner"
 """The key, in the KV bucket of artifacts, of the random mark that the S3 bucket holds too."""
@@ -124,6 +125,29 @@ def spent_on(tenant: str, key_id: str, day: str) -> str:
 def run_of_spent_key(key: str) -> str:
     """Return the run of a key that `spent_key` has built, or raise InvalidName."""
     return checked_id(key.rpartition(".")[2])
+
+
+def schedule_key(tenant: str, schedule: str) -> str:
+    """The key of a schedule or webhook, in the index of runs."""
+    return f"schedule.{checked_tenant(tenant)}.{checked_id(schedule)}"
+
+
+def parse_schedule_key(key: str) -> tuple[str, str]:
+    """Return tenant and id of a schedule's key, or raise InvalidName."""
+    _, tenant, schedule = (*key.split("."), "", "", "")[:3]
+    if key != schedule_key(tenant, schedule):
+        raise InvalidName(f"{shortened(key)!r} is not the key of a schedule")
+    return tenant, schedule
+
+
+def schedules_of(tenant: str) -> str:
+    """All keys of a tenant's schedules."""
+    return f"schedule.{checked_tenant(tenant)}.*"
+
+
+def webhook_key(schedule: str) -> str:
+    """The key of a webhook's tenant and secret, in the index of runs; no run has a key of three tokens."""
+    return f"webhook.{checked_id(schedule)}.secret"
 
 
 def reference_key(tenant: str, artifact: str) -> str:

@@ -31,6 +31,7 @@ _ARTIFACTS = ("artifact.put", "artifact.open", "artifact.chunk.*", "artifact.get
 _SENT: dict[str, tuple[str, ...]] = {
     GATEWAY: (
         *("request.*.*", "control.*.*.*", "$KV.runs.deleted.*.*"),  # what people want of runs
+        *("$KV.runs.schedule.*.*", "$KV.runs.webhook.*.*"),  # of later runs
         "session_inbox.*.*.*",  # and of sessions
         *(*_ARTIFACTS, "artifact.list"),
     ),
@@ -38,7 +39,8 @@ _SENT: dict[str, tuple[str, ...]] = {
         *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),  # records of runs
         *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),  # calls of tools
         *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),  # messages to runs, now and later
-        *("emit.*.*.session", "session_inbox.*.*.*", "request.*.*"),  # sessions, and their summaries
+        *("emit.*.*.session", "session_inbox.*.*.*", "request.*.*"),  # sessions, and runs that no caller requests
+        "$KV.runs.schedule.*.*",  # when schedules fire next
         *("$KV.runs.*.*", "$KV.runs.session.*.*", "$KV.runs.deleted.*.*"),  # the index of runs and sessions
         "$KV.runs.spent.*.*.*.*",  # what runs have spent for their API keys
         "$KV.catalogue.model.*",  # which models there are

@@ -53,6 +53,7 @@ ALL_OF_RUNS, LIVE_OF_RUNS = "emit.*.*.*", "run.{{wildcard(1)}}.{{wildcard(2)}}.{
 ALL_CONTEXTS = "context.*.*"
 ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
+ALL_SCHEDULE_TIMERS = "timer.*.*.fire"
 DUE_IN_CONTROL = "control.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 """Where INBOX puts what it takes from ALL_DUE."""
 ALL_DEAD = "dead.>"

@@ -30,6 +30,7 @@ from .routes.error_handlers import add_error_handlers
 from .routes.events import EventRoutes
 from .routes.openapi import describe
 from .routes.runs import RunRoutes
+from .routes.schedules import ScheduleRoutes
 from .routes.sessions import SessionRoutes
 from .routes.tasks import TaskRoutes
 from .routes.tools import ToolRoutes
@@ -48,7 +49,9 @@ from .submissions.key_budgets import KeyBudgets
 from .submissions.models import ModelProfiles
 from .submissions.quota import RunQuota
 from .submissions.request_body import RunInputReader
+from .submissions.schedules import Schedules
 from .submissions.session_control import SessionControl
+from .submissions.webhooks import Webhooks
 from .submissions.writer import MessageWriter
 
 LiveTools = Callable[[], Mapping[str, ToolSpec]]
@@ -90,6 +93,8 @@ class Gateway:
             self.writer,
             self.streams,
         )
+        self.schedules = Schedules(bus, self.sessions, self.models, self.writer, settings.max_body_bytes)
+        self.webhooks = Webhooks(bus, self.submissions)
 
     def routers(self) -> list[APIRouter]:
         """Return all routes."""
@@ -126,9 +131,10 @@ class Gateway:
             self.streams,
             settings.max_body_bytes,
         )
+        schedules = ScheduleRoutes(self.schedules, self.webhooks)
         tools, agents = ToolRoutes(self.bus, self.tools), AgentRoutes(self.models)
         budget = BudgetRoutes(self.budgets)
-        own = (runs, control, sessions, tasks, events, chat, tools, agents, artifacts, budget)
+        own = (runs, control, sessions, tasks, schedules, events, chat, tools, agents, artifacts, budget)
         return [*(each.router() for each in own), welcome.router]
 
 

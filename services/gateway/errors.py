@@ -220,7 +220,7 @@ class NotFound(Problem):
     status, code, default = (
         404,
         "not_found",
-        "There is no such run, session, task, group, pause, artifact or address; GET /openapi.json lists addresses.",
+        "There is no such run, session, task, group, schedule, pause, artifact or address; see GET /openapi.json.",
     )
 
 
@@ -301,6 +301,15 @@ class KeyBudgetSpent(Problem):
             f"The runs of this API key have spent its {limit}; the next day begins at midnight UTC.",
             headers={"Retry-After": str(after_s)},
         )
+
+
+class TooManySchedules(Problem):
+    """The tenant has as many schedules and webhooks as it may."""
+
+    status, code = 429, "too_many_schedules"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"There are {limit} schedules and webhooks, and no more are allowed; delete one.")
 
 
 class TooManyStreams(Problem):

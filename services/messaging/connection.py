@@ -286,6 +286,16 @@ class Bus:
             raise Refused(error_body.get("err_code", 0), error_body.get("description", ""))
         return reply
 
+    async def subjects_in(self, stream: str, pattern: str) -> list[str]:
+        """Return all subjects of a stream's messages that match, however many. Raises Refused, Unavailable."""
+        found: list[str] = []
+        while True:
+            answer = await self.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern, "offset": len(found)})
+            part = answer["state"].get("subjects") or {}
+            found += part
+            if not part or len(found) >= answer.get("total", 0):
+                return found
+
     async def until_answered(self, operation: Callable[[], Awaitable[T]], attempts: int | None = None) -> T:
         """Repeat an operation as long as it raises Unavailable or Unsure, or `attempts` times."""
         for tried in itertools.count(1):

@@ -19,6 +19,11 @@ class Refused(BusError):
         self.code = code
         self.text = text
 
+    @property
+    def is_second_of_subject(self) -> bool:
+        """Whether the subject holds a message already, in a stream with one for each: a request that is stored."""
+        return self.code == FULL and "per subject" in self.text
+
 
 class Unsure(BusError):
     """No answer to a write: it may or may not be stored. Read before writing again."""

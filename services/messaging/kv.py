@@ -163,14 +163,7 @@ class Bucket:
 
     async def keys(self, pattern: str) -> list[str]:
         """Return all keys that match, however many, in no particular order."""
-        found: list[str] = []
-        while True:
-            asked = {"subjects_filter": self._subject(pattern), "offset": len(found)}
-            answer = await self._bus.api(f"STREAM.INFO.{self._stream}", asked)
-            part = answer["state"].get("subjects") or {}
-            found += map(subjects.bucket_key, part)
-            if not part or len(found) >= answer.get("total", 0):
-                return found
+        return [*map(subjects.bucket_key, await self._bus.subjects_in(self._stream, self._subject(pattern)))]
 
     async def watch(self, pattern: str, on_change: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
         """Call `on_change` with key and value of each write, also of one that the server rejects."""

@@ -35,6 +35,7 @@ from .agents import Agent
 from .deletions import Deletions
 from .forgotten import Forgotten
 from .handlers import Planner
+from .schedules import sweep
 from .settings import PlannerSettings
 
 logger = structlog.get_logger(__name__)
@@ -175,6 +176,7 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
         bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
+        bus.tasks.keep("schedules", sweep.watch(bus)),
         bus.tasks.keep("model_profiles", vision.publish(bus, profiles)),
     ]
     running = [await puller.start() for puller in pullers(bus, planner, settings)]

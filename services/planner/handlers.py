@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.ids import new_id, unix_ms
-from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused, GroupDue
+from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused, GroupDue, ScheduleDue, ScheduleSet
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
 from services.messaging import dead_letters
@@ -42,6 +42,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
+from services.planner.schedules.firing import Schedules
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.shared.key_budgets.spending import KeySpending
 from services.shared.key_budgets.totals import KeyDay
@@ -68,6 +69,7 @@ class Planner:
         session_logs = SessionLogs(bus)
         self._logs = RunLogs(bus, session_logs, cached_runs=cached_runs)
         self._sessions = Sessions(bus, self._logs, session_logs)
+        self._schedules = Schedules(bus)
         self._chunks = ChunkWriter(bus, chunk_ttl_s)
         self._time_slices = TimeSlices()
         self._places = CallPlaces(bus)
@@ -107,6 +109,9 @@ class Planner:
             return True
         if isinstance(message, GroupDue):
             await self._sessions.on_timer(SessionAddress(*where), message, delivery.owner)
+            return True
+        if isinstance(message, ScheduleSet | ScheduleDue):
+            await self._schedules.on_message(where, message)
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
             incoming = Incoming(delivery.owner, new_id(), message)
@@ -185,7 +190,7 @@ class Planner:
         return replace(self._rules, strategy=strategy, direct=direct, key_spending=spending)
 
 
-def _parsed(delivery: Delivery, where: Address) -> Received | GroupDue:
+def _parsed(delivery: Delivery, where: Address) -> Received | GroupDue | ScheduleSet | ScheduleDue:
     """Read a message. Raises ValidationError and InvalidName."""
     if delivery.stream != subjects.REQUESTS:
         return INBOX_MESSAGE.validate_json(delivery.data)

@@ -35,6 +35,7 @@ EXAMPLES = {
     "name": "search",
     "requested_at": 1_700_000_000_000,
     "run": RUN,
+    "schedule": RUN,
     "sequence": 7,
     "session": "a session",
     "session_id": "a session",

@@ -11,7 +11,7 @@ import pytest
 
 from contracts.health import EXIT_WRONG_SETTINGS
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
-from services.gateway.auth.guard import OPEN_PATHS, Guard, build_guard, is_loopback
+from services.gateway.auth.guard import OPEN_PATHS, SIGNED_ROUTES, Guard, build_guard, is_loopback
 from services.gateway.auth.key_file import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
@@ -65,6 +65,10 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("POST", "/v1/groups/{group}/cancel"): "run",
     ("POST", "/v1/groups/{group}/apply"): "apply",
     ("POST", "/v1/groups/{group}/reject"): "apply",
+    ("POST", "/v1/schedules"): "run",
+    ("GET", "/v1/schedules"): None,
+    ("GET", "/v1/schedules/{schedule}"): None,
+    ("DELETE", "/v1/schedules/{schedule}"): "run",
     ("POST", "/chat"): "run",
     ("GET", "/v1/tools"): None,
     ("GET", "/v1/agents"): None,
@@ -81,8 +85,8 @@ ROUTES = list(RIGHTS)
 
 
 def address(path: str, run: str) -> str:
-    """A path with this run as the run, task or group that it names."""
-    return path.format(run=run, artifact="x", session=f"run-{run}", task=run, group=run)
+    """A path with this run as the run, task, group or schedule that it names."""
+    return path.format(run=run, artifact="x", session=f"run-{run}", task=run, group=run, schedule=run)
 
 
 async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer) -> None:
@@ -113,7 +117,8 @@ def test_no_route_was_forgotten() -> None:
     """A new route is added to the list above."""
     found = {(method, route.path) for route in unconnected_routes() for method in route.methods or ()}
     listed = {(method, path.replace("}", "_id}")) for method, path in ROUTES}
-    assert found == listed | {("GET", path) for path in OPEN_PATHS if path == "/"}
+    signed = {("POST", path) for path in SIGNED_ROUTES}
+    assert found == listed | signed | {("GET", path) for path in OPEN_PATHS if path == "/"}
 
 
 async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, writer: Writer) -> None:

@@ -3,7 +3,7 @@
 Rule 1: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
 Rule 2: without keys the Host must be a loopback name. A page whose own name was bound to a loopback address (DNS
 rebinding) would pass `edge/origins`, which refuses other pages.
-Rule 3: a path needs a key unless `OPEN_PATHS` names it, also when its route does not use the caller.
+Rule 3: a path needs a key unless `OPEN_PATHS` or `SIGNED_ROUTES` names it, also when its route does not use the caller.
 """
 
 import ipaddress
@@ -21,6 +21,8 @@ from .key_file import KeyFile
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
+SIGNED_ROUTES = frozenset({"/v1/hooks/{schedule_id}"})
+"""Their requests are signed (`submissions/webhooks`), and need no key."""
 
 _PORT = re.compile(r":[0-9]*$", re.ASCII)
 
@@ -45,7 +47,7 @@ class Guard:
 
     async def check(self, request: Request) -> None:
         """Put the caller into `request.state`, unless the path is open. Raises KeyMissing or Forbidden."""
-        if request.scope["path"] not in OPEN_PATHS:
+        if request.scope["path"] not in OPEN_PATHS and request.scope["route"].path not in SIGNED_ROUTES:
             request.state.caller = self.caller_of(request.headers)
 
     def caller_of(self, headers: Mapping[str, str]) -> Caller:

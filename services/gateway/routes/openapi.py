@@ -7,6 +7,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from contracts.runs import InputInput, ResumeInput, RunInput
+from contracts.schedules import ScheduleInput
 from contracts.sessions import SessionContextInput
 from services.gateway.errors import MEDIA_TYPE, ProblemBody
 
@@ -17,6 +18,7 @@ from .tasks import TaskChangeInput
 
 _MODELS = (
     *(RunInput, CancelInput, TopUpInput, ResumeInput, InputInput, SessionContextInput, ChatInput, TaskChangeInput),
+    ScheduleInput,
     *(ProblemBody, health.Alive, health.Readiness),
 )
 """Schemas that FastAPI does not find by itself."""

@@ -20,7 +20,7 @@ from services.gateway.auth.caller import Caller
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
 from services.gateway.stored_runs.sessions import SessionReader
-from services.messaging.connection import Bus
+from services.messaging.connection import Acknowledged, Bus
 from services.messaging.tenants.time_slices import TimeSlices
 from services.shared.runs.run_follower import RunFollower
 
@@ -127,22 +127,37 @@ class Submissions:
         logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
         return Accepted(run, session_id, follower, request_sequence)
 
+    async def accept_made(self, caller: Caller, requested: RunRequested) -> None:
+        """Store a request that the gateway has made for a caller, unless its run is known.
+
+        Raises BodyTooLarge, KeyBudgetSpent, TooManyRuns and TryAgain.
+        """
+        data = encoded(requested)
+        if await self._runs.find(requested.tenant, requested.run_id) is None:
+            await self._budgets.check(caller)
+            async with self._quota.admitted(caller, requested.run_id):
+                await self._write(requested, data)
+            logger.info("run_accepted", run_id=requested.run_id, tenant=caller.tenant, key_id=caller.key_id)
+
     async def _stored_images(self, caller: Caller, requested: RunRequested, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(requested.model, requested.agent, requested.vision)
         return await self._images.store(caller, requested.run_id, requested.session_id, run_input.images)
 
     async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
-        tenant, run = requested.tenant, requested.run_id
-        await self._time_slices.take(tenant, is_new=True)
-        try:
-            stored = await self._writer.store(subjects.request(tenant, run), data, run)
-        finally:
-            self._time_slices.give_back(tenant)
+        stored = await self._write(requested, data)
         if stored.is_repeated:
             follower.read_back()
             known = await already_stored(self._runs, requested)
             return known.request_sequence if known is not None else None
         return stored.sequence
+
+    async def _write(self, requested: RunRequested, data: bytes) -> Acknowledged:
+        tenant, run = requested.tenant, requested.run_id
+        await self._time_slices.take(tenant, is_new=True)
+        try:
+            return await self._writer.store(subjects.request(tenant, run), data, run)
+        finally:
+            self._time_slices.give_back(tenant)
 
 
 def trace_id(request: Request) -> str | None:

@@ -15,8 +15,6 @@ from services.messaging.errors import FULL, Refused, Unsure
 logger = structlog.get_logger(__name__)
 
 _ATTEMPT_TIMEOUT_S = 1.0
-_ONE_PER_SUBJECT = "per subject"
-"""Part of the server's error text if the subject already holds a message."""
 
 
 class MessageWriter:
@@ -40,7 +38,7 @@ class MessageWriter:
                     raise TryAgain("The message bus does not answer.") from error
                 await self._bus.retry_pause(is_bounded=True)
             except Refused as error:
-                if error.code == FULL and _ONE_PER_SUBJECT in error.text:
+                if error.is_second_of_subject:
                     # The run's request is stored, and no planner has taken it yet.
                     return Acknowledged(0, is_repeated=True)
                 logger.warning("write_refused", subject=subject, code=error.code, reason=error.text)

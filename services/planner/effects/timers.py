@@ -27,8 +27,13 @@ async def set_group_timer(
     await schedule(bus, tenant, session_key, f"{what}-{group_id}", GroupDue(group_id=group_id, what=what), at_ms)
 
 
-async def schedule(bus: Bus, tenant: str, of: str, name: str, body: BaseModel, at_ms: int) -> None:
-    """Schedule a message at a time, Unix ms. `of`: a run, or what stands in its place in the subject. Idempotent."""
+async def schedule(
+    bus: Bus, tenant: str, of: str, name: str, body: BaseModel, at_ms: int, message_id: str | None = None
+) -> None:
+    """Schedule a message at a time, Unix ms. `of`: a run, or what stands in its place in the subject. Idempotent.
+
+    `message_id`: by default the same timer of the same time is stored once within the window of message ids.
+    """
     at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     headers = {
         "Nats-Schedule": f"@at {at}",
@@ -37,7 +42,7 @@ async def schedule(bus: Bus, tenant: str, of: str, name: str, body: BaseModel, a
         "Nats-Rollup": "sub",
     }
     data = body.model_dump_json().encode()
-    await bus.publish_surely(subjects.timer(tenant, of, name), data, f"{of}-{name}-{at_ms}", headers)
+    await bus.publish_surely(subjects.timer(tenant, of, name), data, message_id or f"{of}-{name}-{at_ms}", headers)
 
 
 async def cancel_timers(bus: Bus, tenant: str, of: str) -> None:

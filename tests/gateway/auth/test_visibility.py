@@ -37,7 +37,10 @@ BODIES: dict[str, Any] = {
 }
 """A valid body for each route about one thing that needs one."""
 PNG = with_metadata("png")
-UNKNOWN = {**dict.fromkeys(("run_id", "artifact_id", "task_id", "group_id"), "0" * 32), "session_id": "nobody's"}
+UNKNOWN = {
+    **dict.fromkeys(("run_id", "artifact_id", "task_id", "group_id", "schedule_id"), "0" * 32),
+    "session_id": "nobody's",
+}
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -64,6 +67,7 @@ class Things:
     of_run: str
     of_session: str
     task: str
+    schedules: list[str]
 
     def named(self, parameter: str) -> list[str]:
         """The values of a parameter that are Adam's."""
@@ -73,6 +77,7 @@ class Things:
             "session_id": [self.session, own_session_id(self.waiting), own_session_id(self.ended.run)],
             "task_id": [self.task],
             "group_id": [self.task],
+            "schedule_id": self.schedules,
         }[parameter]
 
 
@@ -96,6 +101,10 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
         "/v1/artifacts", content=PNG, params={"session_id": session.session_id}, headers=bearer("adam")
     )
     assert (waiting.status_code, uploaded.status_code) == (202, 201)
+    made = [
+        await keyed.http.post("/v1/schedules", json={"run": {"query": "secret"}, **each}, headers=bearer("adam"))
+        for each in ({"cron": "0 2 * * *"}, {"webhook": True})
+    ]
     of_run = await store.client.put(TENANT, PNG, run=begun.run, session=session.session_id)
     of_session = await store.client.put(TENANT, PNG, session=session.session_id)
     return Things(
@@ -107,6 +116,7 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
         of_run=of_run.artifact_id,
         of_session=of_session.artifact_id,
         task=task.run,
+        schedules=[each.json()["schedule_id"] for each in made],
     )
 
 
@@ -137,6 +147,8 @@ async def test_no_route_shows_or_changes_what_is_anothers(keyed: Served, bus: Bu
         assert not written["state"].get("subjects"), "nobody has cancelled it"
     for artifact in things.named("artifact_id"):
         assert (await keyed.http.get(f"/v1/artifacts/{artifact}", headers=bearer("adam"))).content == PNG
+    for schedule in things.named("schedule_id"):
+        assert (await keyed.http.get(f"/v1/schedules/{schedule}", headers=bearer("adam"))).status_code == 200
     assert (await keyed.http.get(f"/v1/sessions/{things.session}", headers=bearer("adam"))).json()["context"] == {}
 
 

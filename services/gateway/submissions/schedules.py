@@ -1,0 +1,221 @@
+"""Make, list and delete schedules and webhooks. Their runs are requested by planners, and by `webhooks`.
+
+The entry is written first, then the message that makes a planner set its timer. If that message is not stored, the
+caller repeats its request, and a planner finds the schedule within a minute.
+"""
+
+import base64
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import structlog
+from fastapi import Request
+
+from contracts import keys, subjects
+from contracts.ids import new_id, unix_ms
+from contracts.inbox import ScheduleSet
+from contracts.names import InvalidName
+from contracts.runs import RunInput, RunRequested
+from contracts.schedules import (
+    KEY_PREFIX,
+    MAX_SCHEDULES,
+    Schedule,
+    ScheduleCreated,
+    ScheduleInput,
+    ScheduleView,
+    Webhook,
+)
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
+from services.gateway.stored_runs.sessions import SessionReader
+from services.messaging.connection import Bus
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket, Entry
+from services.shared.schedules.fire_times import first_after, next_times, shown
+from services.shared.schedules.moments import checked_cron, moment_from_text, zone_of
+
+from .idempotency import idempotency_key
+from .models import ModelProfiles
+from .request_body import read_json
+from .run_request import digest_of, encoded, run_request
+from .writer import MessageWriter
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+_ATTEMPTS = 2
+_SHOWN = frozenset(RunInput.model_fields) - {"images", "tool_context"}
+_TRIGGERS = ("cron", "at", "webhook")
+
+
+class Schedules:
+    """The schedules and webhooks of all tenants."""
+
+    def __init__(
+        self, bus: Bus, sessions: SessionReader, models: ModelProfiles, writer: MessageWriter, max_body_bytes: int
+    ) -> None:
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=_ATTEMPTS)
+        self._sessions = sessions
+        self._models = models
+        self._writer = writer
+        self._max_body_bytes = max_body_bytes
+
+    async def create(self, request: Request, caller: Caller) -> ScheduleCreated:
+        """Make a schedule; the same idempotency key and body always give the same one.
+
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, NotFound, SessionDeleting, IdempotencyConflict,
+        TooManySchedules and TryAgain.
+        """
+        given = await read_json(request, ScheduleInput, self._max_body_bytes)
+        key = idempotency_key(request)
+        schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
+        schedule = _schedule(caller, schedule_id, given, await self._requested(caller, schedule_id, given.run))
+        entry = keys.schedule_key(caller.tenant, schedule_id)
+        known = await self._bucket.keys(keys.schedules_of(caller.tenant))
+        if len(known) >= MAX_SCHEDULES and entry not in known:
+            raise TooManySchedules(MAX_SCHEDULES)
+        secret = await self._new_secret(caller.tenant, schedule_id) if given.webhook else None
+        try:
+            await self._bucket.create(entry, schedule)
+        except Outdated:
+            stored = (await self._bucket.get_from_leader(entry)).parsed(Schedule)
+            if stored is None or stored.body_sha256 != schedule.body_sha256:
+                raise IdempotencyConflict from None
+            schedule = stored
+        await self._notify(schedule.tenant, schedule_id)
+        logger.info("schedule_made", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
+        return ScheduleCreated(**view_of(schedule).model_dump(), secret=secret)
+
+    async def list(self, caller: Caller) -> list[ScheduleView]:
+        """Return the schedules that the caller may see, newest first. Raises BusError."""
+        known = await self._bucket.keys(keys.schedules_of(caller.tenant))
+        found = [entry.parsed(Schedule) for entry in (await self._bucket.get_many(known)).values()]
+        seen = [each for each in found if each is not None and caller.may_see(each.request.user_id)]
+        return [view_of(each) for each in sorted(seen, key=lambda each: each.created_at, reverse=True)]
+
+    async def get(self, caller: Caller, schedule_id: str) -> ScheduleView:
+        """Return a schedule that the caller may see. Raises NotFound and BusError."""
+        return view_of((await self._find(caller, schedule_id))[1])
+
+    async def delete(self, caller: Caller, schedule_id: str) -> None:
+        """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
+        entry, schedule = await self._find(caller, schedule_id)
+        await self._bucket.delete(entry.key)
+        if view_of(schedule).webhook_url is not None:
+            await self._bucket.delete(keys.webhook_key(schedule_id))
+        await self._notify(caller.tenant, schedule_id)
+        logger.info("schedule_deleted", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
+
+    async def _find(self, caller: Caller, schedule_id: str) -> tuple[Entry, Schedule]:
+        try:
+            entry = await self._bucket.get_from_leader(keys.schedule_key(caller.tenant, schedule_id))
+        except InvalidName:
+            raise NotFound from None
+        schedule = entry.parsed(Schedule)
+        if schedule is None or not caller.may_see(schedule.request.user_id):
+            raise NotFound
+        return entry, schedule
+
+    async def _requested(self, caller: Caller, schedule_id: str, run: RunInput) -> RunRequested:
+        """Return the request that each run is made from, checked as that of a run now. Errors name fields of `run`."""
+        with _fields_of("run"):
+            if run.images:
+                raise InvalidInput("images", "a schedule shows no images")
+            requested = run_request(caller, schedule_id, run, None, []).model_copy(update={"schedule_id": schedule_id})
+            await self._models.check_name(run.model)
+        encoded(requested)
+        if requested.session_id is not None:
+            # Whether another run has the turn when the schedule fires is not known yet.
+            await self._sessions.check_turn(
+                caller, requested.model_copy(update={"on_busy": "queue", "on_paused": "queue"})
+            )
+        return requested
+
+    async def _new_secret(self, tenant: str, schedule_id: str) -> str:
+        """Store a webhook's secret, and return it; that of the request before, if this one repeats it."""
+        secret = KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+        key = keys.webhook_key(schedule_id)
+        try:
+            await self._bucket.create(key, Webhook(tenant=tenant, secret=secret))
+        except Outdated:
+            known = (await self._bucket.get_from_leader(key)).parsed(Webhook)
+            return known.secret if known is not None else await self._new_secret(tenant, schedule_id)
+        return secret
+
+    async def _notify(self, tenant: str, schedule_id: str) -> None:
+        """Have a planner set the timer of a schedule, or remove it. Raises TryAgain."""
+        subject, data = subjects.control(tenant, schedule_id, "set"), ScheduleSet().model_dump_json().encode()
+        await self._writer.store(subject, data, f"{schedule_id}-set-{new_id()}")
+
+
+def view_of(schedule: Schedule) -> ScheduleView:
+    """Return what is shown of a schedule."""
+    request, is_webhook = schedule.request, schedule.cron is None and schedule.at is None
+    return ScheduleView(
+        schedule_id=schedule.schedule_id,
+        name=schedule.name,
+        cron=schedule.cron,
+        at=None if schedule.at is None else shown(schedule, schedule.at),
+        time_zone=schedule.time_zone,
+        missed=schedule.missed,
+        webhook_url=f"/v1/hooks/{schedule.schedule_id}" if is_webhook else None,
+        run=request.model_dump(mode="json", include=set(_SHOWN), exclude_defaults=True),
+        key_id=request.key_id,
+        user_id=request.user_id,
+        created_at=schedule.created_at,
+        next=next_times(schedule, unix_ms()),
+        last=None if schedule.last_at is None else shown(schedule, schedule.last_at),
+        last_run=schedule.last_run,
+    )
+
+
+def _schedule(caller: Caller, schedule_id: str, given: ScheduleInput, requested: RunRequested) -> Schedule:
+    """Return a new schedule. Raises InvalidInput for what is no trigger, or one that never fires."""
+    named = [name for name in _TRIGGERS if getattr(given, name)]
+    if len(named) != 1:
+        wrong = "name one of them only" if named else "name one of cron, at and webhook"
+        raise InvalidInput.of_fields(dict.fromkeys(named or _TRIGGERS, wrong))
+    if given.webhook and given.time_zone is not None:
+        raise InvalidInput("time_zone", "a webhook has no times; leave it out")
+    zone_name = given.time_zone or ("UTC" if given.cron else None)
+    zone = _of_field("time_zone", lambda: zone_of(zone_name or "")) if zone_name is not None else None
+    cron = _of_field("cron", lambda: checked_cron(given.cron or "")) if given.cron else None
+    at = _of_field("at", lambda: moment_from_text(given.at or "", zone)) if given.at else None
+    now = unix_ms()
+    schedule = Schedule(
+        schedule_id=schedule_id,
+        tenant=caller.tenant,
+        name=given.name,
+        cron=cron,
+        at=at,
+        time_zone=zone_name,
+        missed=given.missed,
+        request=requested,
+        body_sha256=digest_of(given.model_dump(mode="json", exclude_defaults=True)),
+        max_runs=caller.max_runs,
+        created_at=now,
+    )
+    next_at = first_after(schedule, now)
+    if next_at is None and not given.webhook:
+        raise InvalidInput(named[0], "lies in the past" if given.at else "names no date that comes in 50 years")
+    return schedule.model_copy(update={"next_at": next_at})
+
+
+def _of_field(field: str, check: Callable[[], T]) -> T:
+    """Return what a check returns. Raises InvalidInput with its reason."""
+    try:
+        return check()
+    except ValueError as error:
+        raise InvalidInput(field, str(error)) from error
+
+
+@contextmanager
+def _fields_of(name: str) -> Iterator[None]:
+    """Have errors inside the block name fields of the field `name`."""
+    try:
+        yield
+    except (InvalidInput, NotAllowed) as problem:
+        problem.extra["errors"] = [{**each, "field": f"{name}.{each['field']}"} for each in problem.extra["errors"]]
+        raise

@@ -1,0 +1,1 @@
+"""Schedules: their timers, and the runs that they start."""

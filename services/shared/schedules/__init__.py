@@ -1,0 +1,1 @@
+"""The times of schedules, which the gateway shows and the planner fires at."""

@@ -1,0 +1,111 @@
+"""The moments of local times and of cron expressions. Pure: a moment is a Unix time in ms.
+
+`cronsim` enumerates the local times of a cron expression, without a zone. Here each becomes a moment:
+
+Rule 1: a local time that does not exist, since clocks were put forward, means the next minute that does. If the
+expression names that minute too, both are one moment.
+Rule 2: a local time that exists twice, since clocks were put back, means the first of the two moments.
+Rule 3: zones come from the package tzdata, so all processes have the same rules, whatever their machines hold.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from importlib import resources
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+CRON_FIELDS = 5
+_MINUTE, _MS = timedelta(minutes=1), timedelta(milliseconds=1)
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?",
+    re.ASCII,
+)
+_YEARS = range(1971, 2201)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def checked_cron(expression: str) -> str:
+    """Return a cron expression, or raise ValueError with the reason."""
+    if len(expression.split()) != CRON_FIELDS:
+        raise ValueError("expected five fields: minute, hour, day of the month, month, day of the week")
+    try:
+        CronSim(expression, datetime(2000, 1, 1))  # noqa: DTZ001, cronsim counts local times
+    except CronSimError as error:
+        raise ValueError(f"is no cron expression: {error}") from error
+    return expression
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone. Raises ValueError for a name that the IANA database does not have."""
+    if name not in _zone_names():
+        raise ValueError("is no name of a time zone in the IANA database; one looks like Europe/Berlin")
+    with resources.files("tzdata.zoneinfo").joinpath(*name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> frozenset[str]:
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
+
+
+def moment_of(local: datetime, zone: ZoneInfo) -> int:
+    """Return the moment of a local time without a zone, by rules 1 and 2."""
+    first = local.replace(tzinfo=zone, fold=0)
+    moment = first.astimezone(UTC)
+    if moment.astimezone(zone).replace(tzinfo=None) != local:
+        # It does not exist: the two offsets lead to a moment before the clocks were put forward, and to one after it.
+        before, after = local.replace(tzinfo=zone, fold=1).astimezone(UTC), moment
+        offset = before.astimezone(zone).utcoffset()
+        while after - before > timedelta(seconds=1):
+            middle = before + (after - before) // 2
+            before, after = (middle, after) if middle.astimezone(zone).utcoffset() == offset else (before, middle)
+        moment = after.replace(microsecond=0)
+        moment += (_MINUTE - timedelta(seconds=moment.second)) if moment.second else timedelta()
+    return (moment - _EPOCH) // _MS
+
+
+def moment_from_text(text: str, zone: ZoneInfo | None) -> int:
+    """Return the moment of an RFC 3339 time. `zone`: of one without an offset. Raises ValueError with the reason."""
+    if not _TIME.fullmatch(text):
+        raise ValueError("is no time as RFC 3339 has it; one looks like 2026-12-01T09:00:00+01:00")
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"is no time that exists: {error}") from error
+    if at.year not in _YEARS:
+        raise ValueError(f"lies outside the years {_YEARS[0]} to {_YEARS[-1]}")
+    if at.tzinfo is not None:
+        return (at - _EPOCH) // _MS
+    if zone is None:
+        raise ValueError("has no offset from UTC, and there is no `time_zone` either")
+    return moment_of(at, zone)
+
+
+def local_time(at: int, zone: ZoneInfo) -> datetime:
+    """Return a moment as an aware local time."""
+    return (_EPOCH + at * _MS).astimezone(zone)
+
+
+def moments_after(cron: str, zone: ZoneInfo, after: int) -> Iterator[int]:
+    """Yield the moments of a cron expression later than `after`, in order."""
+    for local in CronSim(cron, local_time(after, zone).replace(tzinfo=None)):
+        moment = moment_of(local, zone)
+        if moment > after:
+            yield moment
+            after = moment
+
+
+def newest_until(cron: str, zone: ZoneInfo, now: int) -> int | None:
+    """Return the newest moment of a cron expression up to `now`; None without one in the last 50 years."""
+    local = local_time(now, zone)
+    # At the second of two equal local times, the first ones of the rest of that hour have been, too.
+    repeated = (local.replace(fold=0).utcoffset() or timedelta()) - (local.utcoffset() or timedelta())
+    for earlier in CronSim(cron, local.replace(tzinfo=None) + repeated + _MINUTE, reverse=True):
+        moment = moment_of(earlier, zone)
+        if moment <= now:
+            return moment
+    return None
