@@ -44,6 +44,13 @@ AGENTS = {
         "model": "openai/scripted",
         "approvals": [{"name": "payments", "tools": ["pay"], "expires_in_s": 0.5}],
     },
+    "spawning": {"model": "openai/scripted", "tasks": {"spawn_requires_confirmation": False}},
+    "hesitant": {"model": "openai/scripted", "tasks": {}},
+    "greedy": {
+        "model": "openai/scripted",
+        "tasks": {"spawn_requires_confirmation": False, "max_per_run": 2, "group_report": "none"},
+        "limits": {"max_steps": 4},
+    },
 }
 
 
