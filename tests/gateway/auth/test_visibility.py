@@ -11,7 +11,6 @@ import pytest
 from contracts import subjects
 from contracts.ids import new_id, own_session_id
 from contracts.runs import RunRequested
-from contracts.tasks import GroupOpened, TaskSpawned
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import open_runs
 from services.messaging.connection import Bus
@@ -20,6 +19,7 @@ from tests.support.images import with_metadata
 from tests.support.nats_server import NatsServer
 from tests.support.session_writer import SessionWriter
 from tests.support.stores import Store
+from tests.support.tasks import a_task
 
 TENANT = "acme"
 KEYS = {
@@ -92,10 +92,7 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
     session = SessionWriter(bus, f"his-{new_id()}", TENANT, "adam")
     await session.start()
     await session.begin(begun.run)
-    task = Writer(bus, TENANT)
-    await task.open(user_id="adam", session_id=session.session_id, cause="task", parent=begun.run)
-    spawned = TaskSpawned(task_id=task.run, group_id=task.run, run=begun.run, call_id="1-1", mode="subagent")
-    await session.log(GroupOpened(group_id=task.run, name="his", run=begun.run), spawned)
+    task = await a_task(session, "his")
     await session.enter()
     uploaded = await keyed.http.post(
         "/v1/artifacts", content=PNG, params={"session_id": session.session_id}, headers=bearer("adam")

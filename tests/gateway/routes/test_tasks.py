@@ -1,31 +1,19 @@
 """Background tasks and groups over HTTP: lists, one of them, and what people change, with a session as it is stored."""
 
-import asyncio
 from typing import Any
 
-import httpx
 import pytest
 
 from contracts.events import PlannedCall, Step
 from contracts.faults import Fault
 from contracts.ids import new_id
-from contracts.sessions import SESSION_MESSAGE, KnownSessionEvent, RunWaits, SessionDeleting
-from contracts.tasks import (
-    GroupEnded,
-    GroupOpened,
-    GroupSealed,
-    ResultsMerged,
-    SessionTaskControl,
-    TaskControlDone,
-    TaskControlRefused,
-    TaskEnded,
-    TaskSpawned,
-)
+from contracts.sessions import RunWaits, SessionDeleting
+from contracts.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskControlDone, TaskEnded
 from services.gateway.submissions import session_control
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
 from tests.support.session_writer import SessionWriter
-from tests.support.waiting import wait_until
+from tests.support.tasks import a_task, answered, requests_to
 
 
 @pytest.fixture
@@ -35,45 +23,6 @@ async def session(bus: Bus) -> SessionWriter:
     await writer.start()
     await writer.begin(new_id())
     return writer
-
-
-async def a_task(session: SessionWriter, group: str = "", joins: str | None = None, **settings: Any) -> Writer:
-    """A task that goes on: alone, as the first one of a group, or in the group of the task `joins`."""
-    task = Writer(session.bus)
-    assert session.state.current is not None
-    parent = session.state.current.run
-    spawned = TaskSpawned(
-        task_id=task.run, group_id=joins or task.run, run=parent, call_id="1-1", mode="subagent", query="how many?"
-    )
-    opened = [] if joins else [GroupOpened(group_id=task.run, name=group, run=parent, **settings)]
-    sealed = [] if joins or group else [GroupSealed(group_id=task.run, by="spawn")]
-    await session.log(*opened, spawned, *sealed)
-    await task.open(session_id=session.session_id, cause="task", parent=parent)
-    return task
-
-
-async def requests_to(session: SessionWriter) -> list[tuple[int, SessionTaskControl]]:
-    """What waits for the planner, with sequences."""
-    stored = await (await session.bus.reader("INBOX")).read(f"session_inbox.{session.tenant}.{session.key}.*")
-    found = [(sequence, SESSION_MESSAGE.validate_json(data)) for sequence, data in stored]
-    return [(sequence, message) for sequence, message in found if isinstance(message, SessionTaskControl)]
-
-
-async def answered(
-    served: Served, session: SessionWriter, path: str, *events: KnownSessionEvent, fault: Fault | None = None
-) -> tuple[SessionTaskControl, httpx.Response]:
-    """Request a change, answer as the planner would, and return the request and its answer."""
-    before = len(await requests_to(session))
-    asking = asyncio.create_task(served.http.post(path))
-
-    async def newest() -> list[tuple[int, SessionTaskControl]]:
-        return (await requests_to(session))[before:]
-
-    ((sequence, request),) = await wait_until(newest, what="the request is stored")
-    assert not asking.done()
-    answer = TaskControlRefused(id=request.id, fault=fault) if fault else TaskControlDone(id=request.id)
-    await session.log(*events, answer, by=f"INBOX:{sequence}")
-    return request, await asking
 
 
 async def test_tasks_are_listed_and_shown(served: Served, session: SessionWriter) -> None:
@@ -127,17 +76,17 @@ async def test_a_change_is_carried_out_by_the_planner(served: Served, session: S
     """The answer is the task or group after it."""
     task = await a_task(session, "monday", merge="HUMAN_GATED")
     request, sealed = await answered(
-        served, session, f"/v1/groups/{task.run}/seal", GroupSealed(group_id=task.run, by="person")
+        session, served.http.post(f"/v1/groups/{task.run}/seal"), GroupSealed(group_id=task.run, by="person")
     )
     assert (request.action, request.group_id, request.task_id, request.by) == ("seal", task.run, None, "")
     assert (sealed.status_code, sealed.json()["status"]) == (200, "sealed")
     ended = TaskEnded(task_id=task.run, outcome="cancelled")
-    request, cancelled = await answered(served, session, f"/v1/tasks/{task.run}/cancel", ended)
+    request, cancelled = await answered(session, served.http.post(f"/v1/tasks/{task.run}/cancel"), ended)
     assert (request.action, request.group_id, request.task_id) == ("cancel", None, task.run)
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     merged = ResultsMerged(group_id=task.run, tasks=[])
     for action, events in (("apply", [merged]), ("reject", []), ("cancel", [])):
-        request, applied = await answered(served, session, f"/v1/groups/{task.run}/{action}", *events)
+        request, applied = await answered(session, served.http.post(f"/v1/groups/{task.run}/{action}"), *events)
         assert (request.action, applied.status_code, applied.json()["decision"]) == (action, 200, "applied")
 
 
@@ -159,7 +108,7 @@ async def test_a_change_may_be_refused(
     """With the code of the planner, or as what does not exist."""
     task = await a_task(session)
     fault = Fault(code=code, reason="it does not apply")
-    _, refused = await answered(served, session, f"/v1/tasks/{task.run}/apply", fault=fault)
+    _, refused = await answered(session, served.http.post(f"/v1/tasks/{task.run}/apply"), fault=fault)
     assert (refused.status_code, refused.json()["code"]) == (status, shown)
 
 
