@@ -4,16 +4,20 @@ Every command is idempotent, for ever: a run that has a log ignores a second req
 and a group that has ended its timer. So a redelivery may repeat all of them, also when NATS no longer knows their ids.
 """
 
+import asyncio
 from typing import assert_never
 
 from contracts import names, subjects
 from contracts.inbox import CallFinished, CancelRequested, RunTaskSettled
 from contracts.runs import RunRequested
+from contracts.sessions import SessionRunEnded
+from contracts.tasks import SessionTaskCalled, SessionTaskMessage
 from services.messaging.connection import Bus
 from services.planner.effects import run_index, timers
 from services.planner.effects.ownership_watch import Address
 from services.planner.run_log import RunLogs
-from services.planner.session_log import SessionAddress
+from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.tasks import answers
 from services.planner.tasks.commands import (
     AnswerCall,
     CancelTask,
@@ -23,20 +27,33 @@ from services.planner.tasks.commands import (
     SettleParent,
     StartTask,
     TaskCommand,
+    commands,
 )
 from services.planner.tasks.reports import report_request
 from services.shared.session_state import Session
+from services.shared.session_tasks.old_tasks import recalled
+
+OfTasks = SessionTaskMessage | SessionRunEnded
+"""What may change tasks of a session."""
 
 
 class SessionTasks:
     """The tasks of all sessions, over one bus."""
 
-    def __init__(self, bus: Bus, runs: RunLogs) -> None:
+    def __init__(self, bus: Bus, runs: RunLogs, logs: SessionLogs) -> None:
         self._bus = bus
         self._runs = runs
+        self._logs = logs
 
-    async def carry_out(self, where: SessionAddress, session: Session, command: TaskCommand) -> None:
-        """Carry out a command."""
+    async def carry_out(self, where: SessionAddress, session: Session, cause: OfTasks) -> None:
+        """Carry out what follows from a message to a session, after it was handled."""
+        old = answers.dropped_task(session, cause) if isinstance(cause, SessionTaskCalled) else None
+        if old is not None:
+            background = recalled(session.background, await self._logs.whole(where), old)
+            session = session.model_copy(update={"background": background})
+        await asyncio.gather(*(self._execute(where, session, each) for each in commands(session, cause)))
+
+    async def _execute(self, where: SessionAddress, session: Session, command: TaskCommand) -> None:
         tenant = where.tenant
         match command:
             case StartTask():

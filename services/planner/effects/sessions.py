@@ -16,12 +16,12 @@ from contracts.inbox import CancelRequested, GroupDue, InputRequested, RunBegins
 from contracts.records import PAUSES_HEADER, types_in
 from contracts.runs import RunRequested
 from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
-from contracts.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskMessage
+from contracts.tasks import SessionGroupDue, SessionTaskCalled
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
 from services.planner.effects.ownership_watch import Address
 from services.planner.effects.session_deletion import SessionDeletion
-from services.planner.effects.session_tasks import SessionTasks
+from services.planner.effects.session_tasks import OfTasks, SessionTasks
 from services.planner.run import pauses, session_facts
 from services.planner.run.session_place import Busy, Place, Waiting
 from services.planner.run_log import RunLogs
@@ -40,13 +40,10 @@ from services.planner.sessions.commands import (
     WriteEntry,
 )
 from services.planner.sessions.decide import Received
-from services.planner.tasks import commands as tasks
 from services.shared.last_record import last_record
 from services.shared.session_state import Session
 
 ToRun = Forward | Cancel | Merged | Refuse | Attach
-OfTasks = SessionTaskMessage | SessionRunEnded
-"""What may change tasks of a session."""
 ControlMessage = InputRequested | CancelRequested | RunMerged | RunRefused | SessionAttached
 
 
@@ -58,7 +55,7 @@ class Sessions:
         self._runs = runs
         self._logs = logs
         self._deletion = SessionDeletion(bus, logs)
-        self._tasks = SessionTasks(bus, runs)
+        self._tasks = SessionTasks(bus, runs, logs)
 
     async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
         """Let a run join its session, and return its place. `owner`: the message of the request.
@@ -159,11 +156,9 @@ class Sessions:
         return decide.adopt(session, session_id, found, session_facts.ended(first, run, run.request))
 
     async def _carry_out(self, where: SessionAddress, session: Session, cause: RunRequested | Received) -> None:
-        of_tasks = tasks.commands(session, cause) if isinstance(cause, OfTasks) else []
-        await asyncio.gather(
-            *(self._execute(where, session, each) for each in decide.commands(session, cause)),
-            *(self._tasks.carry_out(where, session, each) for each in of_tasks),
-        )
+        commands = decide.commands(session, cause)
+        of_tasks = [self._tasks.carry_out(where, session, cause)] if isinstance(cause, OfTasks) else []
+        await asyncio.gather(*(self._execute(where, session, each) for each in commands), *of_tasks)
 
     async def _execute(self, where: SessionAddress, session: Session, command: Command) -> None:
         tenant = where.tenant

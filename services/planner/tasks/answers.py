@@ -44,7 +44,7 @@ def of_waiter(session: Session, group: Group) -> CallFinished | None:
         **_of_task(tasks[0], group),
         "status": group.status,
         "timed_out": waiter.state == "timed_out",
-        "results": shown(tasks, MAX_ANSWERED_BYTES),
+        "results": shown(group, tasks, MAX_ANSWERED_BYTES),
     }
     return _succeeded(waiter.call_id, "spawn", observation)
 
@@ -60,6 +60,15 @@ def of_call(session: Session, call: SessionTaskCalled) -> CallFinished:
     if isinstance(found, Fault):
         return _failed(call.call_id, call.action, found)
     return _succeeded(call.call_id, call.action, _status(session, found))
+
+
+def dropped_task(session: Session, call: SessionTaskCalled) -> str | None:
+    """Return the task that a call asks about, if the session has dropped it, or what it found; None: it has not."""
+    task_id = call.args.get("task_id")
+    if call.action != "status" or not isinstance(task_id, str):
+        return None
+    task = session.background.tasks.get(task_id)
+    return task_id if task is None or (task.status == "succeeded" and not task.digest) else None
 
 
 def _of_task(task: Task, group: Group) -> dict[str, Any]:
@@ -83,15 +92,11 @@ def _listed(session: Session) -> dict[str, Any]:
 
 def _status(session: Session, found: Target) -> dict[str, Any]:
     if found.task is not None:
-        return task_view(session, found.task).model_dump(mode="json", exclude_defaults=True, exclude={"session_id"})
+        of_task = task_view(session, found.task, with_result=found.group.may_show_results)
+        return of_task.model_dump(mode="json", exclude_defaults=True, exclude={"session_id"})
     view = group_view(session, found.group).model_dump(mode="json", exclude={"session_id", "tasks"})
-    tasks = session.background.tasks_of(found.group)
-    held = {"result"} if found.group.awaits_decision else set()
-    return {**view, "tasks": [_without(each, held) for each in shown(tasks[:MAX_LISTED], MAX_ANSWERED_BYTES)]}
-
-
-def _without(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in names}
+    tasks = session.background.tasks_of(found.group)[:MAX_LISTED]
+    return {**view, "tasks": shown(found.group, tasks, MAX_ANSWERED_BYTES)}
 
 
 def _succeeded(call_id: str, action: TaskAction, observation: dict[str, Any]) -> CallFinished:

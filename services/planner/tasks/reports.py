@@ -94,15 +94,15 @@ def report_request(
             "session_id": session.session_id,
             "query": QUERY.format(name=f" (the group `{group.name}`)" if group.name else ""),
             "cause": "report",
-            "llm_context": {"background_tasks": shown(tasks, MAX_REPORTED_BYTES)},
+            "llm_context": {"background_tasks": shown(group, tasks, MAX_REPORTED_BYTES)},
             "tool_context": dict(tool_context or {}),
         }
     )
 
 
-def shown(tasks: list[Task], max_bytes: int) -> list[dict[str, Any]]:
-    """Return ended tasks as a model reads them. `max_bytes`: of what they found, together."""
-    digests = cut_together({task.task_id: task.digest for task in tasks}, max_bytes)
+def shown(group: Group, tasks: list[Task], max_bytes: int) -> list[dict[str, Any]]:
+    """Return tasks of a group as a model reads them. `max_bytes`: of what they found, together."""
+    digests = cut_together({task.task_id: task.digest if group.may_show_results else "" for task in tasks}, max_bytes)
     return [_shown(task, digests[task.task_id]) for task in tasks]
 
 

@@ -83,6 +83,11 @@ class Group(Message):
         return self.status == "complete" and self.merge == "HUMAN_GATED" and self.decision is None
 
     @property
+    def may_show_results(self) -> bool:
+        """Whether models may read what its tasks found."""
+        return self.merge != "HUMAN_GATED" or self.decision == "applied"
+
+    @property
     def is_waited_for(self) -> bool:
         """Whether a run keeps its turn for it."""
         return self.waiter is not None and self.waiter.state == "waiting"

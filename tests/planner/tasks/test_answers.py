@@ -1,5 +1,6 @@
 """What a model reads as the outcome of its calls about tasks."""
 
+from services.planner.tasks.answers import dropped_task
 from tests.planner.tasks.task_world import busy, called, control, ended, run_id, spawned
 
 
@@ -42,6 +43,26 @@ def test_a_status_shows_what_a_task_found() -> None:
     for args, code in (({"task_id": "f" * 32}, "task_not_found"), ({"group_id": "f" * 32}, "group_not_found")):
         world.take(called("r", "status", "e", **args))
         assert world.answer() == code
+
+
+def test_a_status_of_a_dropped_task_needs_the_log() -> None:
+    """Or of one whose result was dropped."""
+    world = busy()
+    world.take(spawned("r", "a"), spawned("r", "b"), ended("a"))
+    for task, found in (("a", None), ("b", None), ("c", run_id("c"))):
+        assert dropped_task(world.session, called("r", "status", "c", task_id=run_id(task))) == found
+
+
+def test_a_model_is_not_shown_what_a_person_has_not_applied() -> None:
+    """Neither by asking, nor by waiting until its time is over, nor once a person has rejected it."""
+    world = busy()
+    world.take(spawned("r", "a", merge_strategy="HUMAN_GATED", retain_turn=True), ended("a"))
+    world.take(called("r", "status", "c", task_id=run_id("a")))
+    assert "result" not in world.answer()
+    world.take(control("reject", task="a"))
+    assert "result" not in world.answer()["results"][0]
+    world.take(called("r", "status", "d", task_id=run_id("a")))
+    assert "result" not in world.answer()
 
 
 def test_a_refused_request_of_a_model_is_refused_again_when_repeated() -> None:
