@@ -23,8 +23,8 @@ def kill_itself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(url: str, model_url: str, text: bytes, moment: str, word: str = "emit") -> None:
-    """Plan until the record comes."""
+async def main(url: str, model_url: str, text: bytes, moment: str, word: str = "emit", **settings: Any) -> None:
+    """Plan until the record comes, with these settings."""
     publish = Bus.publish_acknowledged
 
     async def publish_and_die(bus: Bus, subject: str, data: bytes, *more: Any, **options: Any) -> Any:
@@ -42,7 +42,7 @@ async def main(url: str, model_url: str, text: bytes, moment: str, word: str = "
         raise AssertionError
 
     Bus.publish_acknowledged = publish_and_die  # type: ignore[method-assign, assignment]
-    async with planning(url, cast("ModelServer", SimpleNamespace(url=model_url))):
+    async with planning(url, cast("ModelServer", SimpleNamespace(url=model_url)), **settings):
         await asyncio.Event().wait()
 
 

@@ -6,6 +6,7 @@ They are forked from a process that has imported everything, which takes a secon
 import asyncio
 import multiprocessing
 import signal
+from typing import Any
 
 _MODULE = "tests.planner.dying_planner"
 _FORKS = multiprocessing.get_context("forkserver")
@@ -14,10 +15,11 @@ _DEATH_TIMEOUT_S = 60
 
 
 class DyingPlanner:
-    """A planner that is at work now. The arguments are those of the module."""
+    """A planner that is at work now. The arguments are those of the module, and settings of the planner."""
 
-    def __init__(self, url: str, model_url: str, text: str, *moment: str) -> None:
-        self._process = _FORKS.Process(target=_plan, args=(url, model_url, text, *moment), daemon=True)
+    def __init__(self, url: str, model_url: str, text: str, *moment: str, **settings: Any) -> None:
+        arguments = (url, model_url, text, *moment)
+        self._process = _FORKS.Process(target=_plan, args=arguments, kwargs=settings, daemon=True)
         self._process.start()
 
     async def dead(self) -> None:
@@ -31,7 +33,7 @@ class DyingPlanner:
             self._process.close()
 
 
-def _plan(url: str, model_url: str, text: str, *moment: str) -> None:
+def _plan(url: str, model_url: str, text: str, *moment: str, **settings: Any) -> None:
     from tests.planner import dying_planner  # noqa: PLC0415, the tests themselves need none of its imports
 
-    asyncio.run(dying_planner.main(url, model_url, text.encode(), *moment))
+    asyncio.run(dying_planner.main(url, model_url, text.encode(), *moment, **settings))

@@ -1,0 +1,108 @@
+"""Tasks of a session, and a planner that is killed between any two steps: another one finishes what it began."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from contracts import keys, subjects
+from contracts.ids import new_id
+from contracts.sessions import SessionDeletionRequested
+from services.messaging.kv import Bucket
+from services.messaging.streams.provision import provision
+from services.planner.session_log import SessionAddress
+from tests.planner.conftest import provider as provider_of_planners
+from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, scripted, settled, spawn
+from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
+from tests.support.model_server import ModelServer, Say, answer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning
+from tests.support.session_logs import session_of
+from tests.support.waiting import wait_until
+
+provider = provider_of_planners
+ACK_WAIT_S = 1.0
+"""Of the planner that goes on: what the dead one had received is delivered again after it."""
+STEPS = {
+    "the task is stored": ('"type":"task_spawned"', "known", "emit"),
+    "the task is not yet requested": ('"cause":"task"', "before", "request"),
+    "the spawn has no answer": ('"tool":"task.spawn"', "before", "inbox"),
+    "the group has no timer": ('"kind":"group_due"', "before", "timer"),
+    "the end of a task is not stored": ('"type":"task_ended"', "before", "emit"),
+    "the end of a task is stored": ('"type":"task_ended"', "known", "emit"),
+    "what a task has spent is not sent": ('"kind":"task_settled"', "before", "control"),
+    "the report is stored": ('"type":"reported"', "known", "emit"),
+    "the report is not yet requested": ('"cause":"report"', "before", "request"),
+    "the report is requested": ('"cause":"report"', "known", "request"),
+}
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Path:
+    """The agents file of both planners."""
+    path = tmp_path / "agents.json"
+    path.write_text(json.dumps(HOST))
+    return path
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_each_step_is_done_once(
+    own_nats_server: NatsServer, provider: ModelServer, agents: Path, step: str
+) -> None:
+    """Two tasks of a group, and one report, whoever dies."""
+    url, session_id = own_nats_server.url, new_id()
+    provider.reset()
+    scripted(provider, spawn("a", group="g"), spawn("b", group="g"), answer("Begun."), a=answer("A."), b=answer("B."))
+    async with connected(url, "client") as bus:
+        await provision(bus)
+        client = Planning(bus, None, None, None)  # type: ignore[arg-type]
+        dying = DyingPlanner(url, provider.url, *STEPS[step], agents_file=agents)
+        run = await client.ask(PARENT, agent="host", session_id=session_id)
+        await dying.dead()
+        async with planning(url, provider, agents_file=agents, ack_wait_s=ACK_WAIT_S):
+            assert (await client.ended(run, 60)).end.raw_answer == "Begun."
+            session = await settled(bus, session_id, reports=1)
+            events = await events_of(bus, session_id)
+    types = Counter(event.type for event in events)
+    wanted = {"group_opened": 1, "task_spawned": 2, "task_ended": 2, "group_ended": 1, "reported": 1, "run_begun": 2}
+    assert {name: types[name] for name in wanted} == wanted
+    assert [turn.answer for turn in session.turns] == ["Begun.", "All of it is done."]
+    assert sorted(result.digest for result in session.background.results) == ["A.", "B."]
+
+
+async def test_a_deletion_takes_the_tasks_with_it(
+    own_nats_server: NatsServer, provider: ModelServer, agents: Path
+) -> None:
+    """Open ones are cancelled, and all that is left is gone, also if the planner dies meanwhile."""
+    url, session_id = own_nats_server.url, new_id()
+    where = SessionAddress.of("default", session_id)
+    provider.reset()
+    scripted(provider, spawn("a"), spawn("b"), answer("Begun."), a=Say(silent=True), b=answer("B."))
+    async with connected(url, "client") as bus:
+        await provision(bus)
+        client = Planning(bus, None, None, None)  # type: ignore[arg-type]
+        text = '"reason":"the session is being deleted"'
+        dying = DyingPlanner(url, provider.url, text, "known", "control", agents_file=agents)
+        await client.ask(PARENT, agent="host", session_id=session_id)
+
+        async def one_has_ended() -> bool:
+            tasks = (await session_of(bus, session_id)).background.tasks.values()
+            return sorted(task.status for task in tasks) == ["running", "succeeded"]
+
+        await wait_until(one_has_ended, what="one of two tasks has ended")
+        tasks = list((await session_of(bus, session_id)).background.tasks)
+        body = SessionDeletionRequested().model_dump_json().encode()
+        await bus.publish(subjects.session_inbox(*where, "delete"), body)
+        await dying.dead()
+        async with planning(url, provider, agents_file=agents, ack_wait_s=ACK_WAIT_S):
+
+            async def is_gone() -> bool:
+                return [event.type for event in await events_of(bus, session_id)] == ["deleted"]
+
+            await wait_until(is_gone, what="the session is gone")
+        for task in tasks:
+            assert (await Bucket(bus, keys.RUNS_BUCKET).get(keys.deletion_key("default", task))).sequence
+        timers = await bus.api("STREAM.INFO.TIMERS", {"subjects_filter": subjects.timers_of(*where)})
+        assert not timers["state"].get("subjects")
