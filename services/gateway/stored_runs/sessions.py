@@ -29,6 +29,8 @@ MAX_RUNS_SHOWN = 100
 MAX_TASKS_SHOWN = 100
 MAX_GROUPS_SHOWN = 100
 MAX_KNOWN_SESSIONS = 500
+MAX_KNOWN_TASKS = 20_000
+"""Of these sessions together; a task takes 3 KiB."""
 MAX_ID_CHARACTERS = 200
 _READ_ATTEMPTS = 3
 
@@ -68,8 +70,10 @@ class SessionReader:
                 session = fold(session, sequence_of(message), record).model_copy(update={"turns": []})
         self._known[log] = session
         self._known.move_to_end(log)
-        if len(self._known) > MAX_KNOWN_SESSIONS:
-            self._known.popitem(last=False)
+        tasks = sum(len(each.background.tasks) for each in self._known.values())
+        while len(self._known) > MAX_KNOWN_SESSIONS or tasks > MAX_KNOWN_TASKS:
+            _, dropped = self._known.popitem(last=False)
+            tasks -= len(dropped.background.tasks)
         return session if session.exists else None
 
     async def get(self, caller: Caller, session_id: str) -> Session:

@@ -9,6 +9,7 @@ from contracts.faults import Fault
 from contracts.ids import new_id
 from contracts.sessions import RunWaits, SessionDeleting
 from contracts.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskControlDone, TaskEnded
+from services.gateway.stored_runs import sessions
 from services.gateway.submissions import session_control
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
@@ -169,3 +170,18 @@ async def test_the_tasks_of_a_run_without_a_session(served: Served, bus: Bus) ->
     not_a_task = Writer(bus)
     await not_a_task.open(session_id=session.session_id)
     assert (await served.http.get(f"/v1/tasks/{not_a_task.run}")).status_code == 404
+
+
+async def test_sessions_with_many_tasks_are_not_kept(
+    served: Served, session: SessionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway's memory is bounded; they are read again."""
+    monkeypatch.setattr(sessions, "MAX_KNOWN_TASKS", 2)
+    for kept in (1, 1, 0):
+        await a_task(session)
+        reader = served.gateway.sessions
+        for _ in range(2):
+            found = await reader.find(session.tenant, session.session_id)
+            assert found is not None
+            assert len(found.background.open_tasks()) == len(session.state.background.open_tasks())
+            assert len(reader._known) == kept
