@@ -68,7 +68,9 @@ class SessionLogs:
             await self.load(where, from_leader=True)
             return None
         if written.records >= CHECKPOINT_EVERY:
-            written = await self._write(where, written, SessionRecord(events=[checkpoint(written)])) or written
+            state = checkpoint(written)
+            if state is not None:
+                written = await self._write(where, written, SessionRecord(events=[state])) or written
         return self._keep(where, written)
 
     async def at(self, where: SessionAddress, sequence: int) -> Session:

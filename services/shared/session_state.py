@@ -195,13 +195,18 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
     return session
 
 
-def checkpoint(session: Session) -> Checkpoint:
-    """Return the state as an event that fits into a record. Where it is too large, the oldest turns are left out."""
+def checkpoint(session: Session) -> Checkpoint | None:
+    """Return the state as an event that fits into a record, without the oldest turns if it is too large.
+
+    None: it is too large without any turn.
+    """
     while True:
         state = session.model_dump(mode="json", exclude_defaults=True)
         excess = len(to_json(state)) - MAX_STATE_BYTES
-        if excess <= 0 or not session.turns:
+        if excess <= 0:
             return Checkpoint(state=state)
+        if not session.turns:
+            return None
         cut = 0
         while cut < len(session.turns) and excess > 0:
             excess -= session.turns[cut].size

@@ -1,8 +1,11 @@
 """What the log of a session adds up to."""
 
 import orjson
+import pytest
 
 from contracts.limits import MAX_RECORD_BYTES
+from contracts.pauses import OpenPause
+from contracts.payload import Usage
 from contracts.sessions import (
     Checkpoint,
     ContextSet,
@@ -10,12 +13,17 @@ from contracts.sessions import (
     RunBegun,
     RunEnded,
     RunQueued,
+    RunWaits,
     SessionDeleted,
     SessionRecord,
     SessionStarted,
     Summarised,
 )
-from services.shared.session_state import MAX_RECENT_RUNS, MAX_TURNS, Session, fold
+from contracts.tasks import GroupOpened, GroupSealed, TaskEnded, TaskSpawned
+from services.shared import session_state
+from services.shared.session_state import MAX_RECENT_RUNS, MAX_TURNS, Session, checkpoint, fold
+
+A = "a" * 32
 
 
 def folded(session: Session, *events: KnownSessionEvent) -> Session:
@@ -48,6 +56,68 @@ def test_a_checkpoint_of_the_longest_turns_fits_a_record() -> None:
     state = session.model_dump(mode="json", exclude_defaults=True)
     assert len(orjson.dumps(state)) < MAX_RECORD_BYTES // 2
     assert len(session.turns) + session.older_turns == MAX_TURNS
+
+
+def with_tasks(session: Session, count: int) -> Session:
+    """The session with so many open tasks, each with a query of 200 characters."""
+    for number in range(count):
+        task = f"{number:032x}"[::-1]
+        opened = GroupOpened(group_id=task, run="f" * 32, timeout_at=1_700_000_000_000, report_as={"agent": "clerk"})
+        spawned = TaskSpawned(
+            task_id=task,
+            group_id=task,
+            run="f" * 32,
+            call_id=f"{number}-1",
+            name=f"part {number}",
+            mode="subagent",
+            query="x" * 200 if number < 300 else "",
+            requested_at=1_700_000_000_000,
+        )
+        session = folded(session, opened, spawned, GroupSealed(group_id=task, by="spawn"))
+    return session
+
+
+def test_a_checkpoint_of_a_thousand_tasks_beside_the_longest_turns_fits_a_record() -> None:
+    """Nothing is left out for it."""
+    session = with_tasks(with_turns(MAX_TURNS, answer="a" * 8000), 1000)
+    assert sum(turn.size for turn in session.turns) > 390 * 1024
+    event = checkpoint(session)
+    assert event is not None
+    assert len(SessionRecord(events=[event]).model_dump_json()) < MAX_RECORD_BYTES
+    assert Session.model_validate_json(orjson.dumps(event.state)) == session
+
+
+def test_a_checkpoint_that_would_be_too_large_leaves_out_the_oldest_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And everyone who folds it has the same state."""
+    monkeypatch.setattr(session_state, "MAX_STATE_BYTES", 20_000)
+    session = with_turns(20, answer="a" * 2000)
+    event = checkpoint(session)
+    assert event is not None
+    assert len(orjson.dumps(event.state)) <= 20_000
+    loaded = folded(session, event)
+    assert 0 < len(loaded.turns) < 20
+    assert loaded.turns == session.turns[-len(loaded.turns) :]
+    assert len(loaded.turns) + loaded.older_turns == 20
+    assert checkpoint(with_tasks(session, 1000)) is None
+
+
+def test_pauses_of_tasks_are_shown_beside_those_of_the_turn() -> None:
+    """Until the task's run has ended, or waits no more."""
+    session = with_tasks(folded(with_turns(0), RunQueued(run=A, requested_at=1), RunBegun(run=A)), 1)
+    (task,) = session.background.tasks
+    session = folded(session, _waits(A, 3), _waits(task, 4))
+    assert [pause.run_id for pause in session.pauses] == [A, task]
+    session = folded(session, _waits(A, 5, paused=False))
+    assert [pause.run_id for pause in session.pauses] == [task]
+    session = folded(session, TaskEnded(task_id=task, outcome="succeeded", usage=Usage(prompt_tokens=7)))
+    assert session.pauses == []
+    assert session.usage.prompt_tokens == 7
+    assert folded(session, _waits(task, 9)).pauses == []
+
+
+def _waits(run: str, seq: int, *, paused: bool = True) -> RunWaits:
+    pause = OpenPause(pause_id=run, run_id=run, reason="approval", source="policy", expires_at=9)
+    return RunWaits(run=run, seq=seq, waits=paused, pauses=[pause] if paused else [])
 
 
 def test_a_checkpoint_is_the_state_before_it() -> None:

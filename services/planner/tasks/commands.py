@@ -164,7 +164,7 @@ def _of_group(session: Session, group: Group, of_task: str | None = None) -> lis
     found += [
         RequestReport(report)
         for report in session.background.reports
-        if report.group_id == group.group_id and (of_task is None or of_task in report.tasks)
+        if report.group_id == group.group_id and (group.has_ended or of_task is None or of_task in report.tasks)
     ]
     if group.report != "none" and not reports.may_follow(group) and session.background.is_settled(group):
         tasks = [task for task in session.background.tasks_of(group) if not task.is_reported]

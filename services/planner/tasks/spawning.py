@@ -25,13 +25,13 @@ from services.shared.session_tasks.state import Background, Group
 
 MAX_UNSETTLED_TASKS = 1000
 """Tasks of a session that have not ended, or whose group waits for its end, a decision or its report."""
-MAX_SPAWNED = 4000
+MAX_SPAWNED = 2000
 """Tasks that all open runs of a session have spawned."""
 MAX_REPORT_AS_BYTES = 64 * 1024
 """What a session keeps for requests of reports, as JSON. It is large where requests name many tools."""
 MAX_TEXTS_BYTES = 64 * 1024
 """Names and queries of all tasks of a session, as JSON; further ones are left out."""
-MAX_NAME_BYTES, MAX_QUERY_BYTES = 120, 200
+MAX_NAME_BYTES, MAX_QUERY_BYTES = 64, 200
 
 
 def spawn(session: Session, call: SessionTaskCalled, child: RunRequested) -> list[TaskEvent]:

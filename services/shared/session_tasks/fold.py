@@ -32,11 +32,12 @@ from contracts.tasks import (
     WaiterAdded,
     WaiterReleased,
 )
-from services.shared.cut_texts import byte_size, cut_together
+from services.shared.cut_texts import cut_together, json_size
 from services.shared.session_tasks.state import SPAWNED_DIGITS, Background, Group, Report, Result, Task, Waiter
 
 MAX_SETTLED_GROUPS, MAX_SETTLED_TASKS = 100, 300
 MAX_DIGESTS_BYTES = 128 * 1024
+"""As JSON."""
 MAX_RESULTS, MAX_RESULTS_BYTES = 50, 64 * 1024
 MAX_ANSWERED = 200
 """Requests whose repetition is known, so that it changes nothing and gets the same answer."""
@@ -194,7 +195,7 @@ def _merged(background: Background, event: ResultsMerged, _at: int) -> Backgroun
 def _newest(results: list[Result]) -> list[Result]:
     kept, total = 0, 0
     for each in reversed(results[-MAX_RESULTS:]):
-        total += byte_size(each.digest) + byte_size(each.name)
+        total += json_size(each.digest) + json_size(each.name)
         if total > MAX_RESULTS_BYTES:
             break
         kept += 1
@@ -236,7 +237,7 @@ def _bounded(background: Background) -> Background:
 
 def _with_digests_cut(background: Background) -> Background:
     """Keep what tasks found within its limit."""
-    sizes = {key: byte_size(task.digest) for key, task in background.tasks.items() if task.digest}
+    sizes = {key: json_size(task.digest) for key, task in background.tasks.items() if task.digest}
     excess = sum(sizes.values()) - MAX_DIGESTS_BYTES
     if excess <= 0:
         return background
