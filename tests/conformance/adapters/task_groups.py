@@ -7,14 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from contracts.events import PlannedCall
 from contracts.sessions import SessionRecord
 from contracts.tasks import GroupOpened, SessionGroupDue, TaskPolicy, WaiterAdded
+from services.planner.run.fold import fold as run_fold
+from services.planner.run.state import Run
+from services.planner.run.task_calls import SPAWN, confirmation
 from services.planner.tasks.commands import AnswerCall, CancelTask, RequestReport, StartTask
 from services.planner.tasks.reports import report_request
 from services.shared.session_state import fold
 from services.shared.session_tasks.state import Group, Waiter
 from services.shared.session_tasks.views import group_view, is_held, shown_groups
-from tests.planner.tasks.task_world import AT, World, control, ended, request, run_id, spawned
+from tests.planner.task_world import opening
+from tests.planner.tasks.session_world import AT, World, control, ended, request, run_id, spawned
 from tests.support.vector_tokens import assert_matches
 
 SETTINGS = {
@@ -138,12 +143,12 @@ class Story:
         """A run calls for a task; a person is asked first where the policy says so."""
         if not self.turn or not self.world.session.is_open(run_id(self.turn)):
             self.begin_turn(f"turn of {op['task']}")
-        if asks_a_person(self.policy) and op["task"] not in self.asked:
-            self.asked[op["task"]] = op
-            return
         task = op["task"]
-        self.names[run_id(task)] = task
         args = {ARGUMENTS[name]: value for name, value in op.items() if name in ARGUMENTS and value is not None}
+        if task not in self.asked and asks_a_person(self.policy, args):
+            self.asked[task] = op
+            return
+        self.names[run_id(task)] = task
         if {"group_id", "group_id_of"} & op.keys():
             args["group_id"] = self.group_of(op)
         if op.get("complete_after_ms") is not None:
@@ -294,6 +299,8 @@ class Story:
         return self.refused
 
 
-def asks_a_person(policy: TaskPolicy) -> bool:
-    """Whether a spawn waits for a person."""
-    return policy.spawn_requires_confirmation is not False
+def asks_a_person(policy: TaskPolicy, args: dict[str, Any]) -> bool:
+    """Whether a run of an agent with this policy waits for a person before it spawns a task."""
+    run = Run()
+    run_fold(run, 1, AT, [opening(policy)])
+    return confirmation(run, AT, 1, PlannedCall(call_id="1-1", tool=SPAWN, args=args)) is not None

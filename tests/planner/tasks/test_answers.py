@@ -1,7 +1,7 @@
 """What a model reads as the outcome of its calls about tasks."""
 
 from services.planner.tasks.answers import dropped_task
-from tests.planner.tasks.task_world import busy, called, control, ended, run_id, spawned
+from tests.planner.tasks.session_world import busy, called, control, ended, run_id, spawned
 
 
 def test_a_run_that_keeps_its_turn_has_the_results_in_hand() -> None:

@@ -11,7 +11,7 @@ from services.planner.tasks.commands import (
     SettleParent,
     StartTask,
 )
-from tests.planner.tasks.task_world import AT, POLICY, World, busy, control, ended, run_id, spawned
+from tests.planner.tasks.session_world import AT, POLICY, World, busy, control, ended, run_id, spawned
 
 
 def _cancelled(world: World) -> list[str]:

@@ -6,7 +6,7 @@ from contracts.tasks import SessionGroupDue
 from services.planner.sessions.decide import Received
 from services.planner.tasks import machine
 from services.planner.tasks.commands import RequestReport, SetGroupTimer, SettleParent, StartTask
-from tests.planner.tasks.task_world import World, busy, called, control, ended, run_id, spawned
+from tests.planner.tasks.session_world import World, busy, called, control, ended, run_id, spawned
 
 
 def _reports(world: World) -> list[tuple[str, list[str], list[str]]]:

@@ -23,7 +23,7 @@ from services.planner.tasks.commands import (
 from services.planner.tasks.reports import report_request
 from services.shared.session_state import Session, checkpoint, fold
 from services.shared.session_tasks.state import Group
-from tests.planner.tasks.task_world import TOLD, World, control, ended, request, run_id, spawned
+from tests.planner.tasks.session_world import TOLD, World, control, ended, request, run_id, spawned
 
 RUNS = ("r", "q")
 TASKS = tuple(f"t{number}" for number in range(7))

@@ -1,7 +1,7 @@
 """The requests of runs that report on background tasks."""
 
 from services.planner.tasks.reports import MAX_REPORTED_BYTES, report_request
-from tests.planner.tasks.task_world import busy, control, ended, request, run_id, spawned
+from tests.planner.tasks.session_world import busy, control, ended, request, run_id, spawned
 
 
 def test_a_report_has_the_settings_of_the_run_that_spawned_the_task() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.tasks import TaskPolicy
 from services.planner.tasks import spawning
-from tests.planner.tasks.task_world import busy, called, ended, request, run_id, spawned
+from tests.planner.tasks.session_world import busy, called, ended, request, run_id, spawned
 
 
 def test_the_name_of_a_group_counts_within_one_run() -> None:
