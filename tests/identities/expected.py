@@ -28,7 +28,11 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "run_or_none": (RUN, "-"),
 }
 """Parameter -> the values that are tried; any other parameter has one."""
-WATCHED = {"live_tool": {GATEWAY, PLANNER, TOOL_RUNNER}, "accepted_specs": {TOOL_RUNNER}}
+WATCHED = {
+    "live_tool": {GATEWAY, PLANNER, TOOL_RUNNER},
+    "accepted_specs": {TOOL_RUNNER},
+    "key_spent": {GATEWAY, PLANNER},
+}
 """Entries of buckets that services subscribe to; everything else that is stored is read."""
 ASKS_MICRO_SERVICES = {"tools_operator"}
 
