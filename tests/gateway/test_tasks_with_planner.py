@@ -1,0 +1,110 @@
+"""Background tasks over HTTP, with a real planner and tool runner: a payment that a task wants to make."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.ids import new_id
+from contracts.tools import ToolSpec
+from tests.support.gateways import Served, serving
+from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import planning, tools_at_work
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
+PAY = ToolSpec(name="pay", description="Pay a sum.", input_schema=SUM, requires_approval=True)
+QUESTION, PAYING, WAITING, REPORT = "Look after bills", "pay 9", "pay 8", "Background work has ended"
+"""Where a request has several of them, the longest counts."""
+
+
+async def pay(args: dict[str, Any]) -> Any:
+    """A payment."""
+    return {"paid": args["sum"]}
+
+
+def task(query: str) -> Say:
+    """A reply that spawns a task of a group whose results wait for a person."""
+    return action("task", mode="subagent", query=query, group="monday", merge_strategy="HUMAN_GATED")
+
+
+@pytest.fixture
+def provider() -> Iterator[ModelServer]:
+    """A scripted provider: two tasks, each of which wants to pay."""
+    with ModelServer() as running:
+        running.by_turn(task(PAYING), task(WAITING), answer("I am on it."), marker=QUESTION)
+        running.by_turn(action("pay", sum=9), answer("Paid."), marker=PAYING)
+        running.by_turn(action("pay", sum=8), answer("Paid too."), marker=WAITING)
+        running.by_turn(answer("All is paid."), marker=REPORT)
+        yield running
+
+
+@pytest.fixture
+async def served(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Served]:
+    """A gateway with a planner and the tool."""
+    url, agents = own_nats_server.url, {"default": {"tasks": {"spawn_requires_confirmation": False}}}
+    async with (
+        serving(url) as gateway,
+        planning(url, provider, agents=agents, folder=tmp_path) as planner,
+        tools_at_work(planner, url, {"pay": (PAY, pay)}),
+    ):
+        yield gateway
+
+
+async def test_a_group_from_its_pauses_to_its_report(served: Served) -> None:
+    """The session shows what its tasks wait for; one is approved, one cancelled; then the results are applied."""
+    http, in_session = served.http, {"session_id": (session := new_id())}
+    run = (await http.post("/chat", json={"query": QUESTION, **in_session})).json()["run_id"]
+
+    async def pauses() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await http.get(f"/v1/sessions/{session}")).json()["pauses"]
+        return found if len(found) == 2 else []
+
+    waiting = await wait_until(pauses, what="both tasks wait")
+    by_sum = {pause["arguments"]["sum"]: pause for pause in waiting}
+    paying, other = by_sum[9]["run_id"], by_sum[8]["run_id"]
+    listed = (await http.get("/v1/runs", params=in_session)).json()["runs"]
+    causes = {each["run_id"]: (each["cause"], each["parent"]) for each in listed}
+    assert causes == {run: ("user", None), paying: ("task", run), other: ("task", run)}
+    (group,) = (await http.get("/v1/groups", params=in_session)).json()["groups"]
+    assert (group["status"], set(group["tasks"])) == ("sealed", {paying, other})
+    path, keyed = f"/v1/groups/{group['group_id']}", {"Idempotency-Key": "one"}
+    for _ in range(2):
+        early = await http.post(f"{path}/apply", headers=keyed)
+        assert (early.status_code, early.json()["code"]) == (409, "group_not_complete")
+    assert (await http.post(f"{path}/seal")).json()["status"] == "sealed"
+
+    seen = {name: by_sum[9][name] for name in ("pause_id", "token")}
+    assert (await http.post(f"/v1/runs/{paying}/resume", json={**seen, "decision": "approve"})).status_code == 200
+    assert (await http.post(f"/v1/tasks/{other}/cancel")).status_code == 200
+
+    async def complete() -> dict[str, Any]:
+        found: dict[str, Any] = (await http.get(path)).json()
+        return found if found["awaits_decision"] else {}
+
+    ended = await wait_until(complete, what="the group has ended")
+    assert (ended["status"], ended["succeeded"], ended["failed"]) == ("complete", [paying], [other])
+    found = (await http.get(f"/v1/tasks/{paying}")).json()
+    assert (found["result"], found["is_held"], found["is_merged"]) == ("Paid.", True, False)
+    refused = await http.post(f"/v1/tasks/{paying}/reject")
+    assert (refused.status_code, refused.json()["code"]) == (409, "task_in_group")
+    for _ in range(2):
+        applied = await http.post(f"{path}/apply")
+        assert (applied.status_code, applied.json()["decision"]) == (200, "applied")
+    late = await http.post(f"{path}/reject")
+    assert (late.status_code, late.json()["code"]) == (409, "already_decided")
+    report = applied.json()["report_id"]
+
+    async def reported() -> dict[str, Any]:
+        status: dict[str, Any] = (await http.get(f"/v1/runs/{report}")).json()
+        return status if status.get("status") == "done" else {}
+
+    status = await wait_until(reported, what="the report")
+    assert (status["cause"], status["payload"]["raw_answer"]) == ("report", "All is paid.")
+    shown = (await http.get(f"/v1/sessions/{session}")).json()
+    assert (shown["open_tasks"], shown["open_decisions"], shown["pauses"]) == (0, 0, [])
+    assert {each["run_id"] for each in shown["recent_runs"]} == {run, report}
