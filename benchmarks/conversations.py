@@ -13,7 +13,8 @@ import asyncio
 import os
 import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,14 +45,13 @@ class System:
 
     def __init__(self, nats: NatsServer, stack: Stack, http: aiohttp.ClientSession) -> None:
         self.pids = {nats.pid: "nats-server", **{stack.pid(name): name.rsplit("-", 1)[0] for name in stack.parts}}
-        self._url = stack.url
-        self._http = http
+        self.nats, self.stack, self.http = nats, stack, http
 
     async def is_ready(self) -> None:
         """Return once the tools are known."""
         async with asyncio.timeout(_READY_S):
             while True:
-                if "guarded" in orjson.dumps(await self._get("/v1/tools")).decode():
+                if "guarded" in orjson.dumps(await self.get("/v1/tools")).decode():
                     return
                 await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -59,7 +59,9 @@ class System:
         """Run one turn; return the milliseconds from the request to `run_started`, and to the end."""
         body = {"query": Script(tokens=8).question(), "session_id": session_id}
         began, started = time.monotonic(), 0.0
-        async with self._http.post(f"{self._url}/v1/runs", json=body, headers={"Accept": "text/event-stream"}) as reply:
+        async with self.http.post(
+            f"{self.stack.url}/v1/runs", json=body, headers={"Accept": "text/event-stream"}
+        ) as reply:
             reply.raise_for_status()
             async for line in reply.content:
                 if line.startswith(b"event: run_started"):
@@ -70,20 +72,20 @@ class System:
 
     async def pause(self) -> dict[str, Any]:
         """Start a run that waits for an approval; return its pause."""
-        run = (await self._post("/v1/runs", {"query": Script(calls=1, tool="guarded").question()}))["run_id"]
+        run = (await self.post("/v1/runs", {"query": Script(calls=1, tool="guarded").question()}))["run_id"]
         async with asyncio.timeout(_WAIT_S):
             while True:
-                for found in (await self._get(f"/v1/runs/{run}"))["pauses"]:
+                for found in (await self.get(f"/v1/runs/{run}"))["pauses"]:
                     return dict(found)
                 await asyncio.sleep(_LOOK_EVERY_S)
 
     async def decide(self, pause: dict[str, Any]) -> float:
         """Approve; return the milliseconds from the decision to the end of the run."""
-        url = f"{self._url}/v1/runs/{pause['run_id']}"
+        url = f"{self.stack.url}/v1/runs/{pause['run_id']}"
         body = {"pause_id": pause["pause_id"], "token": pause["token"], "decision": "approve"}
-        async with self._http.get(f"{url}/events") as events:
+        async with self.http.get(f"{url}/events") as events:
             began = time.monotonic()
-            await self._post(f"/v1/runs/{pause['run_id']}/resume", body)
+            await self.post(f"/v1/runs/{pause['run_id']}/resume", body)
             async for line in events.content:
                 if line.startswith(b"event: done"):
                     return (time.monotonic() - began) * _MS
@@ -93,13 +95,15 @@ class System:
         """Of each process, PSS."""
         return processes.memory_mb(self.pids)
 
-    async def _get(self, path: str) -> Any:
-        async with self._http.get(f"{self._url}{path}") as reply:
+    async def get(self, path: str) -> Any:
+        """Return what the gateway answers."""
+        async with self.http.get(f"{self.stack.url}{path}") as reply:
             reply.raise_for_status()
             return await reply.json()
 
-    async def _post(self, path: str, body: dict[str, Any]) -> Any:
-        async with self._http.post(f"{self._url}{path}", json=body) as reply:
+    async def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Return what the gateway answers."""
+        async with self.http.post(f"{self.stack.url}{path}", json=body) as reply:
             reply.raise_for_status()
             return await reply.json()
 
@@ -148,8 +152,9 @@ async def paused(system: System, counts: list[int]) -> tuple[Table, Table]:
     return memory, costs
 
 
-async def main(count: int, rounds: int, waiting: list[int], sync: str) -> None:
-    """Start the system and print the tables."""
+@asynccontextmanager
+async def started(sync: str, more: Mapping[str, str] | None = None) -> AsyncIterator[System]:
+    """Start a system of one process each. `more`: further settings of all processes."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="runwire-bench-")))
         port = free_port()
@@ -165,6 +170,7 @@ async def main(count: int, rounds: int, waiting: list[int], sync: str) -> None:
             "RUNWIRE_MODEL_API_KEY": "none",
             "RUNWIRE_MAX_OPEN_RUNS": "100000",
             "BENCHMARK_CALLS": str(folder / "calls"),
+            **(more or {}),
         }
         running = Stack(nats.url, folder / "stack", env, 1, 1, 1, tools=_TOOLS, tool_copies=1, passwords=nats.passwords)
         await asyncio.to_thread(stack.enter_context, running)
@@ -173,6 +179,12 @@ async def main(count: int, rounds: int, waiting: list[int], sync: str) -> None:
         )
         system = System(nats, running, http)
         await system.is_ready()
+        yield system
+
+
+async def main(count: int, rounds: int, waiting: list[int], sync: str) -> None:
+    """Start the system and print the tables."""
+    async with started(sync) as system:
         print((await turns(system, count, rounds)).text())
         for table in await paused(system, waiting):
             print(table.text())

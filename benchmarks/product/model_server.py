@@ -36,13 +36,13 @@ async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWrite
     """Write the next reply of a script: a JSON action, or a native tool call and a plain answer."""
     script, done = _newest_script(messages, "tool" if is_native else "assistant")
     if done < script.calls:
-        args = {"key": script.key, "number": done, "pause_ms": script.call_ms}
+        args = script.args(done)
         if is_native:
-            function = {"name": script.tool, "arguments": orjson.dumps(args).decode()}
+            function = {"name": script.node, "arguments": orjson.dumps(args).decode()}
             call = {"index": 0, "id": f"call_{done}", "type": "function", "function": function}
             writer.write(_HEAD + _delta({"content": None, "tool_calls": [call]}) + _end("tool_calls"))
         else:
-            text = orjson.dumps({"next_node": script.tool, "args": args}).decode()
+            text = orjson.dumps({"next_node": script.node, "args": args}).decode()
             writer.write(_HEAD + _delta({"content": text}) + _end())
         return
     before, after = ("", "") if is_native else (_ANSWER, _END_OF_ANSWER)
@@ -63,8 +63,12 @@ def _newest_script(messages: list[dict[str, object]], role: str) -> tuple[Script
     for message in reversed(messages):
         if message["role"] == role:
             done += 1
-        elif message["role"] == "user" and (script := Script.of(str(message.get("content")))) is not None:
-            return script, done
+        elif message["role"] == "user":
+            _, mark, question = str(message.get("content")).rpartition("<question>")
+            if (script := Script.of(question)) is not None:
+                return script, done
+            if mark:
+                return Script(), done  # Of a report: nobody scripts it.
     raise ValueError("no question holds a script")
 
 

@@ -33,6 +33,20 @@ class Script:
         """The question that holds it."""
         return _SENTENCE.format(**self.__dict__)
 
+    def args(self, number: int) -> dict[str, object]:
+        """The arguments of call `number`, from 0. Of `task`: a background task in the one group of the run."""
+        if self.tool == "task":
+            return {"mode": "subagent", "query": Script(tokens=self.tokens).question(), "group": "all"}
+        args: dict[str, object] = {"key": self.key, "number": number, "pause_ms": self.call_ms}
+        if self.tool == "waiting_task":
+            return {"mode": "job", "tool": "guarded", "tool_args": args, "group_report": "none"}
+        return args
+
+    @property
+    def node(self) -> str:
+        """What the model decides for each call."""
+        return "task" if self.tool == "waiting_task" else self.tool
+
     @staticmethod
     def of(text: str) -> "Script | None":
         """Read it back from a message; None when there is none."""

@@ -36,7 +36,7 @@ class Fire:
 
 
 @dataclass
-class Storm:
+class TaskStorm:
     """Everything together. `talks.of_runs.runs`: every run of the deployment, whoever asked for it."""
 
     talks: Conversations
@@ -44,6 +44,8 @@ class Storm:
     fires: list[Fire] = field(default_factory=list)
     deliveries: list[tuple[str, str]] = field(default_factory=list)
     """Id of a webhook's delivery -> the run that was answered; one for each answer."""
+    webhook: tuple[str, str] = ("", "")
+    """Its id, and the secret that deliveries are signed with."""
 
     def histories(self) -> Iterator[tuple[str, History]]:
         """Each session with what its log says of its tasks."""
@@ -64,7 +66,7 @@ def start_of(run: RunEvidence) -> Event | None:
     return None
 
 
-async def gather(bus: Bus, found: Storm, ledger: Path) -> None:
+async def gather(bus: Bus, found: TaskStorm, ledger: Path) -> None:
     """Read the logs of all runs and sessions, the ledger and the queues."""
     known = found.runs()
     runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _all_runs(bus)]

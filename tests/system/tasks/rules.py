@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tests.system.conversations import rules as of_conversations
-from tests.system.tasks.evidence import Storm, start_of
+from tests.system.tasks.evidence import TaskStorm, start_of
 from tests.system.tasks.history import GroupHistory, History
 from tests.system.tasks.run_rules import RUN_RULES
 from tests.system.traces import events_of
@@ -18,7 +18,7 @@ _ONCE_A_TASK = ("task_spawned", "task_ended")
 _ACCEPTED = 200
 
 
-def changes_each_state_once(storm: Storm) -> Iterator[str]:
+def changes_each_state_once(storm: TaskStorm) -> Iterator[str]:
     """A group is opened, sealed and ended once, in this order; a task is spawned and ended once, before its group."""
     for session, history in storm.histories():
         yield from (f"{session}: {complaint}" for complaint in history.senseless)
@@ -49,7 +49,7 @@ def _wrong_changes(group: GroupHistory) -> Iterator[str]:
             yield f"ended as {group.of('group_ended')[0]['status']}, and {len(group.succeeded)} tasks have succeeded"
 
 
-def decides_each_group_once(storm: Storm) -> Iterator[str]:
+def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
     """Held results wait for a person. Of all decisions one takes effect, and its sender is answered so."""
     accepted: dict[str, set[str]] = {}
     unsure: dict[str, set[str]] = {}
@@ -72,7 +72,7 @@ def decides_each_group_once(storm: Storm) -> Iterator[str]:
                     yield f"{session}: group {group_id}: decided before it ended"
 
 
-def reports_each_due_group_once(storm: Storm) -> Iterator[str]:
+def reports_each_due_group_once(storm: TaskStorm) -> Iterator[str]:
     """What is due is reported once: by group, or by task; nothing else is."""
     for session, history in storm.histories():
         seen = Counter(event["report_id"] for group in history.groups.values() for event in group.of("reported"))
@@ -121,7 +121,7 @@ def _ended_in_a_task(history: History, run: str) -> str:
     return found[0].outcome if found is not None else ""
 
 
-def begins_each_report_once(storm: Storm) -> Iterator[str]:
+def begins_each_report_once(storm: TaskStorm) -> Iterator[str]:
     """The run of a report joins its session once, begins at most once, and has a log; there are no other reports."""
     runs = storm.runs()
     recorded: set[str] = set()
@@ -144,7 +144,7 @@ def begins_each_report_once(storm: Storm) -> Iterator[str]:
             yield f"{run_id}: a run that reports, and no session has recorded it"
 
 
-def loses_no_result(storm: Storm) -> Iterator[str]:
+def loses_no_result(storm: TaskStorm) -> Iterator[str]:
     """What a task found is merged, rejected or held, and the report or the answer to the waiting run names it."""
     runs = storm.runs()
     for session, history in storm.histories():
@@ -169,7 +169,7 @@ def loses_no_result(storm: Storm) -> Iterator[str]:
                     yield f"{session}: task {task_id}: the run that waited has an answer without it"
 
 
-def _answer(storm: Storm, run_id: str, call_id: str) -> str | None:
+def _answer(storm: TaskStorm, run_id: str, call_id: str) -> str | None:
     """The answer to a call, as text; None: its run ended first, or the call failed."""
     run = storm.runs().get(run_id)
     for _, event in events_of(run, "log") if run is not None else ():
@@ -178,7 +178,7 @@ def _answer(storm: Storm, run_id: str, call_id: str) -> str | None:
     return None
 
 
-def releases_each_waiter_once(storm: Storm) -> Iterator[str]:
+def releases_each_waiter_once(storm: TaskStorm) -> Iterator[str]:
     """A run that waits for a group is released once, and its call has one answer, or the run has ended."""
     for session, history in storm.histories():
         for group_id, group in history.groups.items():
@@ -190,7 +190,7 @@ def releases_each_waiter_once(storm: Storm) -> Iterator[str]:
                     yield f"{session}: group {group_id}: call {call} of {run} {times}"
 
 
-def ends_tasks_of_cancelled_runs(storm: Storm) -> Iterator[str]:
+def ends_tasks_of_cancelled_runs(storm: TaskStorm) -> Iterator[str]:
     """The tasks of a run that was cancelled are cancelled, unless they ended before."""
     for session, history in storm.histories():
         for task_id, task, _ in history.tasks():
@@ -205,7 +205,7 @@ def ends_tasks_of_cancelled_runs(storm: Storm) -> Iterator[str]:
                 yield f"{session}: task {task_id} goes on, though {by} was cancelled"
 
 
-GROUP_RULES: dict[str, Callable[[Storm], Iterator[str]]] = {
+GROUP_RULES: dict[str, Callable[[TaskStorm], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         changes_each_state_once,
@@ -220,7 +220,7 @@ GROUP_RULES: dict[str, Callable[[Storm], Iterator[str]]] = {
 RULES = {**GROUP_RULES, **RUN_RULES}
 
 
-def judge(storm: Storm) -> dict[str, list[str]]:
+def judge(storm: TaskStorm) -> dict[str, list[str]]:
     """Apply every rule, those of conversations too; return the complaints of those that have any."""
     complaints = of_conversations.judge(storm.talks)
     for name, rule in RULES.items():

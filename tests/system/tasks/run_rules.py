@@ -3,11 +3,10 @@
 Rules of `tests.system.tasks.rules`, which has the mutants' other half.
 """
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from tests.system.tasks.evidence import Storm, start_of
+from tests.system.tasks.evidence import TaskStorm, start_of
 from tests.system.traces import Event, RunEvidence, end_of, events_of
 
 _SPAWN = "task.spawn"
@@ -17,7 +16,7 @@ _CLOCKS_MS = 250
 _FIRES_WITHIN_MS = 60_000
 
 
-def runs_each_task_once(storm: Storm) -> Iterator[str]:
+def runs_each_task_once(storm: TaskStorm) -> Iterator[str]:
     """Each task has a run that was requested by its parent and started once, and no other run is a task's."""
     runs, spawned = storm.runs(), set[str]()
     for session, history in storm.histories():
@@ -53,7 +52,7 @@ def _outcome(run: RunEvidence) -> str:
     return "succeeded" if event["reason"] == "answer_complete" or event["raw_answer"] else "failed"
 
 
-def answers_each_spawn_once(storm: Storm) -> Iterator[str]:
+def answers_each_spawn_once(storm: TaskStorm) -> Iterator[str]:
     """A call that spawns has one outcome. The task exists if it succeeded, and nothing is left if it failed."""
     spawned = Counter(
         (task.spawned["run"], task.spawned["call_id"])
@@ -76,7 +75,7 @@ def answers_each_spawn_once(storm: Storm) -> Iterator[str]:
                 yield f"{run.run_id}: spawn {call_id} {told[0]}, and {count} tasks were spawned"
 
 
-def asks_before_it_spawns(storm: Storm) -> Iterator[str]:
+def asks_before_it_spawns(storm: TaskStorm) -> Iterator[str]:
     """A spawn that needs a person's consent has it before the task is spawned."""
     tasks = {
         (task.spawned["run"], task.spawned["call_id"]): name
@@ -107,7 +106,7 @@ def _is_consent(resumed: Event) -> bool:
     )
 
 
-def _spawned(storm: Storm) -> Iterator[tuple[str, tuple[str, str]]]:
+def _spawned(storm: TaskStorm) -> Iterator[tuple[str, tuple[str, str]]]:
     """Each task with the run and the call that spawned it."""
     for _, history in storm.histories():
         for name, task, _ in history.tasks():
@@ -125,7 +124,7 @@ def _spawns(run: RunEvidence) -> dict[str, Event | None]:
     }
 
 
-def keeps_to_what_was_set_aside(storm: Storm) -> Iterator[str]:
+def keeps_to_what_was_set_aside(storm: TaskStorm) -> Iterator[str]:
     """A task spends what its parent has set aside for it, and at most one call more; that is its run's limit."""
     runs = storm.runs()
     for session, history in storm.histories():
@@ -149,7 +148,7 @@ def keeps_to_what_was_set_aside(storm: Storm) -> Iterator[str]:
                     yield f"{session}: task {task_id} spent less by its session than by its run: {name} {spent[name]}"
 
 
-def never_sets_aside_more_than_is_left(storm: Storm) -> Iterator[str]:
+def never_sets_aside_more_than_is_left(storm: TaskStorm) -> Iterator[str]:
     """When a run sets something aside, its own spending and all of its tasks' stay within its limits."""
     for run in storm.talks.of_runs.runs:
         yield from (f"{run.run_id}: {complaint}" for complaint in _overdrawn(run))
@@ -181,7 +180,7 @@ def _overdrawn(run: RunEvidence) -> Iterator[str]:
                 yield f"{total} of {name} {limits[name]} are spent and set aside with call {calls[0]['call_id']}"
 
 
-def gives_back_what_was_not_spent(storm: Storm) -> Iterator[str]:
+def gives_back_what_was_not_spent(storm: TaskStorm) -> Iterator[str]:
     """What a run is told of a task's spending is what its session knows."""
     runs = storm.runs()
     for session, history in storm.histories():
@@ -214,7 +213,7 @@ def _counts(usage: Event) -> Counter[str]:
     return Counter(max_tokens=tokens, max_tool_calls=usage.get("tool_calls", 0))
 
 
-def fires_each_schedule_once(storm: Storm) -> Iterator[str]:
+def fires_each_schedule_once(storm: TaskStorm) -> Iterator[str]:
     """Each due time has its run, which begins after it and soon, unless it was skipped; no schedule starts others."""
     runs = storm.runs()
     due = {fire.run: fire for fire in storm.fires}
@@ -237,7 +236,7 @@ def fires_each_schedule_once(storm: Storm) -> Iterator[str]:
             yield f"schedule {request['schedule_id']}: run {run_id} is not due"
 
 
-def takes_each_delivery_once(storm: Storm) -> Iterator[str]:
+def takes_each_delivery_once(storm: TaskStorm) -> Iterator[str]:
     """A webhook that is delivered twice is answered with one run, which exists."""
     runs, answered = storm.runs(), defaultdict[str, set[str]](set)
     for delivery, run in storm.deliveries:
@@ -247,12 +246,7 @@ def takes_each_delivery_once(storm: Storm) -> Iterator[str]:
             yield f"delivery {delivery} was answered with {sorted(found)}"
 
 
-def run_of_fire(tenant: str, schedule: str, at: int) -> str:
-    """The id of the run that a schedule starts at a time, Unix ms."""
-    return hashlib.sha256(f"{tenant}\n{schedule}\n{at}".encode()).hexdigest()[:32]
-
-
-RUN_RULES: dict[str, Callable[[Storm], Iterator[str]]] = {
+RUN_RULES: dict[str, Callable[[TaskStorm], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         runs_each_task_once,

@@ -14,7 +14,7 @@ from contracts.sessions import RunBegun, RunEnded, RunQueued, SessionStarted
 from contracts.step_events import Observed, PlannedCall, Step
 from contracts.tasks import TaskPolicy
 from tests.system.conversations.evidence import Conversations
-from tests.system.tasks.evidence import Control, Fire, Storm
+from tests.system.tasks.evidence import Control, Fire, TaskStorm
 from tests.system.tasks.rules import RULES, judge
 from tests.system.traces import Event, Evidence, RunEvidence, StoredRecord
 
@@ -103,7 +103,7 @@ class _Deployment:
         self.end(report)
 
 
-def sound() -> Storm:
+def sound() -> TaskStorm:
     """A group of two with a report, one that its run waits for, a gated one, a cancelled run, a schedule, a webhook."""
     at = _Deployment()
     at.tell(SessionStarted(session_id=SESSION))
@@ -116,7 +116,7 @@ def sound() -> Storm:
         at.end(run)
     due = int((at.runs[TIMED].records[0].at - 1) * 1000)
     turns = {run: run if run in _TASKS else SESSION for run in at.runs}
-    return Storm(
+    return TaskStorm(
         Conversations(Evidence(list(at.runs.values())), turns, {SESSION: at.session}),
         [Control("apply", TASK_G, 200), Control("reject", TASK_G, 409, "already_decided")],
         [Fire("nightly", TIMED, due), Fire("nightly", SKIPPED, 5, is_skipped=True), Fire("hook", HOOKED)],
@@ -175,7 +175,7 @@ def _cancelled_run(at: _Deployment) -> None:
     at.task_ends(TASK_S, "cancelled", tasks.GroupEnded(group_id=TASK_S, status="failed"))
 
 
-def _places(storm: Storm, kind: str, **fields: Any) -> list[tuple[list[Event], Event]]:
+def _places(storm: TaskStorm, kind: str, **fields: Any) -> list[tuple[list[Event], Event]]:
     """The events of a type with these fields, in all logs, each with its record's events."""
     records = [*storm.talks.sessions[SESSION], *(r for run in storm.talks.of_runs.runs for r in run.records)]
     return [
@@ -186,100 +186,100 @@ def _places(storm: Storm, kind: str, **fields: Any) -> list[tuple[list[Event], E
     ]
 
 
-def _twice(kind: str, **fields: Any) -> Callable[[Storm], None]:
-    def mutant(storm: Storm) -> None:
+def _twice(kind: str, **fields: Any) -> Callable[[TaskStorm], None]:
+    def mutant(storm: TaskStorm) -> None:
         events, event = _places(storm, kind, **fields)[0]
         events.append(event)
 
     return mutant
 
 
-def _lost(kind: str, **fields: Any) -> Callable[[Storm], None]:
-    def mutant(storm: Storm) -> None:
+def _lost(kind: str, **fields: Any) -> Callable[[TaskStorm], None]:
+    def mutant(storm: TaskStorm) -> None:
         for events, event in _places(storm, kind, **fields):
             events.remove(event)
 
     return mutant
 
 
-def _changed(kind: str, field: str, value: Any, **fields: Any) -> Callable[[Storm], None]:
-    def mutant(storm: Storm) -> None:
+def _changed(kind: str, field: str, value: Any, **fields: Any) -> Callable[[TaskStorm], None]:
+    def mutant(storm: TaskStorm) -> None:
         _places(storm, kind, **fields)[0][1][field] = value
 
     return mutant
 
 
-def _without_run(run: str) -> Callable[[Storm], None]:
-    def mutant(storm: Storm) -> None:
+def _without_run(run: str) -> Callable[[TaskStorm], None]:
+    def mutant(storm: TaskStorm) -> None:
         storm.talks.of_runs.runs = [each for each in storm.talks.of_runs.runs if each.run_id != run]
 
     return mutant
 
 
-def _second_report(storm: Storm) -> None:
+def _second_report(storm: TaskStorm) -> None:
     events, event = _places(storm, "reported", report_id=REPORT)[0]
     events.append({**event, "report_id": "0" * 32})
 
 
-def _report_for_the_waiter(storm: Storm) -> None:
+def _report_for_the_waiter(storm: TaskStorm) -> None:
     events, event = _places(storm, "waiter_released")[0]
     events.append(_dump(tasks.Reported(report_id="0" * 32, group_id=event["group_id"], kind="group", tasks=[TASK_W])))
 
 
-def _applied_without_a_person(storm: Storm) -> None:
+def _applied_without_a_person(storm: TaskStorm) -> None:
     storm.controls.clear()
 
 
-def _rejected_for_nothing(storm: Storm) -> None:
+def _rejected_for_nothing(storm: TaskStorm) -> None:
     storm.controls[1].status = 200
 
 
-def _smaller_limit(storm: Storm) -> None:
+def _smaller_limit(storm: TaskStorm) -> None:
     _places(storm, "run_started", run_id=FIRST)[0][1]["limits"]["max_tokens"] = 300
 
 
-def _large_part(storm: Storm) -> None:
+def _large_part(storm: TaskStorm) -> None:
     _places(storm, "step", node="task")[0][1]["calls"][0]["set_aside"]["max_tokens"] = 5
 
 
-def _spent_less(storm: Storm) -> None:
+def _spent_less(storm: TaskStorm) -> None:
     _places(storm, "task_settled")[0][1]["spent"]["prompt_tokens"] = 1
 
 
-def _other_parent(storm: Storm) -> None:
+def _other_parent(storm: TaskStorm) -> None:
     _places(storm, "run_started", run_id=TASK_A)[0][1]["request"]["parent"] = GATED
 
 
-def _refused_and_spawned(storm: Storm) -> None:
+def _refused_and_spawned(storm: TaskStorm) -> None:
     _places(storm, "observed", call_id="1-1")[0][1]["status"] = "failed"
 
 
-def _result_of_nobody(storm: Storm) -> None:
+def _result_of_nobody(storm: TaskStorm) -> None:
     _places(storm, "run_started", run_id=REPORT)[0][1]["request"]["llm_context"] = {}
 
 
-def _answer_without_results(storm: Storm) -> None:
+def _answer_without_results(storm: TaskStorm) -> None:
     _places(storm, "observed", call_id="1-1", observation={"results": [{"task_id": TASK_W}]})[0][1]["observation"] = {}
 
 
-def _too_late(storm: Storm) -> None:
+def _too_late(storm: TaskStorm) -> None:
     fire = storm.fires[0]
     storm.fires[0] = Fire(fire.schedule, fire.run, (fire.at or 0) + 5000)
 
 
-def _unforeseen(storm: Storm) -> None:
+def _unforeseen(storm: TaskStorm) -> None:
     del storm.fires[0]
 
 
-def _missed_and_run(storm: Storm) -> None:
+def _missed_and_run(storm: TaskStorm) -> None:
     storm.fires[0].is_skipped = True
 
 
-def _two_runs_of_a_delivery(storm: Storm) -> None:
+def _two_runs_of_a_delivery(storm: TaskStorm) -> None:
     storm.deliveries.append(("delivery", TIMED))
 
 
-MUTANTS: dict[str, tuple[Callable[[Storm], None], str]] = {
+MUTANTS: dict[str, tuple[Callable[[TaskStorm], None], str]] = {
     "task ended twice": (_twice("task_ended", task_id=TASK_A), "changes_each_state_once"),
     "group sealed twice": (_twice("group_sealed", group_id=TASK_W), "changes_each_state_once"),
     "group never ended": (_lost("group_ended", group_id=TASK_A), "changes_each_state_once"),

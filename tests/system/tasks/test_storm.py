@@ -1,0 +1,85 @@
+"""Each task, group, report, schedule and delivery is handled once, and no result is lost, whatever is killed.
+
+Set CHAOS_SEED to repeat a storm's choices.
+"""
+
+import json
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system import chaos
+from tests.system.system import System, planned
+from tests.system.tasks.evidence import start_of
+from tests.system.tasks.model import TasksModel
+from tests.system.tasks.storm import Work, hold, judged
+from tests.system.tasks.workload import AGENTS
+from tests.system.traces import end_of
+
+pytestmark = [pytest.mark.system]
+_TOOLS = Path(__file__).parent / "tools.py"
+
+
+@pytest.fixture(scope="module")
+def task_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Two instances of everything, with agents that may spawn tasks."""
+    folder = tmp_path_factory.mktemp("tasks")
+    agents = folder / "agents.toml"
+    agents.write_text(AGENTS)
+    env = {"RUNWIRE_AGENTS_FILE": str(agents)}
+    with planned(folder, gateways=2, tools=_TOOLS, model=TasksModel, env=env) as system:
+        yield system
+        assert system.nats.violations() == []
+
+
+@pytest.mark.timeout(300)
+async def test_a_short_storm_breaks_no_promise(task_system: System) -> None:
+    """Sixteen requests in four sessions, eight blows on processes and one on the server."""
+    await _survive(16, 4, 9, 1, task_system)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+async def test_a_long_storm_breaks_no_promise(task_system: System) -> None:
+    """Two hundred requests in twenty-five sessions, a hundred blows and more, five of them on the server."""
+    await _survive(200, 25, 120, 5, task_system)
+
+
+async def _survive(runs: int, sessions: int, blows: int, server_kills: int, system: System) -> None:
+    seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
+    storm = chaos.Storm(runs=runs, blows=blows, server_kills=server_kills, seed=seed)
+    with system.stack.showing_logs():
+        work = await hold(storm, system, sessions=sessions)
+        complaints = await judged(work)
+        report = _summary(work, complaints)
+        sys.stdout.write(report + "\n")
+        assert not complaints, report
+
+
+def _summary(work: Work, complaints: dict[str, list[str]]) -> str:
+    ends: Counter[str] = Counter()
+    for run in work.found.talks.of_runs.runs:
+        end, request = end_of(run), start_of(run)
+        cause = "?" if request is None else request["cause"]
+        ends[f"{cause} {'none' if end is None else end[1].get('route') or end[1].get('code') or end[1]['type']}"] += 1
+    events = Counter(
+        event["type"] for each in work.found.talks.sessions.values() for record in each for event in record.events
+    )
+    said = {
+        "seed": work.storm.seed,
+        "runs": len(work.found.talks.of_runs.runs),
+        "ends": dict(sorted(ends.items())),
+        "events of sessions": dict(sorted(events.items())),
+        "decisions": dict(Counter(f"{each.decision} {each.status}" for each in work.found.talks.decisions)),
+        "controls": dict(Counter(f"{each.action} {each.status} {each.code}".strip() for each in work.found.controls)),
+        "fires": len(work.found.fires),
+        "executions": len(work.found.talks.of_runs.executions),
+        "blows": dict(work.session.blows),
+        "complaints": complaints,
+    }
+    return json.dumps(said, indent=1)
