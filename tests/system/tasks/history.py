@@ -63,7 +63,7 @@ class GroupHistory:
     @property
     def was_answered(self) -> bool:
         """Whether the run that waited for it has all results."""
-        return any(not event["timed_out"] for event in self.of("waiter_released"))
+        return any(event["is_answered"] and not event["timed_out"] for event in self.of("waiter_released"))
 
 
 @dataclass

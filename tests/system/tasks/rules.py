@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from tests.system.conversations import rules as of_conversations
 from tests.system.tasks.evidence import TaskStorm, start_of
-from tests.system.tasks.history import GroupHistory, History
+from tests.system.tasks.history import GroupHistory
 from tests.system.tasks.run_rules import RUN_RULES
 from tests.system.traces import events_of
 
@@ -81,7 +81,7 @@ def reports_each_due_group_once(storm: TaskStorm) -> Iterator[str]:
         )
         for group_id, group in history.groups.items():
             reports = [frozenset([*event["tasks"], *event["failed"]]) for event in group.of("reported")]
-            due, may = _due(history, group)
+            due, may = _due(group)
             missing, needless = set(due) - set(reports), set(reports) - set(due) - set(may)
             named = Counter(task for report in reports for task in report)
             if missing:
@@ -95,30 +95,27 @@ def _words(reports: set[frozenset[str]]) -> str:
     return "; ".join(", ".join(sorted(report)) for report in reports)
 
 
-def _due(history: History, group: GroupHistory) -> tuple[list[frozenset[str]], list[frozenset[str]]]:
+def _due(group: GroupHistory) -> tuple[list[frozenset[str]], list[frozenset[str]]]:
     """Return the reports that must be there, as sets of tasks, and those that may be."""
     opened, single = group.opened, [frozenset([task]) for task in group.tasks]
-    wanted = [frozenset(group.tasks)] if opened["name"] and opened["report"] == "all" else single
-    ended = group.at("group_ended")
-    if opened["report"] == "none" or ended is None:
+    is_single = not opened["name"] or opened["report"] == "any"
+    wanted = single if is_single else [frozenset(group.tasks)]
+    if opened["report"] == "none" or group.at("group_ended") is None:
         return [], []
     if group.is_gated and group.succeeded and not group.merged:
         return [], []
-    end = history.ended.get(opened["run"])
-    if end is not None and end[1]["outcome"] == "cancelled":
-        return [], wanted if ended < end[0] or wanted is single else []
-    if _ended_in_a_task(history, opened["run"]) == "cancelled":
-        return [], wanted
-    if group.was_answered:
-        return [], wanted if wanted is single and opened["name"] else []
-    if not opened["name"] and any(set(task.cancelled_by) - {"run", "timer"} for task in group.tasks.values()):
-        return [], wanted if group.succeeded else []
+    if _is_muted(group) or group.was_answered:
+        return [], wanted if is_single and opened["name"] else []
     return wanted, []
 
 
-def _ended_in_a_task(history: History, run: str) -> str:
-    found = history.find(run)
-    return found[0].outcome if found is not None else ""
+def _is_muted(group: GroupHistory) -> bool:
+    """Whether the run that made the group took its tasks along, or its one task was cancelled by request."""
+    taken = any(
+        "run" in task.cancelled_by and task.spawned["run"] == group.opened["run"] for task in group.tasks.values()
+    )
+    asked = any(set(task.cancelled_by) - {"run", "timer"} for task in group.tasks.values())
+    return taken or (asked and not group.opened["name"])
 
 
 def begins_each_report_once(storm: TaskStorm) -> Iterator[str]:

@@ -49,7 +49,8 @@ def _outcome(run: RunEvidence) -> str:
     event = end[1]
     if event["type"] != "done":
         return "cancelled" if event["type"] == "cancelled" else "failed"
-    return "succeeded" if event["reason"] == "answer_complete" or event["raw_answer"] else "failed"
+    is_partial = event["reason"] == "budget_exhausted" and event["raw_answer"]
+    return "succeeded" if event["reason"] == "answer_complete" or is_partial else "failed"
 
 
 def answers_each_spawn_once(storm: TaskStorm) -> Iterator[str]:
@@ -125,7 +126,7 @@ def _spawns(run: RunEvidence) -> dict[str, Event | None]:
 
 
 def keeps_to_what_was_set_aside(storm: TaskStorm) -> Iterator[str]:
-    """A task spends what its parent has set aside for it, and at most one call more; that is its run's limit."""
+    """A task spends what its parent has set aside for it, and one call more at most, as each task of its own does."""
     runs = storm.runs()
     for session, history in storm.histories():
         for task_id, task, _ in history.tasks():
@@ -135,8 +136,8 @@ def keeps_to_what_was_set_aside(storm: TaskStorm) -> Iterator[str]:
             aside = _spawns(parent).get(task.spawned["call_id"]) or {}
             limits = next((e["limits"] for _, e in events_of(run, "log") if e["type"] == "run_started"), None)
             spent = _counts(next(e["spent"] for _, e in task.events if e["type"] == "task_ended"))
-            one_call = max((tokens for _, tokens in _model_calls(run)), default=0)
-            for name, slack in (("max_tokens", one_call), ("max_tool_calls", 0)):
+            calls = max(_model_calls(run)) * (1 + len(_spawns(run)))
+            for name, slack in (("max_tokens", calls), ("max_tool_calls", 0)):
                 limit = aside.get(name)
                 if limit is None:
                     continue
@@ -199,13 +200,11 @@ def _used(event: Event) -> Counter[str]:
     return Counter(max_tokens=tokens, max_tool_calls=sum(call["tool"] != _SPAWN for call in calls))
 
 
-def _model_calls(run: RunEvidence) -> Iterator[tuple[Event, int]]:
-    for _, event in events_of(run, "log"):
-        if tokens := _used(event)["max_tokens"]:
-            yield event, tokens
-    if (end := end_of(run)) is not None:  # The answer's own call has no event beside the end.
-        known = sum(_used(event)["max_tokens"] for _, event in events_of(run, "log"))
-        yield end[1], _counts(end[1]["usage"])["max_tokens"] - known
+def _model_calls(run: RunEvidence) -> list[int]:
+    """Tokens of each model call of a run that has ended; that of the answer has no event beside the end."""
+    known = [_used(event)["max_tokens"] for _, event in events_of(run, "log")]
+    end = end_of(run)
+    return [*known, _counts(end[1]["usage"])["max_tokens"] - sum(known)] if end is not None else known
 
 
 def _counts(usage: Event) -> Counter[str]:

@@ -5,7 +5,6 @@ import base64
 import hashlib
 import hmac
 import json
-import random
 import time
 from datetime import UTC, datetime
 
@@ -19,13 +18,11 @@ _HOOK = "hook"
 _FIRE_LIMIT_S = 60
 
 
-async def one_off(client: Client, found: TaskStorm, name: str, rng: random.Random) -> None:
+async def one_off(client: Client, found: TaskStorm, name: str, *, in_s: int, missed: str = "skip") -> None:
     """Schedule a run for one time, some seconds ahead. An outage may let it pass; then it is refused."""
-    at = (int(time.time()) + rng.randint(2, 5)) * 1000
-    body = {
-        "run": {"query": Script(says=f"due {name}").query},
-        "at": datetime.fromtimestamp(at / 1000, UTC).isoformat(),
-    }
+    at = (int(time.time()) + in_s) * 1000
+    due = datetime.fromtimestamp(at / 1000, UTC).isoformat()
+    body = {"run": {"query": Script(says=f"due {name}").query}, "at": due, "missed": missed}
     answer = await client.surely("POST", "/v1/schedules", json=body, headers={"Idempotency-Key": name})
     if answer.status_code == 422:
         return

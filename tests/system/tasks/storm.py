@@ -58,7 +58,7 @@ async def _work_in(work: Work, places: asyncio.Semaphore, session_id: str, reque
             sessions.add(await _request(work, body, rng, f"{session_id}-{nth}"))
             await asyncio.sleep(rng.choice([0, 0.1, 0.5, 1.5]))
             if rng.random() < _SCHEDULED:
-                await schedules.one_off(work.client, work.found, f"{session_id}-{nth}", rng)
+                await schedules.one_off(work.client, work.found, f"{session_id}-{nth}", in_s=rng.randint(2, 5))
             if rng.random() < _SCHEDULED:
                 await schedules.deliver(work.client, work.found, f"{session_id}-{nth}")
         for each in sorted(sessions):

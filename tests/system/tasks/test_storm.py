@@ -3,23 +3,31 @@
 Set CHAOS_SEED to repeat a storm's choices.
 """
 
+import asyncio
 import json
 import os
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from contracts.ids import new_id
+from contracts.schedules import MAX_LATENESS_S
+from tests.support.waiting import wait_until
 from tests.system import chaos
+from tests.system.client import Client
+from tests.system.conversations.evidence import Conversations
 from tests.system.system import System, planned
-from tests.system.tasks.evidence import start_of
+from tests.system.tasks.evidence import TaskStorm, start_of
 from tests.system.tasks.model import TasksModel
+from tests.system.tasks.schedules import one_off
 from tests.system.tasks.storm import Work, hold, judged
 from tests.system.tasks.workload import AGENTS
-from tests.system.traces import end_of
+from tests.system.traces import Evidence, end_of
 
 pytestmark = [pytest.mark.system]
 _TOOLS = Path(__file__).parent / "tools.py"
@@ -48,6 +56,30 @@ async def test_a_short_storm_breaks_no_promise(task_system: System) -> None:
 async def test_a_long_storm_breaks_no_promise(task_system: System) -> None:
     """Two hundred requests in twenty-five sessions, a hundred blows and more, five of them on the server."""
     await _survive(200, 25, 120, 5, task_system)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+async def test_a_missed_time_is_skipped_or_made_up_for_once(task_system: System) -> None:
+    """No planner is there until a minute after the time has passed."""
+    stack, found = task_system.stack, TaskStorm(Conversations(Evidence([])))
+    stack.mend()
+    async with Client(stack.url) as client:
+        for missed in ("skip", "run_once"):
+            await one_off(client, found, f"missed-{new_id()}", in_s=3, missed=missed)
+        for name in stack.names("planner"):
+            stack.kill(name)
+        due_at = max(fire.at or 0 for fire in found.fires) / 1000
+        await asyncio.sleep(due_at + MAX_LATENESS_S + 1 - time.time())
+        await asyncio.to_thread(stack.mend)
+        skipped, made_up = (fire.run for fire in found.fires)
+
+        async def has_run() -> bool:
+            answer = await client.surely("GET", f"/v1/runs/{made_up}")
+            return answer.status_code == 200 and answer.json()["status"] == "done"
+
+        await wait_until(has_run, timeout=30, what="the missed run was made up for")
+        assert (await client.surely("GET", f"/v1/runs/{skipped}")).status_code == 404
 
 
 async def _survive(runs: int, sessions: int, blows: int, server_kills: int, system: System) -> None:
