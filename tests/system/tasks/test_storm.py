@@ -27,10 +27,23 @@ from tests.system.tasks.model import TasksModel
 from tests.system.tasks.schedules import one_off
 from tests.system.tasks.storm import Work, hold, judged
 from tests.system.tasks.workload import AGENTS
-from tests.system.traces import Evidence, end_of
+from tests.system.traces import Event, Evidence, end_of
 
 pytestmark = [pytest.mark.system]
 _TOOLS = Path(__file__).parent / "tools.py"
+_LONG = {
+    "type",
+    "request",
+    "limits",
+    "tools",
+    "report_as",
+    "llm_context",
+    "payload",
+    "usage",
+    "spent",
+    "state",
+    "input_schema",
+}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +101,7 @@ async def _survive(runs: int, sessions: int, blows: int, server_kills: int, syst
     with system.stack.showing_logs():
         work = await hold(storm, system, sessions=sessions)
         complaints = await judged(work)
-        report = _summary(work, complaints)
+        report = "\n".join([_summary(work, complaints), *_timeline(work, json.dumps(complaints))])
         sys.stdout.write(report + "\n")
         assert not complaints, report
 
@@ -115,3 +128,28 @@ def _summary(work: Work, complaints: dict[str, list[str]]) -> str:
         "complaints": complaints,
     }
     return json.dumps(said, indent=1)
+
+
+def _timeline(work: Work, complaints: str) -> Iterator[str]:
+    """What happened in the sessions and to the runs that the complaints name, and the blows, in the order of time."""
+    logs = {name: records for name, records in work.found.talks.sessions.items() if name in complaints}
+    named = {run.run_id for run in work.found.talks.of_runs.runs if run.run_id in complaints}
+    for records in logs.values():
+        named |= {run for run in work.found.runs() if run in json.dumps([record.events for record in records])}
+    logs |= {
+        run.run_id: run.records for run in work.found.talks.of_runs.runs if run.run_id in named and complaints != "{}"
+    }
+    moments = [(at, f"* {blow} {name}") for at, blow, name in work.session.history] if logs else []
+    for name, records in logs.items():
+        moments += [
+            (each.at, f"{name[:12]} {_brief(event)}")
+            for each in records
+            if each.kind != "stream"
+            for event in each.events
+        ]
+    yield from (f"{at % 10_000:9.3f} {what}" for at, what in sorted(moments))
+
+
+def _brief(event: Event) -> str:
+    shown = {name: value for name, value in event.items() if name not in _LONG and value not in (None, "", [], {})}
+    return f"{event['type']} {json.dumps(shown)}"[:400]
