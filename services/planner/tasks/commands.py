@@ -154,7 +154,10 @@ def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
 
 
 def _of_group(session: Session, group: Group, of_task: str | None = None) -> list[TaskCommand]:
-    """Return what follows for a group: its reports and the answer of the run that waits. `of_task`: those of a task."""
+    """Return what follows for a group: its reports and the answer of the run that waits.
+
+    `of_task`: the task that ended. Before the group has ended, only its own reports follow.
+    """
     finished = answers.of_waiter(session, group)
     found: list[TaskCommand] = []
     waiter = group.waiter
