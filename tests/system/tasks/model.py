@@ -19,8 +19,9 @@ Turn = list[Action]
 """Several actions: a plan of parallel calls."""
 
 _SCRIPT = re.compile(r"SCRIPT ([A-Za-z0-9+/=]+) END")
-_QUESTION = "<question>"
+_QUESTION, _END_OF_QUESTION = "<question>", "</question>"
 _GROUP = re.compile(r'group_id\\*": ?\\*"([0-9a-f]{32})')
+_TASK = re.compile(r'task_id\\*": ?\\*"([0-9a-f]{32})')
 _FOLLOW_UP_EVERY = 6
 
 
@@ -64,8 +65,8 @@ class TasksModel(PlannedModel):
             if message["role"] == "assistant":
                 turn += 1
             elif message["role"] == "user" and _QUESTION in (text := _text_of(message)):
-                question, turn = text.rpartition(_QUESTION)[2], 0
-        script = Script.read(question) or _without_script(question)
+                question, turn = text.rpartition(_QUESTION)[2].partition(_END_OF_QUESTION)[0], 0
+        script = Script.read(question) or _without_script(seen.text)
         return script.reply(turn, seen.text)
 
 
@@ -93,9 +94,10 @@ def _decision(turn: Turn, text: str) -> Say:
     return action("plan", steps=filled)
 
 
-def _without_script(question: str) -> Script:
-    """Of a report: its text decides whether it spawns another task."""
-    follows = sum(question.encode()) % _FOLLOW_UP_EVERY == 0
+def _without_script(text: str) -> Script:
+    """Of a report: the ids in what it is shown decide whether it spawns another task."""
+    tasks = _TASK.findall(text)
+    follows = bool(tasks) and int(tasks[-1], 16) % _FOLLOW_UP_EVERY == 0
     return Script(turns=([job("once", 20)],) if follows else (), says="reported")
 
 

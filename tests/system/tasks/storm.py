@@ -84,13 +84,17 @@ async def _request(work: Work, body: dict[str, Any], rng: random.Random, key: st
 async def _until_quiet(work: Work, session: str) -> None:
     """Wait until no run and no task of a session goes on, and no group is open."""
 
+    mine = [run for run, its_session in work.found.talks.session_of.items() if its_session == session]
+
     async def quiet() -> bool:
+        if not all([await has_ended(work.client, run) for run in mine]):
+            return False  # A request may not have joined the session yet.
         status = await work.client.get(f"/v1/sessions/{session}")
         if status["current_run"] or status["queued_runs"]:
             return False
         tasks, groups = await _listed(work, session)
         reports = [group["report_id"] for group in groups if group["report_id"]]
-        ended = [(await work.client.status(run))["status"] not in {"queued", "running"} for run in reports]
+        ended = [await has_ended(work.client, run) for run in reports]
         return (
             all(task["status"] != "running" for task in tasks)
             and all(group["status"] in {"complete", "failed"} for group in groups)
@@ -103,6 +107,12 @@ async def _until_quiet(work: Work, session: str) -> None:
         status = await work.client.get(f"/v1/sessions/{session}")
         work.found.talks.of_runs.hung.append(f"{session}: {status} {await _listed(work, session)}")
     work.open.discard(session)
+
+
+async def has_ended(client: Client, run: str) -> bool:
+    """Whether a run has begun, and ended."""
+    answer = await client.surely("GET", f"/v1/runs/{run}")
+    return answer.status_code == 200 and answer.json()["status"] not in {"queued", "running"}
 
 
 async def _listed(work: Work, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -175,12 +185,15 @@ async def _decide_group(work: Work, path: str, target: str, rng: random.Random) 
 
 
 async def _send_control(work: Work, path: str, action: str, target: str) -> None:
+    """Ask for a change until its answer is known."""
     control = Control(action, target)
     work.found.controls.append(control)
-    answer = await work.client.surely("POST", f"{path}/{action}", json={})
-    control.status = answer.status_code
-    control.code = answer.json().get("code", "") if answer.status_code >= 400 else ""
-    assert answer.status_code in {200, 202, 409}, (control, answer.text)
+    headers = {"Idempotency-Key": f"control-{len(work.found.controls)}"}
+    while control.status in {0, 202}:
+        answer = await work.client.surely("POST", f"{path}/{action}", json={}, headers=headers)
+        control.status = answer.status_code
+    control.code = answer.json().get("code", "") if control.status != 200 else ""
+    assert control.status in {200, 404, 409}, (control, answer.text)
 
 
 async def hold(storm: chaos.Storm, system: System, *, sessions: int) -> Work:
