@@ -84,8 +84,8 @@ def test_a_cancelled_group_answers_the_run_that_waits_at_once() -> None:
 def test_the_last_end_of_a_gated_group_requests_all_its_reports() -> None:
     """Nothing succeeded, so nobody decides, and each task has a report."""
     world = busy()
-    made = {"group": "g", "group_report": "any", "merge_strategy": "HUMAN_GATED"}
-    world.take(spawned("r", "a", **made), spawned("r", "b", group="g", group_sealed=True))
+    world.take(spawned("r", "a", group="g", group_report="any", merge_strategy="HUMAN_GATED"))
+    world.take(spawned("r", "b", group="g", group_sealed=True))
     world.take(ended("a", "error"))
     assert not [each for each in world.commands if isinstance(each, RequestReport)]
     world.take(ended("b", "error"))
