@@ -6,6 +6,7 @@ Rules of `tests.system.tasks.rules`, which has the mutants' other half.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from services.planner.run.payload import NO_ANSWER
 from tests.system.tasks.evidence import TaskStorm, start_of
 from tests.system.traces import Event, RunEvidence, end_of, events_of
 
@@ -49,7 +50,7 @@ def _outcome(run: RunEvidence) -> str:
     event = end[1]
     if event["type"] != "done":
         return "cancelled" if event["type"] == "cancelled" else "failed"
-    is_partial = event["reason"] == "budget_exhausted" and event["raw_answer"]
+    is_partial = event["reason"] == "budget_exhausted" and event["raw_answer"] != NO_ANSWER
     return "succeeded" if event["reason"] == "answer_complete" or is_partial else "failed"
 
 

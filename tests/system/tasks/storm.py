@@ -83,7 +83,6 @@ async def _request(work: Work, body: dict[str, Any], rng: random.Random, key: st
 
 async def _until_quiet(work: Work, session: str) -> None:
     """Wait until no run and no task of a session goes on, and no group is open."""
-
     mine = [run for run, its_session in work.found.talks.session_of.items() if its_session == session]
 
     async def quiet() -> bool:
