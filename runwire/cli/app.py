@@ -27,6 +27,7 @@ from runwire.cli import (
     log_commands,
     machine_commands,
     run_commands,
+    schedule_commands,
     session_commands,
     task_commands,
     tool_commands,
@@ -61,6 +62,7 @@ app.add_typer(history_commands.runs, name="runs")
 app.command()(session_commands.chat)
 app.command()(session_commands.sessions)
 app.add_typer(task_commands.app, name="tasks")
+app.add_typer(schedule_commands.app, name="schedule")
 app.command()(approval_commands.approvals)
 app.command()(approval_commands.approve)
 app.command()(approval_commands.reject)

@@ -25,6 +25,7 @@ from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
 from runwire.client.retries import checked
+from runwire.client.schedules import ScheduleMethods
 from runwire.client.tasks import TaskMethods
 from runwire.client.transport import Page, Transport
 from runwire.errors import NotFound
@@ -54,7 +55,7 @@ class _Agents(BaseModel):
     agents: list[runs.AgentModels]
 
 
-class Client(TaskMethods):
+class Client(TaskMethods, ScheduleMethods):
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be

@@ -1,4 +1,4 @@
-"""The code in docs/tools.md, docs/sdk.md and docs/control.md works as it is printed there."""
+"""The code in docs/tools.md, docs/sdk.md, docs/control.md and docs/schedules.md works as it is printed there."""
 
 import ast
 import asyncio
@@ -96,21 +96,39 @@ async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.Capture
 @pytest.mark.system
 async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> None:
     """Its commands one after another in one shell, then its code; and what they print."""
-    commands = "".join(blocks("control.md", "sh"))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "RUNWIRE_URL": gateway_url, "PYTHONPATH": str(ROOT)}
-    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    shell = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", commands, env=env, cwd=tmp_path, stdin=none, stdout=pipe, stderr=pipe
-    )
-    printed, complaints = await asyncio.wait_for(shell.communicate(), 120)
-    assert shell.returncode == 0, (printed.decode(), complaints.decode())
+    printed = await in_a_shell("control.md", gateway_url, tmp_path)
     for text in (
         *("17*23 = 391", "6*7 = 42", "sums", "you> What is 17*23?"),
         *("ann@example.org", "The report was sent to ann@example.org", "Not to Ann, she has left"),
     ):
-        assert text in printed.decode(), printed.decode()
+        assert text in printed, printed
     await run("control.md", {"URL": gateway_url, "__name__": "docs"})
+
+
+@pytest.mark.system
+async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> None:
+    """A schedule that fires while it is read, and a webhook."""
+    printed = await in_a_shell("schedules.md", gateway_url, tmp_path)
+    for text in ("nightly", "30 2 * * 1-5 Europe/Berlin", "T07:00:00+09:00", "6*7 = 42"):
+        assert text in printed, printed
+    names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
+    await run("schedules.md", names)
+    assert "391" in names["run"].payload.raw_answer
+    assert names["answers"][0].content == names["answers"][1].content
+
+
+async def in_a_shell(document: str, gateway_url: str, folder: Path) -> str:
+    """Run the commands of a page one after another, and return what they print."""
+    commands = "".join(blocks(document, "sh"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "RUNWIRE_URL": gateway_url, "PYTHONPATH": str(ROOT)}
+    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    shell = await asyncio.create_subprocess_exec(
+        "bash", "-euo", "pipefail", "-c", commands, env=env, cwd=folder, stdin=none, stdout=pipe, stderr=pipe
+    )
+    printed, complaints = await asyncio.wait_for(shell.communicate(), 120)
+    assert shell.returncode == 0, (printed.decode(), complaints.decode())
+    return printed.decode()
 
 
 @pytest.mark.parametrize("code", blocks("control.md", "json"))

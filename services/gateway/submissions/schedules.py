@@ -45,6 +45,7 @@ from .writer import MessageWriter
 logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+Stored = TypeVar("Stored", Schedule, Webhook)
 _ATTEMPTS = 2
 _SHOWN = frozenset(RunInput.model_fields) - {"images", "tool_context"}
 _TRIGGERS = ("cron", "at", "webhook")
@@ -71,22 +72,23 @@ class Schedules:
         given = await read_json(request, ScheduleInput, self._max_body_bytes)
         key = idempotency_key(request)
         schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
-        schedule = _schedule(caller, schedule_id, given, await self._requested(caller, schedule_id, given.run))
-        entry = keys.schedule_key(caller.tenant, schedule_id)
-        known = await self._bucket.keys(keys.schedules_of(caller.tenant))
-        if len(known) >= MAX_SCHEDULES and entry not in known:
-            raise TooManySchedules(MAX_SCHEDULES)
-        secret = await self._new_secret(caller.tenant, schedule_id) if given.webhook else None
-        try:
-            await self._bucket.create(entry, schedule)
-        except Outdated:
-            stored = (await self._bucket.get_from_leader(entry)).parsed(Schedule)
-            if stored is None or stored.body_sha256 != schedule.body_sha256:
-                raise IdempotencyConflict from None
-            schedule = stored
+        digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
+        place = keys.schedule_key(caller.tenant, schedule_id)
+        schedule = (await self._bucket.get_from_leader(place)).parsed(Schedule) if key else None
+        if schedule is None:
+            requested = await self._requested(caller, schedule_id, given.run)
+            schedule = _schedule(caller, given, requested, digest)
+            if len(await self._bucket.keys(keys.schedules_of(caller.tenant))) >= MAX_SCHEDULES:
+                raise TooManySchedules(MAX_SCHEDULES)
+        webhook = None
+        if given.webhook and schedule.body_sha256 == digest:
+            webhook = await self._stored(keys.webhook_key(schedule_id), _new_webhook(caller.tenant))
+        schedule = await self._stored(place, schedule)
+        if schedule.body_sha256 != digest:
+            raise IdempotencyConflict
         await self._notify(schedule.tenant, schedule_id)
         logger.info("schedule_made", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
-        return ScheduleCreated(**view_of(schedule).model_dump(), secret=secret)
+        return ScheduleCreated(**view_of(schedule).model_dump(), secret=webhook.secret if webhook else None)
 
     async def list(self, caller: Caller) -> list[ScheduleView]:
         """Return the schedules that the caller may see, newest first. Raises BusError."""
@@ -102,9 +104,9 @@ class Schedules:
     async def delete(self, caller: Caller, schedule_id: str) -> None:
         """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
         entry, schedule = await self._find(caller, schedule_id)
-        await self._bucket.delete(entry.key)
         if view_of(schedule).webhook_url is not None:
             await self._bucket.delete(keys.webhook_key(schedule_id))
+        await self._bucket.delete(entry.key)
         await self._notify(caller.tenant, schedule_id)
         logger.info("schedule_deleted", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
 
@@ -133,16 +135,18 @@ class Schedules:
             )
         return requested
 
-    async def _new_secret(self, tenant: str, schedule_id: str) -> str:
-        """Store a webhook's secret, and return it; that of the request before, if this one repeats it."""
-        secret = KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-        key = keys.webhook_key(schedule_id)
-        try:
-            await self._bucket.create(key, Webhook(tenant=tenant, secret=secret))
-        except Outdated:
-            known = (await self._bucket.get_from_leader(key)).parsed(Webhook)
-            return known.secret if known is not None else await self._new_secret(tenant, schedule_id)
-        return secret
+    async def _stored(self, key: str, made: Stored) -> Stored:
+        """Write an entry unless there is one, and return the one that is there then. Raises BusError."""
+        while True:
+            entry = await self._bucket.get_from_leader(key)
+            known = entry.parsed(type(made))
+            if known is not None:
+                return known
+            try:
+                await self._bucket.update(key, made, revision=entry.sequence)
+            except Outdated:
+                continue  # A request with the same idempotency key has come first.
+            return made
 
     async def _notify(self, tenant: str, schedule_id: str) -> None:
         """Have a planner set the timer of a schedule, or remove it. Raises TryAgain."""
@@ -171,8 +175,8 @@ def view_of(schedule: Schedule) -> ScheduleView:
     )
 
 
-def _schedule(caller: Caller, schedule_id: str, given: ScheduleInput, requested: RunRequested) -> Schedule:
-    """Return a new schedule. Raises InvalidInput for what is no trigger, or one that never fires."""
+def _schedule(caller: Caller, given: ScheduleInput, requested: RunRequested, digest: str) -> Schedule:
+    """Return a new schedule. `digest`: of the body. Raises InvalidInput for no trigger, or one that never fires."""
     named = [name for name in _TRIGGERS if getattr(given, name)]
     if len(named) != 1:
         wrong = "name one of them only" if named else "name one of cron, at and webhook"
@@ -185,7 +189,7 @@ def _schedule(caller: Caller, schedule_id: str, given: ScheduleInput, requested:
     at = _of_field("at", lambda: moment_from_text(given.at or "", zone)) if given.at else None
     now = unix_ms()
     schedule = Schedule(
-        schedule_id=schedule_id,
+        schedule_id=requested.run_id,
         tenant=caller.tenant,
         name=given.name,
         cron=cron,
@@ -193,7 +197,7 @@ def _schedule(caller: Caller, schedule_id: str, given: ScheduleInput, requested:
         time_zone=zone_name,
         missed=given.missed,
         request=requested,
-        body_sha256=digest_of(given.model_dump(mode="json", exclude_defaults=True)),
+        body_sha256=digest,
         max_runs=caller.max_runs,
         created_at=now,
     )
@@ -201,6 +205,10 @@ def _schedule(caller: Caller, schedule_id: str, given: ScheduleInput, requested:
     if next_at is None and not given.webhook:
         raise InvalidInput(named[0], "lies in the past" if given.at else "names no date that comes in 50 years")
     return schedule.model_copy(update={"next_at": next_at})
+
+
+def _new_webhook(tenant: str) -> Webhook:
+    return Webhook(tenant=tenant, secret=KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
 
 
 def _of_field(field: str, check: Callable[[], T]) -> T:

@@ -15,6 +15,7 @@ from services.messaging.kv import Bucket
 from tests.gateway.test_auth import bearer
 from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
 
 RUN = {"query": "What is new?"}
 LATER = (datetime.now(UTC) + timedelta(days=400)).strftime("%Y-%m-%dT%H:%M:%S")
@@ -119,6 +120,26 @@ async def test_the_same_key_makes_one_schedule(served: Served) -> None:
     assert one["secret"].startswith("whsec_")
     other = await served.http.post("/v1/schedules", json={"run": RUN, "cron": "0 2 * * *"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_the_same_key_makes_another_one_after_a_deletion(served: Served) -> None:
+    """With a secret of its own."""
+    headers = {"Idempotency-Key": new_id()}
+    first = await created(served, headers, webhook=True)
+    assert (await served.http.delete(f"/v1/schedules/{first['schedule_id']}")).status_code == 204
+    second = await created(served, headers, webhook=True)
+    assert second["secret"] != first["secret"]
+    assert (await served.http.get(f"/v1/schedules/{second['schedule_id']}")).status_code == 200
+
+
+async def test_a_repeated_request_finds_a_time_that_has_passed_since(served: Served) -> None:
+    """Its first answer was lost."""
+    headers = {"Idempotency-Key": new_id()}
+    at = datetime.now(UTC) + timedelta(milliseconds=400)
+    first = await created(served, headers, at=at.isoformat())
+    await wait_until(lambda: datetime.now(UTC) > at, what="the time has passed")
+    again = await created(served, headers, at=at.isoformat())
+    assert (again["schedule_id"], again["next"]) == (first["schedule_id"], [])
 
 
 async def test_a_tenant_has_a_limit(served: Served, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
