@@ -9,12 +9,12 @@ from typing import assert_never
 
 from contracts import names, subjects
 from contracts.inbox import CallFinished, CancelRequested, RunTaskSettled
-from contracts.runs import RunRequested
 from contracts.sessions import SessionRunEnded
 from contracts.tasks import SessionTaskCalled, SessionTaskMessage
 from services.messaging.connection import Bus
 from services.planner.effects import run_index, timers
 from services.planner.effects.ownership_watch import Address
+from services.planner.effects.requests import request_run
 from services.planner.run_log import RunLogs
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.planner.tasks import answers
@@ -68,7 +68,7 @@ class SessionTasks:
                 context = await self._runs.context(Address(tenant, report.report_id))
                 request = report_request(tenant, session, report, context)
                 if request is not None:
-                    await self._request(request)
+                    await request_run(self._bus, request)
             case DropReportContext(report_id):
                 await run_index.forget_context(self._bus, tenant, report_id)
             case SetGroupTimer(what, group_id, at):
@@ -85,11 +85,7 @@ class SessionTasks:
         request = command.request
         if command.report_id is not None and request.tool_context:
             await self._runs.keep_context(Address(tenant, command.report_id), request.tool_context)
-        await self._request(request)
-
-    async def _request(self, request: RunRequested) -> None:
-        body = request.model_dump_json().encode()
-        await self._bus.publish_surely(subjects.request(request.tenant, request.run_id), body, request.run_id)
+        await request_run(self._bus, request)
 
     async def _answer(self, tenant: str, run: str, finished: CallFinished) -> None:
         subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))

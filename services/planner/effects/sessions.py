@@ -20,6 +20,7 @@ from contracts.tasks import SessionGroupDue, SessionTaskCalled
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
 from services.planner.effects.ownership_watch import Address
+from services.planner.effects.requests import request_run
 from services.planner.effects.session_deletion import SessionDeletion
 from services.planner.effects.session_tasks import OfTasks, SessionTasks
 from services.planner.run import pauses, session_facts
@@ -169,11 +170,10 @@ class Sessions:
                 if await self._is_queued(where, run):
                     body = RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
-            case RequestSummary(run):
+            case RequestSummary():
                 request = summaries.summary_request(tenant, session, command)
                 if request is not None:
-                    body = request.model_dump_json().encode()
-                    await self._bus.publish_surely(subjects.request(tenant, run), body, run)
+                    await request_run(self._bus, request)
             case Purge():
                 await self._deletion.carry_out(where, session)
             case Forward() | Cancel() | Merged() | Refuse() | Attach():

@@ -9,6 +9,7 @@ import pytest
 from contracts import keys, subjects
 from contracts.ids import new_id
 from contracts.sessions import SessionDeletionRequested
+from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
 from services.planner.session_log import SessionAddress
@@ -72,12 +73,31 @@ async def test_each_step_is_done_once(
     assert sorted(result.digest for result in session.background.results) == ["A.", "B."]
 
 
+async def gone(bus: Bus, session_id: str) -> None:
+    """Return once a session is deleted."""
+
+    async def is_gone() -> bool:
+        return [event.type for event in await events_of(bus, session_id)] == ["deleted"]
+
+    await wait_until(is_gone, what="the session is gone")
+
+
+async def delete(bus: Bus, session_id: str) -> None:
+    """Ask for the deletion of a session."""
+    subject = subjects.session_inbox(*SessionAddress.of("default", session_id), "delete")
+    await bus.publish(subject, SessionDeletionRequested().model_dump_json().encode())
+
+
+async def is_deleted(bus: Bus, run: str) -> bool:
+    """Whether a run is deleted, or is about to be."""
+    return bool((await Bucket(bus, keys.RUNS_BUCKET).get(keys.deletion_key("default", run))).sequence)
+
+
 async def test_a_deletion_takes_the_tasks_with_it(
     own_nats_server: NatsServer, provider: ModelServer, agents: Path
 ) -> None:
     """Open ones are cancelled, and all that is left is gone, also if the planner dies meanwhile."""
     url, session_id = own_nats_server.url, new_id()
-    where = SessionAddress.of("default", session_id)
     provider.reset()
     scripted(provider, spawn("a"), spawn("b"), answer("Begun."), a=Say(silent=True), b=answer("B."))
     async with connected(url, "client") as bus:
@@ -93,16 +113,35 @@ async def test_a_deletion_takes_the_tasks_with_it(
 
         await wait_until(one_has_ended, what="one of two tasks has ended")
         tasks = list((await session_of(bus, session_id)).background.tasks)
-        body = SessionDeletionRequested().model_dump_json().encode()
-        await bus.publish(subjects.session_inbox(*where, "delete"), body)
+        await delete(bus, session_id)
         await dying.dead()
         async with planning(url, provider, agents_file=agents, ack_wait_s=ACK_WAIT_S):
-
-            async def is_gone() -> bool:
-                return [event.type for event in await events_of(bus, session_id)] == ["deleted"]
-
-            await wait_until(is_gone, what="the session is gone")
-        for task in tasks:
-            assert (await Bucket(bus, keys.RUNS_BUCKET).get(keys.deletion_key("default", task))).sequence
+            await gone(bus, session_id)
+        assert all([await is_deleted(bus, task) for task in tasks])
+        where = SessionAddress.of("default", session_id)
         timers = await bus.api("STREAM.INFO.TIMERS", {"subjects_filter": subjects.timers_of(*where)})
         assert not timers["state"].get("subjects")
+
+
+@pytest.mark.parametrize("moment", ["before", "known"])
+async def test_a_report_does_not_outlive_its_session(
+    own_nats_server: NatsServer, provider: ModelServer, agents: Path, moment: str
+) -> None:
+    """The planner dies before or after it requests the report, and the session is deleted meanwhile."""
+    url, session_id = own_nats_server.url, new_id()
+    provider.reset()
+    scripted(provider, spawn("a"), answer("Begun."), a=answer("A."))
+    async with connected(url, "client") as bus:
+        await provision(bus)
+        client = Planning(bus, None, None, None)  # type: ignore[arg-type]
+        dying = DyingPlanner(url, provider.url, '"cause":"report"', moment, "request", agents_file=agents)
+        await client.ask(PARENT, agent="host", session_id=session_id)
+        await dying.dead()
+        (report,) = (await session_of(bus, session_id)).background.reports
+        await delete(bus, session_id)
+        async with planning(url, provider, agents_file=agents, ack_wait_s=ACK_WAIT_S):
+            await gone(bus, session_id)
+            assert (await client.ended(report.report_id)).end.type in {"cancelled", "error"}  # Or it was refused.
+        assert await is_deleted(bus, report.report_id)
+        assert await bus.last(subjects.RUNS, subjects.context("default", report.report_id)) is None
+        assert [event.type for event in await events_of(bus, session_id)] == ["deleted"]

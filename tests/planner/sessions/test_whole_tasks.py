@@ -1,6 +1,23 @@
 """Background tasks over a real server: runs spawn them, their session knows them, and other runs report on them."""
 
-from contracts.ids import new_id
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id, own_session_id, unix_ms
+from contracts.inbox import CallFinished
+from contracts.pauses import OpenPause
+from contracts.sessions import Checkpoint
+from contracts.tasks import (
+    GroupEnded,
+    GroupOpened,
+    GroupSealed,
+    SessionTaskCalled,
+    TaskEnded,
+    TaskPolicy,
+    TaskSpawned,
+)
+from services.messaging.connection import Bus
+from services.shared.session_tasks.state import Background
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import (
     HOST,
@@ -15,6 +32,7 @@ from tests.planner.sessions.task_scripts import (
 )
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.session_logs import session_of
+from tests.support.session_writer import SessionWriter
 from tests.support.waiting import wait_until
 
 SLOW = Say(text=answer("Late.").text, delay_s=0.5)
@@ -142,3 +160,147 @@ async def test_results_wait_for_a_person(plan: Plan, provider: ModelServer) -> N
     assert [each.digest for each in session.background.results] == ["Held."]
     assert len(await of_type(planner.bus, session_id, "results_merged")) == 1
     assert len(await of_type(planner.bus, session_id, "reported")) == 1
+
+
+async def test_a_run_without_a_session_spawns_tasks_in_its_own(plan: Plan, provider: ModelServer) -> None:
+    """The report comes there, and the conversation begins with the run that spawned them."""
+    planner = await plan(agents=HOST)
+    scripted(provider, spawn("a"), answer("Begun."), a=SLOW)
+    story = await planner.tell(PARENT, agent="host")
+    session = await settled(planner.bus, own_session_id(story.run), reports=1)
+    assert [turn.answer for turn in session.turns] == ["Begun.", "All of it is done."]
+    (task,) = session.background.tasks
+    assert (await planner.ended(task)).of("run_started")[0].request.session_id == own_session_id(story.run)
+
+
+async def test_the_pauses_of_a_task_show_in_its_session(plan: Plan, provider: ModelServer) -> None:
+    """A person decides there, and the task goes on."""
+    ask = {"name": "ask", "tools": ["look"], "ask": "always"}
+    agents = {"host": {**HOST["host"], "approvals": [ask]}}
+    planner, session_id = await plan(agents=agents), new_id()
+    scripted(provider, spawn("a"), answer("Begun."))
+    provider.by_turn(action("look", q="cats"), answer("Found."), marker="a?")
+    await planner.tell(PARENT, agent="host", session_id=session_id)
+
+    async def open_pauses() -> list[OpenPause]:
+        return (await session_of(planner.bus, session_id)).pauses
+
+    (shown,) = await wait_until(open_pauses, what="the pause shows in the session")
+    (task,) = (await session_of(planner.bus, session_id)).background.tasks
+    assert (shown.run_id, shown.tool) == (task, "look")
+    (paused,) = await planner.paused(task)
+    await planner.decide(paused, task, "approve")
+    session = await settled(planner.bus, session_id, reports=1)
+    assert (session.background.tasks[task].status, session.pauses) == ("succeeded", [])
+
+
+async def test_a_group_of_another_session_is_not_found(plan: Plan, provider: ModelServer) -> None:
+    """The model learns what it learns about an id that never was, and no task is spawned."""
+    planner, mine, other = await plan(agents=HOST), new_id(), new_id()
+    scripted(provider, spawn("a", group="g"), answer("Begun."), a=ENDLESS)
+    await planner.tell(PARENT, agent="host", session_id=other)
+    (opened,) = await of_type(planner.bus, other, "group_opened")
+    scripted(provider, spawn("b", group_id=opened.group_id), spawn("b", group_id=new_id()), answer("No group."))
+    story = await planner.tell(PARENT, agent="host", session_id=mine)
+    first, second = story.of("observed")
+    assert first.failure == second.failure
+    assert first.failure.code == "group_not_found"
+    assert not await of_type(planner.bus, mine, "task_spawned")
+    await planner.cancel(opened.group_id)
+    await settled(planner.bus, other, reports=1)
+
+
+async def test_a_cancel_reaches_tasks_of_tasks(plan: Plan, provider: ModelServer) -> None:
+    """Each run that is cancelled takes its own tasks with it."""
+    planner, session_id = await plan(agents=HOST), new_id()
+    scripted(provider, spawn("a"), answer("Begun."), b=ENDLESS)
+    provider.by_turn(spawn("b", retain_turn=True), marker="a?")
+    await planner.tell(PARENT, agent="host", session_id=session_id)
+
+    async def both() -> list[str]:
+        tasks = list((await session_of(planner.bus, session_id)).background.tasks)
+        return tasks if len(tasks) == 2 else []
+
+    top, _ = await wait_until(both, what="the task has spawned a task")
+    await control(planner, session_id, "cancel", task_id=top, by="ann")
+    session = await settled(planner.bus, session_id)
+    assert [task.status for task in session.background.tasks.values()] == ["cancelled"] * 2
+    assert [task.depth for task in session.background.tasks.values()] == [1, 2]
+    assert not await of_type(planner.bus, session_id, "reported")
+
+
+async def test_a_run_waits_no_longer_than_it_may(plan: Plan, provider: ModelServer) -> None:
+    """It gets what there is, and a report follows when the group has ended."""
+    agents = {"host": {"tasks": {"spawn_requires_confirmation": False, "retain_timeout_s": 0.5}}}
+    planner, session_id = await plan(agents=agents), new_id()
+    late = Say(text=answer("Late.").text, delay_s=1.5)
+    scripted(provider, spawn("a", retain_turn=True), answer("Not yet."), a=late)
+    story = await planner.tell(PARENT, agent="host", session_id=session_id)
+    assert story.of("observed")[0].observation["timed_out"] is True
+    session = await settled(planner.bus, session_id, reports=1)
+    assert [turn.answer for turn in session.turns] == ["Not yet.", "All of it is done."]
+
+
+async def test_a_report_is_no_reply_to_a_pause(plan: Plan, provider: ModelServer) -> None:
+    """It waits until the run before it, which waits for a person, has ended."""
+    agents = {"host": {**HOST["host"], "approvals": [{"name": "ask", "tools": ["look"], "ask": "always"}]}}
+    planner, session_id = await plan(agents=agents), new_id()
+    scripted(provider, spawn("a"), action("look", q="cats"), answer("Begun."), a=answer("A."))
+    run = await planner.ask(PARENT, agent="host", session_id=session_id)
+    (paused,) = await planner.paused(run)
+
+    async def reports() -> list[str]:
+        return [each.run for each in (await session_of(planner.bus, session_id)).queue]
+
+    await wait_until(reports, what="the report waits for its turn")
+    assert [each.tool for each in (await session_of(planner.bus, session_id)).pauses] == ["look"]
+    await planner.decide(paused, run, "approve")
+    session = await settled(planner.bus, session_id, reports=1)
+    assert [turn.answer for turn in session.turns] == ["Begun.", "All of it is done."]
+
+
+async def test_the_status_of_an_old_task_comes_from_the_log(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's state has dropped it; of a task that never was there is none."""
+    provider.reset()
+    planner = await plan()
+    session = SessionWriter(planner.bus, new_id())
+    await session.start()
+    run, task = new_id(), new_id()
+    await session.begin(run)
+    await session.log(
+        GroupOpened(group_id=task, run=run),
+        TaskSpawned(task_id=task, group_id=task, run=run, call_id="1-1", mode="subagent", query="Old?"),
+        GroupSealed(group_id=task),
+        TaskEnded(task_id=task, outcome="succeeded", digest="An old result."),
+        GroupEnded(group_id=task, status="complete"),
+    )
+    state = session.state.model_copy(update={"background": Background()})
+    await session.log(Checkpoint(state=state.model_dump(mode="json", exclude_defaults=True)))
+    answers: dict[str, CallFinished] = {}
+    publish = Bus.publish_surely
+
+    async def noted(bus: Bus, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None) -> int:
+        if subject.startswith("inbox."):
+            finished = CallFinished.model_validate_json(data)
+            answers[finished.call_id] = finished
+        return await publish(bus, subject, data, message_id, headers)
+
+    monkeypatch.setattr(Bus, "publish_surely", noted)
+    for number, wanted in enumerate((task, new_id())):
+        message = SessionTaskCalled(
+            session_id=session.session_id,
+            run=run,
+            call_id=f"2-{number}",
+            action="status",
+            args={"task_id": wanted},
+            policy=TaskPolicy(),
+            at=unix_ms(),
+        )
+        subject = subjects.session_inbox("default", session.key, f"{run}-task-2-{number}")
+        await planner.bus.publish(subject, message.model_dump_json().encode())
+    await wait_until(lambda: len(answers) == 2, what="both calls are answered")
+    assert answers["2-0"].observation["result"] == "An old result."
+    assert answers["2-1"].failure is not None
+    assert answers["2-1"].failure.code == "task_not_found"
