@@ -95,7 +95,7 @@ class RunLogs:
         if started.conversation_seq is not None and started.request.session_id is not None:
             address = SessionAddress.of(where.tenant, started.request.session_id)
             session = await self._sessions.at(address, started.conversation_seq)
-            said = conversation.of_session(session, started.memory)
+            said = conversation.of_session(session, started.memory, conversation.reported_in(started.request))
             agent = started.request.agent
             run.pause_decisions.approved_before = frozenset(
                 (rule, tool) for rule, tool, of_agent in session.approvals if of_agent == agent

@@ -13,6 +13,7 @@ from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run import history
 from services.planner.run.history import Item, Outcomes, PastTurn, Question
+from services.planner.run.task_calls import SPAWN
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 
@@ -25,6 +26,10 @@ def tool(
     return ToolSpec(name=name, description=description, input_schema=schema, side_effects=side_effects)
 
 
+def _called(node: str) -> str:
+    return SPAWN if node == "task" else real_name(node)
+
+
 class Conversation:
     """A run's conversation, as the facts that the planner gives. `steps_left`: decisions, the next one included."""
 
@@ -34,6 +39,7 @@ class Conversation:
         tools: list[ToolSpec],
         *,
         legacy: bool = False,
+        tasks: bool = False,
         past: tuple[PastTurn, ...] = (),
         **request: Any,
     ) -> None:
@@ -45,7 +51,7 @@ class Conversation:
         self.calls: list[PlannedCall] = []
         self.reasoning = ""
         self.steps_left = 16
-        self._tools, self._legacy = tuple(tools), legacy
+        self._tools, self._legacy, self._tasks = tuple(tools), legacy, tasks
         self._step, self._reply = 0, ""
 
     def request(self, *, text_alone: bool = False) -> ModelRequest:
@@ -57,6 +63,7 @@ class Conversation:
             steps_left=self.steps_left,
             text_alone=text_alone,
             legacy=self._legacy,
+            tasks_allowed=self._tasks,
         )
         return ModelRequest(model=demo.NAME, messages=Messages.of([]), facts=facts)
 
@@ -73,7 +80,7 @@ class Conversation:
         steps = action.get("plan") or args.get("steps") or [{"node": node, "args": args}]
         self._step += 1
         self.calls = [
-            PlannedCall(call_id=f"{self._step}-{number}", tool=real_name(str(step["node"])), args=step["args"])
+            PlannedCall(call_id=f"{self._step}-{number}", tool=_called(str(step["node"])), args=step["args"])
             for number, step in enumerate(steps)
         ]
         if node not in {None, "final_response", "plan"}:

@@ -60,14 +60,18 @@ def question_message(
     *,
     lead: str = "",
     session_context: Mapping[str, Any] | None = None,
+    background_results: Sequence[Mapping[str, Any]] = (),
 ) -> Message:
     """Render the user's question, its date, the caller's `llm_context` as data, and the images.
 
-    `lead`: stands before the question. `session_context`: values of the session, which are data too.
+    `lead`: stands before the question. `session_context`: values of the session. `background_results`: what its tasks
+    have found. Both are data too.
     """
     text = "\n".join([*([lead] if lead else []), question_text(request.query, request.requested_at)])
     if session_context:
         text += f"\n{data_section(texts.SESSION_CONTEXT_LEAD, 'session_context', session_context)}"
+    if background_results:
+        text += f"\n{data_section(texts.BACKGROUND_LEAD, 'background_results', background_results)}"
     if request.llm_context:
         text += f"\n{data_section(texts.CONTEXT_LEAD, 'context', request.llm_context)}"
     return {"role": "user", "content": with_images(text, images)}

@@ -101,7 +101,15 @@ class _Rendered:
                 self._question = self.history.messages
                 said = self._conversation
                 lead = "" if said.turns else "\n".join(lead_lines(said))
-                return [question_message(item.request, item.images, lead=lead, session_context=said.context)]
+                return [
+                    question_message(
+                        item.request,
+                        item.images,
+                        lead=lead,
+                        session_context=said.context,
+                        background_results=said.results,
+                    )
+                ]
             case Added():
                 return [input_message(item.added)]
             case Decided():

@@ -26,6 +26,8 @@ class Facts:
     """None: any number."""
     text_alone: bool = False
     """The reply is to be the answer's text, without an action around it."""
+    tasks_allowed: bool = False
+    """The run may spawn background tasks."""
     legacy: bool = False
     """The action format is `legacy`."""
 

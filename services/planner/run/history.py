@@ -37,7 +37,9 @@ class Conversation:
     """Older turns that neither `turns` nor the summary represents."""
     summary: str = ""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Values that callers and tasks have set for the session."""
+    """Values that callers have set for the session."""
+    results: tuple[Mapping[str, Any], ...] = ()
+    """What background tasks of the session have found, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

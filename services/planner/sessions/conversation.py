@@ -7,16 +7,17 @@ Rule 3: the same session and memory always give the same conversation, so a run 
 same bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from contracts.runs import ConversationMessage, Memory
+from contracts.runs import ConversationMessage, Memory, RunRequested
 from services.planner.conversation.compact import compact
 from services.planner.conversation.compaction import middle_cut
 from services.planner.conversation.encoding import BYTES_PER_TOKEN, text_tokens
 from services.planner.run.history import Conversation, PastTurn
+from services.planner.tasks.reports import REPORTED_TASKS
 from services.shared.session_state import Session, Turn
 
 TURN_TOKENS = 50
@@ -42,8 +43,8 @@ def of_messages(messages: Sequence[ConversationMessage], memory: Memory) -> Conv
     return bounded(turns, memory)
 
 
-def of_session(session: Session, memory: Memory) -> Conversation:
-    """Return the conversation of a session."""
+def of_session(session: Session, memory: Memory, reported: Collection[str] = ()) -> Conversation:
+    """Return the conversation of a session. `reported`: tasks whose results the question itself holds."""
     turns = session.turns[max(0, len(session.turns) - memory.recent_turns) :]
     older = session.older_turns + len(session.turns) - len(turns)
     return bounded(
@@ -53,7 +54,18 @@ def of_session(session: Session, memory: Memory) -> Conversation:
         summarised=session.summarised_turns,
         older=older,
         context=session.context,
+        results=tuple(
+            {"task_id": each.task_id, "name": each.name, "result": each.digest}
+            for each in session.background.results
+            if each.task_id not in reported
+        ),
     )
+
+
+def reported_in(request: RunRequested) -> set[str]:
+    """Return the tasks that a run reports on."""
+    tasks = request.llm_context.get(REPORTED_TASKS, []) if request.cause == "report" else []
+    return {task["task_id"] for task in tasks}
 
 
 def turn_of(turn: Turn) -> PastTurn:
@@ -75,6 +87,7 @@ def bounded(
     summarised: int = 0,
     older: int = 0,
     context: Mapping[str, Any] | None = None,
+    results: tuple[Mapping[str, Any], ...] = (),
 ) -> Conversation:
     """Return as much of a conversation as the memory takes.
 
@@ -85,6 +98,7 @@ def bounded(
         summarised: how many turns it represents, counted from the first one of the session.
         older: how many turns there were before `turns`.
         context: values of the session. They have a limit of their own.
+        results: what tasks of the session have found, with a limit of its own too.
     """
     shown = shown_turns(turns, memory)
     if older + len(turns) == len(shown):
@@ -93,7 +107,7 @@ def bounded(
         summary = _summary_cut(summary, memory)
         shown = shown_turns(turns, memory, _tokens(summary))
     left_out = max(0, older + len(turns) - len(shown) - summarised)
-    return Conversation(tuple(shown), left_out, summary, context or {})
+    return Conversation(tuple(shown), left_out, summary, context or {}, results)
 
 
 def shown_turns(turns: Sequence[PastTurn], memory: Memory, used_tokens: int = 0) -> list[PastTurn]:

@@ -18,6 +18,8 @@ from services.shared.session_tasks.state import Group, Report, Task
 
 MAX_REPORTED_BYTES = 64 * 1024
 """Results that one report is shown, together."""
+REPORTED_TASKS = "background_tasks"
+"""The key of those results in the report's `llm_context`."""
 MAX_QUEUED_S = 31_536_000.0
 """How long a report waits for its turn: a year, since the run before it may wait for a person."""
 QUERY = """\
@@ -94,7 +96,7 @@ def report_request(
             "session_id": session.session_id,
             "query": QUERY.format(name=f" (the group `{group.name}`)" if group.name else ""),
             "cause": "report",
-            "llm_context": {"background_tasks": shown(group, tasks, MAX_REPORTED_BYTES)},
+            "llm_context": {REPORTED_TASKS: shown(group, tasks, MAX_REPORTED_BYTES)},
             "tool_context": dict(tool_context or {}),
         }
     )

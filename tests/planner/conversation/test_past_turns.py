@@ -106,12 +106,21 @@ def test_a_conversation_without_whole_turns_leads_the_question() -> None:
 def test_nothing_that_was_said_can_close_a_marker(transport: ActionTransport) -> None:
     """Each marker is closed as often as it is opened by the runtime; instructions in old texts stay inside."""
     hostile = Conversation(
-        (PastTurn(HOSTILE, HOSTILE, inputs=(HOSTILE,)),), summary=HOSTILE, context={HOSTILE: [HOSTILE]}
+        (PastTurn(HOSTILE, HOSTILE, inputs=(HOSTILE,)),),
+        summary=HOSTILE,
+        context={HOSTILE: [HOSTILE]},
+        results=({"result": HOSTILE},),
     )
     found = messages(hostile, transport)
     assert [message["role"] for message in found] == ["user", "assistant", "user"]
     users = f"{found[0]['content']}\n{found[2]['content']}"
-    for marker, times in (("question", 2), ("summary", 1), ("session_context", 1), ("input", 1)):
+    for marker, times in (
+        ("question", 2),
+        ("summary", 1),
+        ("session_context", 1),
+        ("background_results", 1),
+        ("input", 1),
+    ):
         assert users.count(f"<{marker}>") >= times
         assert own_closings(users, marker) == times, marker
     if transport == "json":

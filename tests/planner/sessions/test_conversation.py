@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs import ConversationMessage, Memory
+from contracts.runs import ConversationMessage, Memory, RunRequested
 from contracts.sessions import ContextSet, RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.conversation.compaction import CUT_MARKER
 from services.planner.conversation.encoding import Message, text_tokens
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.past_turns import past_messages
 from services.planner.run.history import Conversation, PastTurn
-from services.planner.sessions.conversation import bounded, of_messages, of_session
+from services.planner.sessions.conversation import bounded, of_messages, of_session, reported_in
 from services.shared.session_state import Session, fold
+from services.shared.session_tasks.state import Background, Result
 from tests.support.model_server import words
 
 MEMORY = Memory()
@@ -135,6 +136,19 @@ def test_a_session_becomes_a_conversation() -> None:
     assert found.turns[0] == PastTurn("q0", "a0", images=1, asked_at=7)
     assert [turn.question for turn in found.turns] == ["q0", "q1", "q2"]
     assert found.context == {"city": "Turin"}
+
+
+def test_what_background_tasks_found_is_shown() -> None:
+    """Not twice: a report holds what its tasks have found."""
+    results = [Result(task_id=name, group_id="g", name=f"task {name}", digest=f"found {name}") for name in "ab"]
+    session = session_of(1).model_copy(update={"background": Background(results=results)})
+    shown = [{"task_id": name, "name": f"task {name}", "result": f"found {name}"} for name in "ab"]
+    assert of_session(session, MEMORY).results == tuple(shown)
+    request = RunRequested(run_id="r", tenant="t", requested_at=0, trace_id="x", query="q")
+    told = request.model_copy(update={"llm_context": {"background_tasks": shown[:1]}})
+    assert reported_in(told) == set()
+    report = told.model_copy(update={"cause": "report"})
+    assert of_session(session, MEMORY, reported_in(report)).results == (shown[1],)
 
 
 def test_a_long_session_becomes_a_conversation() -> None:

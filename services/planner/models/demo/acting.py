@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from contracts.default_models import DEMO_MODEL
-from services.planner.models.demo import answering, choosing
+from services.planner.models.demo import answering, background, choosing
 from services.planner.models.demo.choosing import Choice
 from services.planner.models.demo.situation import Situation, Tried
 
@@ -32,6 +32,12 @@ def act(situation: Situation) -> Act:
     """Choose: answer from the last success, else call the best tool not tried yet, else name what is missing."""
     if situation.summarises:
         return _answer(situation, "I list what was said.", _summary(situation))
+    if situation.reported:
+        return _answer(situation, "I tell what the tasks found.", background.report(situation.reported))
+    if (task := background.next_task(situation)) is not None:
+        return _action(situation, f"This can go on in the background: {task['query']}", "task", task)
+    if text := background.begun(situation):
+        return _answer(situation, "The tasks have begun. That is what I can say.", text)
     last = situation.tried[-1] if situation.tried else ()
     succeeded = [tried for tried in last if tried.reason is None]
     failed = [tried for tried in last if tried.reason is not None]

@@ -12,12 +12,14 @@ from typing import Any
 import orjson
 
 from contracts.events import Observed, PlannedCall, Repaired
+from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.added_inputs import AddedInputs
 from services.planner.run.history import Added, Conversation, Outcomes, PastTurn, Question
+from services.planner.tasks.reports import REPORTED_TASKS
 
 MAX_DESCRIPTION_CHARACTERS = 1_000
 MAX_TAGS = 12
@@ -58,6 +60,10 @@ class Situation:
     legacy: bool = False
     summarises: bool = False
     """The run is to summarise the turns in its context."""
+    tasks: bool = False
+    """The run may spawn background tasks."""
+    reported: list[dict[str, Any]] = field(default_factory=list)
+    """The run is to tell what came of these tasks."""
     past: tuple[PastTurn, ...] = ()
     """Earlier turns of the conversation, oldest first."""
     images: tuple[str, ...] = ()
@@ -82,9 +88,15 @@ def situation_of(request: ModelRequest) -> Situation:
         text_alone=facts.text_alone,
         legacy=facts.legacy,
         summarises=question.request.cause == "summary",
+        tasks=facts.tasks_allowed,
+        reported=_reported(question.request),
         past=next((item.turns for item in facts.history if isinstance(item, Conversation)), ()),
         images=tuple(_images(request.messages)) if question.images else (),
     )
+
+
+def _reported(request: RunRequested) -> list[dict[str, Any]]:
+    return request.llm_context.get(REPORTED_TASKS, []) if request.cause == "report" else []
 
 
 def _tool(spec: ToolSpec) -> Tool:

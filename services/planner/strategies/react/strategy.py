@@ -131,5 +131,6 @@ class React:
             steps_left=run.limits.max_steps - run.turn + 1,
             tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls),
             text_alone=run.final_args is not None,
+            tasks_allowed=run.started.tasks is not None,
             legacy=run.started.action_transport == "json" and run.started.action_format == "legacy",
         )

@@ -1,0 +1,63 @@
+"""Background tasks of the demo model: a question that asks for work in the background, and the report on it."""
+
+import re
+from typing import Any
+
+from services.planner.models.demo.situation import Situation, Tried
+from services.planner.run.task_calls import SHOWN_NAMES, SPAWN
+
+MAX_TASKS = 8
+MAX_NAME_CHARACTERS = 60
+GROUP = "background work"
+_ASKED = re.compile(r"(?:\bdo (?:this|these|the following) )?\bin the background\b[\s:,.]*", re.IGNORECASE)
+_PART = re.compile(
+    r"(?<=\?)\s+|\s*[;\n]\s*|\.\s+(?=[A-Z])|,?\s+and\s+(?=(?:what|who|when|where|why|how|which|find|look|calculate)\b)",
+    re.IGNORECASE,
+)
+
+
+def next_task(situation: Situation) -> dict[str, Any] | None:
+    """Return the arguments of the next task that the question asks for; None: there is none, or one was refused."""
+    parts, spawned = _parts(situation), _spawned(situation)
+    if situation.must_answer or len(spawned) >= len(parts) or any(tried.reason is not None for tried in spawned):
+        return None
+    part = parts[len(spawned)]
+    task = {"name": part[:MAX_NAME_CHARACTERS], "mode": "subagent", "query": part}
+    if len(parts) == 1:
+        return task
+    return {**task, "group": GROUP, "group_sealed": len(spawned) == len(parts) - 1}
+
+
+def begun(situation: Situation) -> str:
+    """Return the answer once the tasks are spawned; empty: the question asked for none."""
+    spawned = _spawned(situation)
+    if not spawned or not _parts(situation):
+        return ""
+    queries = [f"- {tried.args.get('query', '')}" for tried in spawned if tried.reason is None]
+    refused = [f"Not begun: {tried.reason}" for tried in spawned if tried.reason is not None]
+    lead = ["I have begun this in the background, and tell you the results when it has ended:"] if queries else []
+    return "\n".join([*lead, *queries, *refused])
+
+
+def report(tasks: list[dict[str, Any]]) -> str:
+    """Return the answer of a run that reports on ended tasks. `tasks`: as the report's context holds them."""
+    return "\n".join(["The work in the background has ended.", *map(_line, tasks)])
+
+
+def _line(task: dict[str, Any]) -> str:
+    name = task.get("name") or task.get("query") or task.get("tool") or task.get("task_id")
+    if task.get("status") == "succeeded":
+        return f"- {name}: {task.get('result', '')}"
+    return f"- {name}: {task.get('status')}" + (f" ({task['code']})" if task.get("code") else "")
+
+
+def _parts(situation: Situation) -> list[str]:
+    """Return what is to be done in the background, one text a task."""
+    if not situation.tasks or not _ASKED.search(situation.question):
+        return []
+    texts = (part.strip(" ,") for part in _PART.split(_ASKED.sub("", situation.question)))
+    return [text for text in texts if text][:MAX_TASKS]
+
+
+def _spawned(situation: Situation) -> list[Tried]:
+    return [tried for step in situation.tried for tried in step if tried.tool == SHOWN_NAMES[SPAWN]]
