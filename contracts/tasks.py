@@ -260,8 +260,8 @@ class SessionTaskCalled(Message):
     policy: TaskPolicy
     at: int = Field(description="Unix ms: when the call was decided; time-outs count from it")
     child: RunRequested | None = Field(default=None, description="of a spawn: the request of the task's run")
-    limits: dict[str, Any] = Field(
-        default_factory=dict, description="of a spawn: `limits` of the request of the run; a report's run has them too"
+    report_as: dict[str, Any] = Field(
+        default_factory=dict, description="of a spawn: fields of the request of the run that a report's run has too"
     )
 
 

@@ -4,6 +4,8 @@ The session answers these calls as tools do, with `call_finished`. A call that c
 a spawn, unless the agent's policy says otherwise, and always the decision about held results.
 """
 
+from typing import Any
+
 from contracts import ids
 from contracts.events import Observed, Paused, PlannedCall
 from contracts.faults import Fault
@@ -83,9 +85,14 @@ def message_of(run: Run, call: PlannedCall, tool_context: dict[str, object]) -> 
         args=args,
         policy=started.tasks,
         at=decided_at,
-        limits=started.request.limits if call.tool == SPAWN else {},
+        report_as=_report_as(started.request) if call.tool == SPAWN else {},
         child=_child(run, call, tool_context, decided_at) if call.tool == SPAWN else None,
     )
+
+
+def _report_as(request: RunRequested) -> dict[str, Any]:
+    """Return what a report's run has of the spawning run, and a task's run has not."""
+    return request.model_dump(mode="json", include={"strategy", "memory", "limits", "tools"}, exclude_defaults=True)
 
 
 def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided_at: int) -> RunRequested | None:

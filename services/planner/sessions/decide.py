@@ -24,6 +24,8 @@ none: there is no session, or it was deleted. idle: nobody has the turn. busy: a
 but wait for a person, `on_paused` of a request counts, and not `on_busy`. A further request of a run that the session
 knows changes nothing. While the session is being deleted, each request is refused, and nobody gets the turn.
 
+Messages about background tasks, and what the end of a run means for these: `services.planner.tasks.machine`.
+
 After `run_ended` a summary may be due (`summaries`): then `run_queued` of its run is recorded too, and RequestSummary
 follows. The end of that run leads to `summarised`, or to `run_ended` if there is no summary.
 """

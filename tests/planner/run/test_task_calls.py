@@ -80,6 +80,7 @@ def test_the_request_of_the_task() -> None:
         "max_tool_calls": None,
     }
     assert child.tool_context == {"secret": 1}
+    assert message.report_as == {"limits": {"max_tokens": 1100, "max_steps": 5, "deadline_s": 9}, "tools": ["work"]}
     same = {"agent", "session_id", "user_id", "key_id", "tools", "key_budget", "llm_context", "trace_id", "tenant"}
     assert world.run.started is not None
     assert child.model_dump(include=same) == world.run.started.request.model_dump(include=same)

@@ -48,6 +48,7 @@ def spawned(
         call_id=task,
         action="spawn",
         args={"name": task, **args},
+        report_as={"limits": {"max_tokens": 900}, "tools": ["search"]},
         policy=policy,
         at=AT,
         child=request(task, **more),

@@ -1,5 +1,7 @@
 """What becomes of groups of background tasks: their end, their results, decisions and reports."""
 
+from pathlib import Path
+
 import pytest
 
 from contracts.tasks import SessionGroupDue
@@ -71,9 +73,13 @@ CAUSES = {
 }
 
 
-def _table() -> dict[tuple[str, str], set[str]]:
-    """What may become of a group, by the machine's document: cause and state -> states."""
-    lines = [line.strip("| ").split(" | ") for line in str(machine.__doc__).splitlines() if line.startswith("|")]
+ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs" / "architecture.md"
+
+
+def _table(text: str) -> dict[tuple[str, str], set[str]]:
+    """What may become of a group: cause and state -> states."""
+    table = text[text.index("| what happens |") :].partition("\n\n")[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
     states = lines[0][1:]
     return {
         (cells[0], state): set(cell.split(", "))
@@ -104,7 +110,8 @@ def _with_group(state: str) -> list[World]:
 @pytest.mark.parametrize("cause", CAUSES)
 def test_groups_change_as_the_table_says(cause: str) -> None:
     """Each state that it names is reached, and no other one."""
-    table = _table()
+    table = _table(str(machine.__doc__))
+    assert _table(ARCHITECTURE.read_text(encoding="utf-8")) == table
     assert {name for name, _state in table} == set(CAUSES)
     for state in ("open", "sealed", "complete", "failed"):
         reached = set()

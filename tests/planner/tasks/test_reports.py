@@ -7,7 +7,7 @@ from tests.planner.tasks.session_world import busy, control, ended, request, run
 def test_a_report_has_the_settings_of_the_run_that_spawned_the_task() -> None:
     """It is one hop further, and what the tasks found is data."""
     world = busy()
-    child = {"tools": ["search"], "key_id": "key", "hops": 1, "limits": {"max_tokens": 5}, "agent": "clerk"}
+    child = {"tools": ["other"], "key_id": "key", "hops": 1, "limits": {"max_tokens": 5}, "agent": "clerk"}
     world.take(spawned("r", "a", group="g", child=child), spawned("r", "b", group="g", group_sealed=True))
     world.take(ended("a"), ended("b", "error"))
     (report,) = world.session.background.reports
@@ -21,7 +21,7 @@ def test_a_report_has_the_settings_of_the_run_that_spawned_the_task() -> None:
         "key",
         "clerk",
     )
-    assert found.limits == {}
+    assert found.limits == {"max_tokens": 900}
     assert found.tool_context == {"secret": 1}
     assert [each["status"] for each in found.llm_context["background_tasks"]] == ["succeeded", "failed"]
     assert "result a" not in found.query

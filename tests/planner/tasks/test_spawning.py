@@ -71,9 +71,9 @@ def test_the_requests_of_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(spawning, "MAX_REPORT_AS_BYTES", 900)
     world = busy()
     for number in range(20):
-        world.take(spawned("r", f"a{number}", child={"tools": ["search"]}))
+        world.take(spawned("r", f"a{number}", child={"key_tools": ["search"]}))
     assert len(world.session.background.report_as) == 1
-    world.take(spawned("r", "b", child={"tools": ["x" * 64] * 20}))
+    world.take(spawned("r", "b", child={"key_tools": ["x" * 64] * 20}))
     assert world.answer() == "too_many_tasks"
 
 
