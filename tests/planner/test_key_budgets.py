@@ -20,7 +20,7 @@ from tests.planner.conftest import provider as provider_of_planners
 from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner
 from tests.support.gateways import serving
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, Say, Seen, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
@@ -116,6 +116,22 @@ async def test_an_answer_is_not_scored_once_the_budget_is_spent(plan: Plan, prov
     provider.release()
     end = (await planning.ended(run)).end
     assert (end.reason, end.raw_answer, len(provider.ledger)) == ("answer_complete", "whole", 1)
+
+
+async def test_background_tasks_and_their_reports_count_too(plan: Plan, provider: ModelServer) -> None:
+    """For the key of the run that spawned them; each run counts what it has spent itself."""
+
+    def reply(seen: Seen) -> Say:
+        begins = seen.turns == 0 and "What?" in seen.text
+        return Say(text=action("task", mode="subagent", query="how far?").text, usage=USAGE) if begins else FINAL
+
+    provider.choose = reply
+    planning, mine = (
+        await plan(agents={"default": {"tasks": {"spawn_requires_confirmation": False}}}),
+        key(max_tokens=10**6),
+    )
+    assert (await planning.tell(**mine, session_id=new_id())).end.raw_answer == "whole"
+    await settled(planning.bus, mine["key_id"], (40, 0), (40, 0), (80, 0))
 
 
 async def test_two_planners_and_a_gateway_know_within_two_seconds(
