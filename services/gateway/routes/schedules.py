@@ -7,9 +7,17 @@ from contracts.runs import RunAccepted
 from contracts.schedules import ScheduleCreated, ScheduleInput, ScheduleView
 from services.gateway.event_stream import RUN_HEADER
 from services.gateway.submissions.schedules import Schedules
-from services.gateway.submissions.webhooks import Webhooks
+from services.gateway.submissions.webhooks import SIGNING_HEADERS, Webhooks
 
 from .common import RequestCaller, body_of, needs, new_router
+
+DELIVERY = {
+    "security": [],
+    "requestBody": {"description": "Any JSON.", "required": True, "content": {"application/json": {"schema": {}}}},
+    "parameters": [
+        {"name": name, "in": "header", "required": True, "schema": {"type": "string"}} for name in SIGNING_HEADERS
+    ],
+}
 
 
 class ScheduleList(BaseModel):
@@ -39,9 +47,9 @@ class ScheduleRoutes:
         router.get("/v1/schedules")(self.list_schedules)
         router.get(path)(self.get_schedule)
         router.delete(path, status_code=204, dependencies=[needs("run")], response_class=Response)(self.delete_schedule)
-        router.post(
-            "/v1/hooks/{schedule_id}", status_code=202, response_model=RunAccepted, openapi_extra={"security": []}
-        )(self.receive_delivery)
+        router.post("/v1/hooks/{schedule_id}", status_code=202, response_model=RunAccepted, openapi_extra=DELIVERY)(
+            self.receive_delivery
+        )
         return router
 
     async def create_schedule(self, request: Request, caller: RequestCaller) -> Response:

@@ -35,7 +35,7 @@ from .request_body import BodyLimit, parse, read_body
 MAX_AGE_S = 300
 MAX_AT_ONCE = 32
 """Deliveries that are checked at once: whoever sends them has shown no key."""
-_SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
+SIGNING_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
 _UNKNOWN = Webhook(tenant="", secret=KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
@@ -94,7 +94,7 @@ class Webhooks:
     async def _checked(self, request: Request, webhook_id: str, body: bytes) -> tuple[str, Webhook]:
         """Return the id of a delivery and its webhook. Raises NotFound unless it is signed."""
         webhook = await self._find(webhook_id) or _UNKNOWN
-        given = [request.headers.getlist(name) for name in _SIGNED]
+        given = [request.headers.getlist(name) for name in SIGNING_HEADERS]
         delivery, timestamp, signatures = [found[0] if len(found) == 1 else "" for found in given]
         if not is_signed(webhook.secret, delivery, timestamp, signatures, body) or webhook is _UNKNOWN:
             raise NotFound
