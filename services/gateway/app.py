@@ -43,7 +43,7 @@ from .stored_runs.sessions import SessionReader
 from .stored_runs.tasks import TaskReader
 from .submissions.accept import Submissions
 from .submissions.control import RunControl
-from .submissions.control_answers import ControlAnswers
+from .submissions.control_answers import ControlAnswers, of_run, of_session
 from .submissions.images import InputImages
 from .submissions.key_budgets import KeyBudgets
 from .submissions.models import ModelProfiles
@@ -75,8 +75,8 @@ class Gateway:
         self.access = ArtifactAccess(self.artifacts, self.runs, self.sessions)
         self.inliner = Inliner(self.artifacts)
         self.writer = MessageWriter(bus, settings.accept_wait_s)
-        self.control = RunControl(self.writer, ControlAnswers(bus))
-        self.session_control = SessionControl(bus, self.writer, self.deletions)
+        self.control = RunControl(self.writer, ControlAnswers(bus, of_run))
+        self.session_control = SessionControl(self.writer, self.deletions, ControlAnswers(bus, of_session))
         self.run_inputs = RunInputReader(settings)
         self.images = InputImages(self.artifacts, self.access, settings)
         self.models = ModelProfiles(bus)

@@ -26,7 +26,7 @@ ANSWER_WAIT_S = 5.0
 class RunControl:
     """Writes control messages."""
 
-    def __init__(self, writer: MessageWriter, answers: ControlAnswers) -> None:
+    def __init__(self, writer: MessageWriter, answers: ControlAnswers[ControlAnswered]) -> None:
         self._writer = writer
         self._answers = answers
 
@@ -53,7 +53,7 @@ class RunControl:
         if len(data) > MAX_ARGUMENT_BYTES:
             raise BodyTooLarge(MAX_ARGUMENT_BYTES, "The request as it is stored")
         name = f"{message.kind}-{message.id}"
-        async with self._answers.expected(tenant, run, message.id) as answer:
+        async with self._answers.expected(subjects.live(tenant, run), message.id) as answer:
             # A repeated request is stored again, since its first answer may have been lost. The planner knows its id.
             await self._writer.store(subjects.control(tenant, run, name), data, f"{run}-{name}-{new_id()}")
             logger.info("control_requested", kind=message.kind, run_id=run, tenant=tenant)
