@@ -20,7 +20,7 @@ from runwire.cli.common import print_line, visible
 from runwire.cli.exit_codes import EXIT_INTERRUPTED, print_error, program
 from runwire.cli.open_pauses import answer_of, print_pause
 from runwire.cli.rendering import Screen
-from runwire.client import Client, OpenPause, RunStatus
+from runwire.client import Client, OpenPause, RunStatus, SessionStatus
 from runwire.errors import NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, RunwireError, Unreachable
 
 if sys.platform != "win32":
@@ -46,6 +46,8 @@ class Conversation:
         self._runner = asyncio.Runner()
         self._cursors: dict[str, str] = {}
         """Run -> the record up to which its events were shown."""
+        self._reports: set[str] = set()
+        """Runs that reported on background tasks, and were shown."""
 
     def hold(self, *, is_new: bool) -> int:
         """Hold it until the end of the input, or Ctrl-C at the prompt; return the exit code. Raises RunwireError."""
@@ -57,6 +59,7 @@ class Conversation:
                 while (text := self._read("you> ")) is not None:
                     if text.strip():
                         self._ask(text)
+                    self._show_reports()
             except KeyboardInterrupt:
                 return EXIT_INTERRUPTED
             finally:
@@ -88,21 +91,39 @@ class Conversation:
     def _note(self, text: str) -> None:
         print_line(self._console, f"[dim]{escape(visible(text))}[/dim]")
 
+    def _session(self) -> SessionStatus | None:
+        """The session; None: it has not begun."""
+        try:
+            return self._await(self._client.session(self._session_id))
+        except NotFound:
+            return None
+
     def _show_session(self) -> None:
         """Show the newest turns, and follow the run that is under way."""
-        try:
-            session = self._await(self._client.session(self._session_id))
-        except NotFound:
+        session = self._session()
+        if session is None:
             return
-        turns = [run for run in session.recent_runs if run.ended_at is not None][:_SHOWN_TURNS]
         if session.summary:
             self._note(f"summary of earlier turns: {session.summary}")
-        for run in self._await(self._results(turns[::-1])):
-            print_line(self._console, f"[dim]you>[/dim] {escape(visible(run.query))}")
-            answer = run.payload.raw_answer if run.payload else ""
-            print_line(self._console, f"[bold]{escape(visible(answer or run.code or run.status))}[/bold]")
+        self._show_turns([run for run in session.recent_runs if run.ended_at is not None][:_SHOWN_TURNS])
         if session.current_run:
             self._follow(session.current_run)
+
+    def _show_reports(self) -> None:
+        """Show what has come of background tasks meanwhile."""
+        session = self._session()
+        runs = session.recent_runs if session else []
+        news = [run for run in runs if run.cause == "report" and run.ended_at and run.run_id not in self._reports]
+        self._show_turns(news)
+
+    def _show_turns(self, newest_first: list[RunStatus]) -> None:
+        for run in self._await(self._results(newest_first[::-1])):
+            is_report = run.cause == "report"
+            if is_report:
+                self._reports.add(run.run_id)
+            print_line(self._console, f"[dim]{'report' if is_report else f'you> {escape(visible(run.query))}'}[/dim]")
+            answer = run.payload.raw_answer if run.payload else ""
+            print_line(self._console, f"[bold]{escape(visible(answer or run.code or run.status))}[/bold]")
 
     async def _results(self, runs: list[RunStatus]) -> list[RunStatus]:
         """The same runs with their payloads; what was deleted meanwhile stays without."""

@@ -119,7 +119,15 @@ def _print_session(session: "SessionStatus") -> None:
     for name, text in lines:
         if text:
             print_line(console, f"[bold]{name:<9}[/bold] {escape(visible(text))}")
-    rows = [[run.run_id, run.status, age_text(run.requested_at), one_line(run.query)] for run in session.recent_runs]
+    rows = [
+        [
+            run.run_id,
+            run.status,
+            age_text(run.requested_at),
+            "a report" if run.cause == "report" else one_line(run.query),
+        ]
+        for run in session.recent_runs
+    ]
     if rows:
         print_table([["run", "status", "age", "question"], *rows])
     if session.pauses or session.open_decisions:

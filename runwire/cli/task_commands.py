@@ -71,7 +71,7 @@ def list_tasks(
 
 
 def _task_row(task: "TaskView") -> list[str]:
-    name = one_line(" ".join(filter(None, (task.name, task.tool or task.query))))
+    name = one_line(" · ".join(dict.fromkeys(filter(None, (task.name, task.tool or task.query)))))
     return [task.task_id, task.status, age_text(task.requested_at), task.group_id or "", name]
 
 

@@ -31,7 +31,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`runwire up` in a process of its own; gives its data folder."""
     needs_program("nats-server")
     data = tmp_path_factory.mktemp("up")
-    env = {**_env(data), "RUNWIRE_MODEL": "builtin/rehearsal", "RUNWIRE_OUTBOX": str(data / "outbox")}
+    env = _env(data) | {
+        "RUNWIRE_MODEL": "builtin/rehearsal",
+        "RUNWIRE_OUTBOX": str(data / "outbox"),
+        "RUNWIRE_AGENTS_FILE": str(ROOT / "examples" / "background" / "agents.toml"),
+    }
     log = (data / "up.log").open("wb")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data

@@ -1,5 +1,6 @@
 """`runwire chat` in a terminal, beside a whole system."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from contracts.ids import new_id
 from tests.runwire.conftest import runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
+from tests.support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
 REPORT = "Send a report to ann@example.org: 'All is well'"
@@ -43,6 +45,25 @@ def test_questions_and_answers(chat: Chat) -> None:
     second.shows("What is 17*23?", "17*23 = 391", "you> ")
     second.type("Which one was that?")
     second.shows('Before this you asked "What is 17*23?"', "you> ")
+
+
+def test_a_report_on_background_tasks_is_shown(chat: Chat, up: Path) -> None:
+    """With the next answer, or when Enter is pressed. Each once."""
+    session = new_id()
+    terminal = chat("--session", session)
+    terminal.type("In the background: What is 6*7? What is 2+2?")
+    terminal.shows("→ task", "answer_complete", "you> ")
+
+    def has_report() -> bool:
+        found = json.loads(runwire("sessions", session, "-o", "json", data=up).stdout)
+        return any(run["cause"] == "report" and run["ended_at"] for run in found["recent_runs"])
+
+    wait_until_blocking(has_report, what="the report has ended")
+    terminal.type("")
+    terminal.shows("report", "6*7 = 42", "2+2 = 4", "you> ")
+    terminal.type("What is 1+2?")
+    terminal.shows("1+2 = 3", "answer_complete", "you> ")
+    assert terminal.text.count("6*7 = 42") == 1
 
 
 def test_a_call_is_approved_in_place(chat: Chat) -> None:

@@ -35,7 +35,7 @@ def begun(situation: Situation) -> str:
         return ""
     queries = [f"- {tried.args.get('query', '')}" for tried in spawned if tried.reason is None]
     refused = [f"Not begun: {tried.reason}" for tried in spawned if tried.reason is not None]
-    lead = ["I have begun this in the background, and tell you the results when it has ended:"] if queries else []
+    lead = ["I have begun this in the background. You get the results when it has ended:"] if queries else []
     return "\n".join([*lead, *queries, *refused])
 
 
