@@ -1,4 +1,4 @@
-"""The code in docs/tools.md, docs/sdk.md, docs/control.md and docs/schedules.md works as it is printed there."""
+"""The code in docs/tools.md, sdk.md, control.md, tasks.md and schedules.md works as it is printed there."""
 
 import ast
 import asyncio
@@ -59,10 +59,14 @@ async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
 
 @pytest.fixture
 def gateway_url(tmp_path: Path) -> Iterator[str]:
-    """A whole system with the demo model, the calculator, and the tool whose calls a person approves."""
+    """A whole system with the demo model, the calculator, a tool that needs approval, and background tasks."""
     server = NatsServer(tmp_path / "nats")
     server.start()
-    env = {"RUNWIRE_MODEL": "builtin/rehearsal", "RUNWIRE_OUTBOX": str(tmp_path / "outbox")}
+    env = {
+        "RUNWIRE_MODEL": "builtin/rehearsal",
+        "RUNWIRE_OUTBOX": str(tmp_path / "outbox"),
+        "RUNWIRE_AGENTS_FILE": str(ROOT / "examples/background/agents.toml"),
+    }
     system = Stack(server.url, tmp_path, env=env, planners=1, tool_runners=1)
     for name in ("calculator", "report"):
         system.add_tools(name, ROOT / "examples" / "demo" / f"{name}.py")
@@ -106,6 +110,18 @@ async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.system
+async def test_the_page_on_tasks_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three tasks in a shell, the example, and a report that a program waits for."""
+    printed = await in_a_shell("tasks.md", gateway_url, ROOT)
+    for text in ("background work", "In the background", "spawned: What is 6*7?", "- What is 17*23?: 17*23 = 391"):
+        assert text in printed, printed
+    await run("tasks.md", {"URL": gateway_url, "__name__": "docs"})
+    printed = capsys.readouterr().out
+    for text in ("succeeded: 3*4 = 12", "succeeded: 5*6 = 30", "- What is 3*4?: 3*4 = 12"):
+        assert text in printed, printed
+
+
+@pytest.mark.system
 async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> None:
     """A schedule that fires while it is read, and a webhook."""
     printed = await in_a_shell("schedules.md", gateway_url, tmp_path)
@@ -118,7 +134,7 @@ async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> N
 
 
 async def in_a_shell(document: str, gateway_url: str, folder: Path) -> str:
-    """Run the commands of a page one after another, and return what they print."""
+    """Run the commands of a page in a folder, one after another, and return what they print."""
     commands = "".join(blocks(document, "sh"))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "RUNWIRE_URL": gateway_url, "PYTHONPATH": str(ROOT)}
