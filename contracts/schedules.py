@@ -22,6 +22,8 @@ MAX_LATENESS_S = 60
 """A fire time that is handled later than this was missed."""
 MAX_SCHEDULES = 1000
 """Schedules and webhooks of a tenant."""
+MAX_SCHEDULE_BYTES = 64 * 1024
+"""Largest body that makes one."""
 FIRE_TIMER = "fire"
 """The name of a schedule's timer; its subject names the schedule where others name a run."""
 KEY_PREFIX = "whsec_"
@@ -93,11 +95,13 @@ class ScheduleView(Message):
     time_zone: str | None = None
     missed: MissedPolicy = "skip"
     webhook_url: str | None = Field(default=None, description="of a webhook: where its deliveries go")
-    run: dict[str, Any] = Field(description="fields of the run that were set, without `tool_context`")
+    run: dict[str, Any] = Field(
+        description="fields of the run that were set, without `tool_context`; in lists only part of `query`"
+    )
     key_id: str = Field(default="", description="the API key that made it; empty: a keyless caller")
     user_id: str | None = None
     created_at: int = Field(description="Unix ms")
-    next: list[str] = Field(default_factory=list, description="the next times, three at most")
+    next: list[str] = Field(default_factory=list, description="the next three times; in lists the next one")
     last: str | None = Field(default=None, description="the newest fire time that started a run")
     last_run: str | None = Field(default=None, description="that run")
 

@@ -20,6 +20,7 @@ from contracts.names import InvalidName
 from contracts.runs import RunInput, RunRequested
 from contracts.schedules import (
     KEY_PREFIX,
+    MAX_SCHEDULE_BYTES,
     MAX_SCHEDULES,
     Schedule,
     ScheduleCreated,
@@ -33,7 +34,7 @@ from services.gateway.stored_runs.sessions import SessionReader
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket, Entry
-from services.shared.schedules.fire_times import first_after, next_times, shown
+from services.shared.schedules.fire_times import NEXT_SHOWN, first_after, next_times, shown
 from services.shared.schedules.moments import checked_cron, moment_from_text, zone_of
 
 from .idempotency import idempotency_key
@@ -47,6 +48,8 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 Stored = TypeVar("Stored", Schedule, Webhook)
 _ATTEMPTS = 2
+_READ_AT_ONCE = 100
+_QUESTION_CHARACTERS = 200
 _SHOWN = frozenset(RunInput.model_fields) - {"images", "tool_context"}
 _TRIGGERS = ("cron", "at", "webhook")
 
@@ -61,7 +64,7 @@ class Schedules:
         self._sessions = sessions
         self._models = models
         self._writer = writer
-        self._max_body_bytes = max_body_bytes
+        self._max_bytes = min(max_body_bytes, MAX_SCHEDULE_BYTES)
 
     async def create(self, request: Request, caller: Caller) -> ScheduleCreated:
         """Make a schedule; the same idempotency key and body always give the same one.
@@ -69,7 +72,7 @@ class Schedules:
         Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, NotFound, SessionDeleting, IdempotencyConflict,
         TooManySchedules and TryAgain.
         """
-        given = await read_json(request, ScheduleInput, self._max_body_bytes)
+        given = await read_json(request, ScheduleInput, self._max_bytes)
         key = idempotency_key(request)
         schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
         digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
@@ -92,10 +95,12 @@ class Schedules:
 
     async def list(self, caller: Caller) -> list[ScheduleView]:
         """Return the schedules that the caller may see, newest first. Raises BusError."""
-        known = await self._bucket.keys(keys.schedules_of(caller.tenant))
-        found = [entry.parsed(Schedule) for entry in (await self._bucket.get_many(known)).values()]
-        seen = [each for each in found if each is not None and caller.may_see(each.request.user_id)]
-        return [view_of(each) for each in sorted(seen, key=lambda each: each.created_at, reverse=True)]
+        known, found = await self._bucket.keys(keys.schedules_of(caller.tenant)), []
+        for start in range(0, len(known), _READ_AT_ONCE):
+            entries = await self._bucket.get_many(known[start : start + _READ_AT_ONCE])
+            parsed = [entry.parsed(Schedule) for entry in entries.values()]
+            found += [_listed(each) for each in parsed if each is not None and caller.may_see(each.request.user_id)]
+        return sorted(found, key=lambda each: each.created_at, reverse=True)
 
     async def get(self, caller: Caller, schedule_id: str) -> ScheduleView:
         """Return a schedule that the caller may see. Raises NotFound and BusError."""
@@ -154,8 +159,15 @@ class Schedules:
         await self._writer.store(subject, data, f"{schedule_id}-set-{new_id()}")
 
 
-def view_of(schedule: Schedule) -> ScheduleView:
-    """Return what is shown of a schedule."""
+def _listed(schedule: Schedule) -> ScheduleView:
+    """Return what a list shows of a schedule: the times of rare ones take milliseconds to find, and runs are large."""
+    view = view_of(schedule, next_shown=0)
+    upcoming = [] if schedule.next_at is None else [shown(schedule, schedule.next_at)]
+    return view.model_copy(update={"next": upcoming, "run": {"query": schedule.request.query[:_QUESTION_CHARACTERS]}})
+
+
+def view_of(schedule: Schedule, next_shown: int = NEXT_SHOWN) -> ScheduleView:
+    """Return what is shown of a schedule. `next_shown`: how many of the next times."""
     request, is_webhook = schedule.request, schedule.cron is None and schedule.at is None
     return ScheduleView(
         schedule_id=schedule.schedule_id,
@@ -169,7 +181,7 @@ def view_of(schedule: Schedule) -> ScheduleView:
         key_id=request.key_id,
         user_id=request.user_id,
         created_at=schedule.created_at,
-        next=next_times(schedule, unix_ms()),
+        next=next_times(schedule, unix_ms(), next_shown),
         last=None if schedule.last_at is None else shown(schedule, schedule.last_at),
         last_run=schedule.last_run,
     )

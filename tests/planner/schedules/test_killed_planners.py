@@ -65,7 +65,7 @@ async def test_a_killed_planner_leaves_a_fire_time_to_another(
     provider.say(*(answer("Done.") for _ in range(3)))
     url, at = own_nats_server.url, unix_ms()
     dying = DyingPlanner(url, provider.url, *STEPS[step])
-    schedule = await store(client.bus, schedule_of(cron="0 0 1 1 *", at=at))
+    schedule = await store(client.bus, schedule_of(cron="0 0 1 1 *", at=at, missed="run_once"))
     await send(client.bus, schedule, ScheduleDue(at=at))
     await dying.dead()
     async with planning(url, provider):
