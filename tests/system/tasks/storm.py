@@ -7,11 +7,8 @@ does not.
 import asyncio
 import contextlib
 import random
-import time
 from dataclasses import dataclass, field
 from typing import Any
-
-import httpx
 
 from tests.support.waiting import wait_until
 from tests.system import chaos, evidence
@@ -41,8 +38,10 @@ class Work:
     client: Client
     open: set[str] = field(default_factory=set)
     """Sessions in which something may go on."""
-    undecided: set[str] = field(default_factory=set)
-    """Groups about which nobody decides."""
+    people: set[asyncio.Task[None]] = field(default_factory=set)
+    """Of each session, who decides."""
+    seen: set[str] = field(default_factory=set)
+    """Groups with held results that people have seen: they decide once, or never."""
     decided: set[str] = field(default_factory=set)
 
 
@@ -74,7 +73,9 @@ async def _request(work: Work, body: dict[str, Any], rng: random.Random, key: st
     is_cancelled = rng.random() < _CANCELS
     work.found.talks.of_runs.runs.append(RunEvidence(run, cancelled_by_client=is_cancelled, may_fail=True))
     work.found.talks.session_of[run] = session
-    work.open.add(session)
+    if session not in work.open:
+        work.open.add(session)
+        work.people.add(asyncio.create_task(_act_in(work, session)))
     if is_cancelled:
         await asyncio.sleep(rng.uniform(0, 3))
         await work.client.cancel(run)
@@ -120,16 +121,15 @@ async def _listed(work: Work, session: str) -> tuple[list[dict[str, Any]], list[
     return tasks, (await work.client.get(f"/v1/groups?session_id={session}"))["groups"]
 
 
-async def _act_for_ever(work: Work, rng: random.Random) -> None:
-    """Decide about what waits for a person; now and then cancel or seal something."""
-    while True:
-        began = time.monotonic()
-        for session in sorted(work.open):
-            with contextlib.suppress(httpx.HTTPError, AssertionError):
-                pauses = (await work.client.get(f"/v1/sessions/{session}"))["pauses"]
-                await asyncio.gather(*(_decide(work, pause, rng) for pause in pauses))
-                await _control(work, session, rng)
-        await asyncio.sleep(max(0.0, _LOOK_EVERY_S - (time.monotonic() - began)))
+async def _act_in(work: Work, session: str) -> None:
+    """Decide about what waits for a person in a session, until it is quiet; now and then cancel or seal something."""
+    rng = random.Random(f"{work.storm.seed}.{session}.people")
+    while session in work.open:
+        found = await work.client.surely("GET", f"/v1/sessions/{session}")
+        if found.status_code == 200:  # Before its first run has begun, there is no session.
+            await asyncio.gather(*(_decide(work, pause, rng) for pause in found.json()["pauses"]))
+            await _control(work, session, rng)
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def _decide(work: Work, pause: dict[str, Any], rng: random.Random) -> None:
@@ -173,10 +173,10 @@ async def _control(work: Work, session: str, rng: random.Random) -> None:
 
 async def _decide_group(work: Work, path: str, target: str, rng: random.Random) -> None:
     """Decide about a held result; of ten one stays undecided, and two are decided in both ways at once."""
-    if target in work.undecided:
+    if target in work.seen:
         return
     chance = rng.random()
-    work.undecided.add(target)
+    work.seen.add(target)
     if chance < 0.1:
         return
     actions = ["apply", "reject"] if chance < 0.3 else ["apply"] if chance < 0.8 else ["reject"]
@@ -204,16 +204,13 @@ async def hold(storm: chaos.Storm, system: System, *, sessions: int) -> Work:
         await schedules.make_webhook(client, work.found)
         async with asyncio.TaskGroup() as tasks:
             raging = tasks.create_task(chaos.rage(session))
-            meanwhile = [
-                tasks.create_task(chaos.supervise(session)),
-                tasks.create_task(_act_for_ever(work, random.Random(f"{storm.seed}.people"))),
-            ]
+            supervising = tasks.create_task(chaos.supervise(session))
             places = asyncio.Semaphore(_AT_ONCE)
             names = [f"work-{storm.seed}-{n}" for n in range(sessions)]
             await asyncio.gather(*(_work_in(work, places, name, storm.runs // sessions) for name in names))
             await raging
-            for task in meanwhile:
-                task.cancel()
+            supervising.cancel()
+            await asyncio.gather(*work.people)
         await asyncio.to_thread(stack.mend)
         await schedules.until_fired(client, work.found)
     await asyncio.sleep(chaos.AFTERMATH)
