@@ -5,6 +5,9 @@ A run that was requested without a session is found as the session `run-<its id>
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from contracts import keys, subjects
 from contracts.ids import own_session_id, run_of_own_session
@@ -15,6 +18,7 @@ from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
+from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket
 from services.shared.runs.run_waits import waits_for_person
 from services.shared.session_state import Session, fold, newest_checkpoint
@@ -33,6 +37,7 @@ MAX_KNOWN_TASKS = 20_000
 """Of these sessions together; a task takes 3 KiB."""
 MAX_ID_CHARACTERS = 200
 _READ_ATTEMPTS = 3
+_MAX_WAIT_S = 5.0
 
 
 class SessionReader:
@@ -44,6 +49,8 @@ class SessionReader:
         self._deletions = deletions
         self._known: OrderedDict[str, Session] = OrderedDict()
         """By the subject of its log. What follows is read and folded onto it."""
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By the same, while it is read."""
         self._index = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
 
     async def find(
@@ -55,6 +62,28 @@ class SessionReader:
         leader of the stream has is read.
         """
         log = subjects.session_log(tenant, keys.session_key(session_id))
+        async with self._alone(log):
+            session = await self._read(log, from_replica=from_replica, is_current=is_current)
+        return session if session is not None and session.exists else None
+
+    @asynccontextmanager
+    async def _alone(self, log: str) -> AsyncIterator[None]:
+        """Read a log one after another, so that each reads and folds only what is new since the one before.
+
+        Raises Unavailable when those before take too long.
+        """
+        lock = self._reading.setdefault(log, asyncio.Lock())
+        try:
+            async with asyncio.timeout(_MAX_WAIT_S):
+                await lock.acquire()
+        except TimeoutError as error:
+            raise Unavailable("reads of the session's log take too long") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _read(self, log: str, *, from_replica: bool, is_current: bool) -> Session | None:
         reader, session = await self._bus.reader(subjects.SESSIONS), self._known.get(log, Session())
         read, start = reader.current if is_current else reader.messages, session.seq + 1
         if not session.seq:
@@ -68,13 +97,16 @@ class SessionReader:
         for message in await read(log, start, attempts=_READ_ATTEMPTS):
             if (record := parsed(SessionRecord, message.data)) is not None:
                 session = fold(session, sequence_of(message), record).model_copy(update={"turns": []})
+        self._keep(log, session)
+        return session
+
+    def _keep(self, log: str, session: Session) -> None:
         self._known[log] = session
         self._known.move_to_end(log)
         tasks = sum(len(each.background.tasks) for each in self._known.values())
         while len(self._known) > MAX_KNOWN_SESSIONS or tasks > MAX_KNOWN_TASKS:
             _, dropped = self._known.popitem(last=False)
             tasks -= len(dropped.background.tasks)
-        return session if session.exists else None
 
     async def get(self, caller: Caller, session_id: str) -> Session:
         """Return a session that the caller may see. Every route about one session passes here.

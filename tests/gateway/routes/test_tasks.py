@@ -1,5 +1,6 @@
 """Background tasks and groups over HTTP: lists, one of them, and what people change, with a session as it is stored."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -185,3 +186,16 @@ async def test_sessions_with_many_tasks_are_not_kept(
             assert found is not None
             assert len(found.background.open_tasks()) == len(session.state.background.open_tasks())
             assert len(reader._known) == kept
+
+
+async def test_many_requests_about_one_session_read_its_log_once(served: Served, session: SessionWriter) -> None:
+    """Each reads and folds only what is new since the one before."""
+    reader = served.gateway.sessions
+    await reader.find(session.tenant, session.session_id)
+    for _ in range(100):
+        await session.log(TaskControlDone(id=new_id()))
+    found = await asyncio.gather(
+        *(reader.find(session.tenant, session.session_id, is_current=True) for _ in range(300))
+    )
+    assert {each.seq for each in found if each is not None} == {session.state.seq}
+    assert len({id(each) for each in found}) == 1
