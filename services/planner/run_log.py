@@ -5,9 +5,8 @@ Only a cache lives here, so any planner can take over at any point.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +20,7 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import StoredMessage, sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
+from services.planner.effects.keyed_locks import KeyedLocks
 from services.planner.effects.offload import Offloader
 from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
@@ -34,17 +34,6 @@ from services.planner.sessions import conversation
 CHUNK_TYPE = b'"chunk"'
 
 
-@dataclass(slots=True)
-class _Lock:
-    """Serialises the handlings of one run in this process.
-
-    Held over load, advance and append, never over a model call.
-    """
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
-
-
 class RunLogs:
     """Reads and writes the logs of all runs."""
 
@@ -54,19 +43,11 @@ class RunLogs:
         self._offloader = Offloader(bus)
         self._cached_runs = cached_runs
         self._runs: OrderedDict[Address, Run] = OrderedDict()
-        self._locks: dict[Address, _Lock] = {}
+        self._locks = KeyedLocks()
 
-    @asynccontextmanager
-    async def lock(self, where: Address) -> AsyncIterator[asyncio.Lock]:
-        """Give the lock of a run. It exists while a handling uses it."""
-        entry = self._locks.setdefault(where, _Lock())
-        entry.users += 1
-        try:
-            yield entry.lock
-        finally:
-            entry.users -= 1
-            if not entry.users:
-                self._locks.pop(where, None)
+    def lock(self, where: Address) -> AbstractAsyncContextManager[asyncio.Lock]:
+        """Give the lock of a run. It is held over load, advance and append, never over a model call."""
+        return self._locks.of(where)
 
     async def load(self, where: Address, *, fresh: bool) -> Run:
         """Return the folded run. `fresh`: read the log's tail first. A run that is not cached is always read."""

@@ -19,6 +19,7 @@ from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, Session
 from contracts.tasks import SessionGroupDue, SessionTaskCalled
 from services.messaging.connection import Bus
 from services.planner.effects import session_index
+from services.planner.effects.keyed_locks import KeyedLocks
 from services.planner.effects.ownership_watch import Address
 from services.planner.effects.requests import request_run
 from services.planner.effects.session_deletion import SessionDeletion
@@ -57,6 +58,7 @@ class Sessions:
         self._logs = logs
         self._deletion = SessionDeletion(bus, logs)
         self._tasks = SessionTasks(bus, runs, logs)
+        self._locks = KeyedLocks()
 
     async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
         """Let a run join its session, and return its place. `owner`: the message of the request.
@@ -64,22 +66,36 @@ class Sessions:
         Unless `is_queued`, the run joins only if it begins at once; `Busy` otherwise.
         """
         where = SessionAddress.of(request.tenant, request.session_id or "")
+        async with self._locks.of(where) as lock, lock:
+            session = await self._offered(where, request, owner, is_queued=is_queued)
+        if session is None:
+            return Busy()
+        await self._carry_out(where, session, request)
+        return decide.place_of(session, request.run_id) or Waiting()
+
+    async def _offered(
+        self, where: SessionAddress, request: RunRequested, owner: str, *, is_queued: bool
+    ) -> Session | None:
+        """Return the session that has the run; None: it would have to wait, and its log does not say so yet."""
         while True:
             session = await self._settled(where, owner, request)
             if decide.place_of(session, request.run_id) is not None:
-                break
+                return session
             if not is_queued and not decide.begins_at_once(session, request):
-                return Busy()
+                return None
             written = await self._logs.append(where, session, owner, decide.offer(session, request))
             if written is not None:
-                session = written
-                break
-        await self._carry_out(where, session, request)
-        return decide.place_of(session, request.run_id) or Waiting()
+                return written
 
     async def on_message(self, where: SessionAddress, data: bytes, owner: str) -> None:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
         message = SESSION_MESSAGE.validate_json(data)
+        async with self._locks.of(where) as lock, lock:
+            session = await self._received(where, message, owner)
+        await self._carry_out(where, session, message)
+
+    async def _received(self, where: SessionAddress, message: Received, owner: str) -> Session:
+        """Return the session after a message, once what it leads to is stored."""
         reporting = _reporting_run(message)
         first = message if isinstance(message, SessionContextRequested | SessionTaskCalled) else None
         is_confirmed = False
@@ -89,13 +105,11 @@ class Sessions:
             if events:
                 written = await self._logs.append(where, session, owner, events)
                 if written is not None:
-                    session = written
-                    break
+                    return written
             elif is_confirmed:
-                break
+                return session
             else:
                 is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
-        await self._carry_out(where, session, message)
 
     async def on_timer(self, where: SessionAddress, due: GroupDue, owner: str) -> None:
         """Pass a timer of the session on to it. `owner`: the timer's message."""
