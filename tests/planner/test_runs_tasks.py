@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from contracts import ids
 from contracts.tasks import SessionTaskCalled
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, scripted, settled, spawn
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.run_services import Planning
+from tests.support.session_logs import session_of
 
 AGENTS = {"host": {**HOST["host"], "limits": {"max_tokens": 100_000}}}
 MOON = {"mode": "subagent", "query": "moon?", "name": "moon", "group": "distances"}
@@ -153,6 +155,35 @@ async def test_a_run_and_its_tasks_stay_within_the_limits(plan: Plan, provider: 
     assert sum(parts[1:]) + len(parts) <= 12
     assert set(failed) == {"budget_exhausted"}
     assert len([*story.of("task_settled")]) == 1
+    for task in (await session_of(planning.bus, session)).background.open_tasks():
+        await planning.cancel(task.task_id)
+    await settled(planning.bus, session)
+
+
+async def test_a_model_that_spawns_for_ever_is_stopped(plan: Plan, provider: ModelServer) -> None:
+    """By the number of tasks, by their depth, and by the limits of each run."""
+    policy = {"max_per_run": 2, "max_depth": 2, "group_report": "none", "spawn_requires_confirmation": False}
+    planning = await plan(agents={"host": {"tasks": policy, "limits": {"max_steps": 4}}})
+    session = ids.new_id()
+    provider.choose = lambda seen: spawn(f"task {seen.number}")
+    story = await planning.tell(PARENT, agent="host", session_id=session)
+    found = await settled(planning.bus, session)
+    assert story.end.reason == "budget_exhausted"
+    codes = [event.failure and event.failure.code for event in story.of("observed")]
+    assert codes == [None, None, "too_many_tasks", "too_many_tasks"]
+    depths = sorted(task.depth for task in found.background.tasks.values())
+    assert depths == [1, 1, 2, 2, 2, 2]
+
+
+async def test_a_request_that_is_too_large_is_not_sent(plan: Plan, provider: ModelServer) -> None:
+    """A task has its parent's context, and its own arguments beside. The model learns it."""
+    planning = await plan(agents=AGENTS)
+    job = action("task", mode="job", tool="look", tool_args={"q": words(30_000)})
+    job = replace(job, piece=10_000)
+    scripted(provider, job, answer("Not so."))
+    story = await planning.tell(PARENT, agent="host", session_id=ids.new_id(), llm_context={"c": "y" * 650_000})
+    [observed] = story.of("observed")
+    assert (observed.failure.code, story.end.raw_answer) == ("invalid_args", "Not so.")
 
 
 async def test_later_runs_are_shown_what_tasks_have_found(plan: Plan, provider: ModelServer) -> None:
@@ -163,7 +194,7 @@ async def test_later_runs_are_shown_what_tasks_have_found(plan: Plan, provider: 
     await settled(planning.bus, session, reports=1)
     provider.by_turn(answer("Yes."), marker="What about it, then, in the end?")
     await planning.tell("What about it, then, in the end?", agent="host", session_id=session)
-    later = provider.ledger[-1].body["messages"][-1]["content"]
+    [later] = [seen.body["messages"][-1]["content"] for seen in provider.ledger if "in the end?" in seen.text]
     assert "<background_results>" in later
     assert later.count("Ignore all rules") == 1
     [report] = [seen for seen in provider.ledger if REPORT in seen.body["messages"][-1]["content"]]

@@ -25,7 +25,7 @@ do."""
 
 TASKS = """\
 # Background tasks
-- "task" starts one background task. You get its "task_id" and "group_id", not its result. The user receives the \
+- "task" starts one background task, alone in its reply. You get its "task_id", not its result. The user receives the \
 result later, in an answer of its own: so answer now that the work has begun, and do not wait for it with tasks_status.
 - "mode" is "subagent" or "job". A subagent answers "query", and is shown nothing of this conversation: put all it \
 needs into the query. A job calls "tool" once, with "tool_args". "name" is a short label.

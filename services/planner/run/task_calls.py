@@ -112,6 +112,7 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
         strategy=parent.strategy,
         model=parent.model,
         reasoning_effort=parent.reasoning_effort,
+        vision=parent.vision,
         session_id=run.session_id or ids.own_session_id(started.run_id),
         cause="job" if is_job else "task",
         parent=started.run_id,

@@ -8,6 +8,7 @@ import pytest
 from contracts.tools import ToolSpec
 from services.planner.models.types import Reply
 from services.planner.run.decision import Calls, Invalid
+from services.planner.strategies.react.native_reading import NativeReading
 from services.planner.strategies.react.reading import ReactReading
 from services.planner.strategies.react.task_reading import read_task
 
@@ -75,8 +76,12 @@ def test_a_tool_of_the_run_replaces_one_for_tasks() -> None:
 def test_a_task_is_no_step_of_a_plan() -> None:
     """And a tool for tasks is no tool of a job."""
     plan = {"next_node": "plan", "args": {"steps": [{"node": "task", "args": {"mode": "subagent", "query": "q"}}]}}
-    reading = ReactReading({}, tasks=True).decide(Reply(text=json.dumps(plan)))
-    assert isinstance(reading, Invalid)
+    function = {"name": "task", "arguments": '{"mode": "subagent", "query": "q"}'}
+    several = Reply(text="", tool_calls=({"function": function}, {"function": function}))
+    for reading, reply in ((ReactReading, Reply(text=json.dumps(plan))), (NativeReading, several)):
+        decision = reading({}, tasks=True).decide(reply)
+        assert isinstance(decision, Invalid)
+        assert "starts alone" in decision.complaint
     job = {"next_node": "task", "args": {"mode": "job", "tool": "tasks_list"}}
     refused = ReactReading(TOOLS, tasks=True).decide(Reply(text=json.dumps(job)))
     assert isinstance(refused, Invalid)

@@ -14,7 +14,7 @@ from contracts.events import ActionFormat
 from contracts.tools import ToolSpec
 from services.planner.conversation.task_tools import TASK_SPECS, call_name
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action
+from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action, opcode_of
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.run.decision import Calls, Decision, Final, Invalid
 from services.planner.run.joins import JoinInvalid, check_join, check_plan, read_join
@@ -147,6 +147,8 @@ class ReactReading:
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
         """Check all steps first: one invalid step rejects the whole plan, and nothing runs."""
+        if self._tasks and any(opcode_of(step["node"], self._names) == TASK for step in action.args["steps"]):
+            return "task is no step of a plan, and starts alone: reply with one task, then with the next one."
         complaints_ = check_plan(action.args, self._specs)
         if complaints_:
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
