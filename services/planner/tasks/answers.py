@@ -40,8 +40,9 @@ def of_waiter(session: Session, group: Group) -> CallFinished | None:
     if waiter is None or waiter.state not in {"answered", "timed_out"}:
         return None
     tasks = session.background.tasks_of(group)
+    of_call = next((task for task in tasks if (task.run, task.call_id) == (waiter.run, waiter.call_id)), tasks[0])
     observation = {
-        **_of_task(tasks[0], group),
+        **_of_task(of_call, group),
         "status": group.status,
         "timed_out": waiter.state == "timed_out",
         "results": shown(group, tasks, MAX_ANSWERED_BYTES),

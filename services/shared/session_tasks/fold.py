@@ -51,10 +51,11 @@ def fold(background: Background, event: Any, at: int) -> Background:
 
 def run_joined(background: Background, run: str) -> Background:
     """Return the tasks after the run of a report has joined the session, or was refused."""
-    if all(report.report_id != run for report in background.reports):
+    joined = next((report for report in background.reports if report.report_id == run), None)
+    if joined is None:
         return background
-    reports = [report for report in background.reports if report.report_id != run]
-    return _bounded(_with(background, reports=reports))
+    reports = [report for report in background.reports if report is not joined]
+    return _settling(_with(background, reports=reports), joined.group_id)
 
 
 def run_ended(background: Background, run: str) -> Background:
@@ -125,7 +126,7 @@ def _waiter_released(background: Background, event: WaiterReleased, _at: int) ->
         return background
     state = "timed_out" if event.timed_out else "answered" if event.is_answered else "gone"
     waiter = group.waiter.model_copy(update={"state": state})
-    return _bounded(_with_group(background, event.group_id, waiter=waiter))
+    return _settling(background, event.group_id, waiter=waiter)
 
 
 def _refused(background: Background, event: SpawnRefused, _at: int) -> Background:
@@ -172,7 +173,7 @@ def _cancelled(background: Background, event: TasksCancelled, _at: int) -> Backg
 
 
 def _group_ended(background: Background, event: GroupEnded, _at: int) -> Background:
-    return _bounded(_with_group(background, event.group_id, status=event.status))
+    return _settling(background, event.group_id, status=event.status)
 
 
 def _merged(background: Background, event: ResultsMerged, _at: int) -> Background:
@@ -189,7 +190,7 @@ def _merged(background: Background, event: ResultsMerged, _at: int) -> Backgroun
             results = [*kept, result]
     background = _with(_with_tasks(background, event.tasks, is_merged=True), results=_newest(results))
     decision = {"decision": "applied"} if group.merge == "HUMAN_GATED" else {}
-    return _with_group(background, event.group_id, **decision)
+    return _settling(background, event.group_id, **decision)
 
 
 def _newest(results: list[Result]) -> list[Result]:
@@ -203,7 +204,7 @@ def _newest(results: list[Result]) -> list[Result]:
 
 
 def _rejected(background: Background, event: ResultsRejected, _at: int) -> Background:
-    return _bounded(_with_group(background, event.group_id, decision="rejected"))
+    return _settling(background, event.group_id, decision="rejected")
 
 
 def _reported(background: Background, event: Reported, at: int) -> Background:
@@ -213,8 +214,13 @@ def _reported(background: Background, event: Reported, at: int) -> Background:
     return _with(_with_tasks(background, named, is_reported=True), reports=[*background.reports, report])
 
 
-def _bounded(background: Background) -> Background:
-    """Drop the oldest settled groups beyond the limits, and keep the newest one."""
+def _settling(background: Background, group_id: str, **changes: object) -> Background:
+    """Change a group, which then comes last, and drop the first settled ones beyond the limits. It is never dropped."""
+    group = background.groups.get(group_id)
+    if group is None:
+        return background
+    others = {key: each for key, each in background.groups.items() if key != group_id}
+    background = _with(background, groups={**others, group_id: group.model_copy(update=changes)})
     settled = background.settled_groups()
     kept, tasks = 0, 0
     for group in reversed(settled[-MAX_SETTLED_GROUPS:]):

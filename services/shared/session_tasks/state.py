@@ -121,10 +121,12 @@ class Report(Message):
 
 
 class Background(Message):
-    """All tasks and groups of a session that somebody may still ask for, oldest first."""
+    """All tasks and groups of a session that somebody may still ask for."""
 
     tasks: dict[str, Task] = Field(default_factory=dict)
+    """Oldest first."""
     groups: dict[str, Group] = Field(default_factory=dict)
+    """Those that changed towards their end last come last."""
     results: list[Result] = Field(default_factory=list)
     reports: list[Report] = Field(default_factory=list)
     report_as: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -156,7 +158,7 @@ class Background(Message):
         )
 
     def settled_groups(self) -> list[Group]:
-        """Return the groups for which `is_settled` is true."""
+        """Return the groups for which `is_settled` is true, those first that have been for the longest time."""
         reporting = {report.group_id for report in self.reports}
         ended = (group for group in self.groups.values() if group.has_ended and group.group_id not in reporting)
         return [group for group in ended if not group.is_waited_for and not group.awaits_decision]

@@ -44,4 +44,5 @@ def group_view(session: Session, group: Group) -> GroupView:
 
 def shown_groups(session: Session) -> list[Group]:
     """Return the groups that people see, oldest first: a task that was spawned without a group is no group."""
-    return [group for group in session.background.groups.values() if group.name]
+    groups = [session.background.groups.get(task_id) for task_id in session.background.tasks]
+    return [group for group in groups if group is not None and group.name]

@@ -8,6 +8,7 @@ from contracts.tasks import SessionGroupDue
 from services.planner.sessions.decide import Received
 from services.planner.tasks import machine
 from services.planner.tasks.commands import RequestReport, SetGroupTimer, SettleParent, StartTask
+from services.shared.session_tasks import fold
 from tests.planner.tasks.session_world import World, busy, called, control, ended, run_id, spawned
 
 
@@ -191,3 +192,16 @@ def test_an_answer_at_the_end_of_a_budget_is_a_result() -> None:
         ("failed", "budget_exhausted"),
         ("failed", "no_path"),
     ]
+
+
+def test_an_old_group_that_ends_late_is_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many newer ones were settled before it."""
+    monkeypatch.setattr(fold, "MAX_SETTLED_GROUPS", 1)
+    world = busy()
+    world.take(spawned("r", "a"), spawned("r", "b", merge_strategy="HUMAN_GATED"))
+    for name in ("c", "d", "e"):
+        world.take(spawned("r", name, group_report="none"), ended(name))
+    world.take(ended("a"), ended("b"))
+    assert _reports(world) == [("task", [run_id("a")], [])]
+    assert world.take(control("reject", task="b")) == ["results_rejected", "task_control_done"]
+    assert [group.group_id for group in world.session.background.groups.values()] == [run_id("a"), run_id("b")]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.sessions import KnownSessionEvent
-from contracts.tasks import SessionGroupDue
+from contracts.tasks import SessionGroupDue, TaskControlAction
 from services.planner.tasks import commands
 from services.planner.tasks.commands import (
     AnswerCall,
@@ -122,7 +122,7 @@ class Story:
                 waited = [each for each, group in background.groups.items() if group.waiter is not None]
                 return [*dues, *(SessionGroupDue(group_id=each, what="waiter") for each in waited)]
             case 7:
-                return list(self.reports())
+                return [*self.reports(), *self.decisions("apply"), *self.decisions("reject")]
             case _:
                 return [spawned(run, new_task, group="g") for run in open_runs] if new_task else []
 
@@ -145,6 +145,14 @@ class Story:
                     }
                 )
 
+    def decisions(self, action: TaskControlAction) -> Iterator[Any]:
+        """Requests to apply or reject what is held."""
+        for group in self.world.session.background.groups.values():
+            if group.awaits_decision:
+                message = control(action, id_=f"{action} {group.group_id}")
+                of_group = {"group_id": group.group_id} if group.name else {"task_id": group.group_id}
+                yield message.model_copy(update=of_group)
+
     def redeliver(self, choice: int) -> None:
         """A message of any time comes again: it changes nothing."""
         if self.taken:
@@ -158,11 +166,8 @@ class Story:
         for kind in (4, 3):
             while found := self.possible(kind):
                 self.take(found[0])
-        for group in list(self.world.session.background.groups.values()):
-            if group.awaits_decision:
-                message = control("apply", id_=f"last {group.group_id}")
-                of_group = {"group_id": group.group_id} if group.name else {"task_id": group.group_id}
-                self.take(message.model_copy(update=of_group))
+        for message in list(self.decisions("apply" if len(self.taken) % 2 else "reject")):
+            self.take(message)
         while found := list(self.reports()):
             self.take(found[0])
 

@@ -99,7 +99,10 @@ def test_a_group_stays_until_its_report_has_joined_the_session() -> None:
     for number in range(1, MAX_SETTLED_GROUPS + 5):
         background = _folded(*_settled(number), background=background)
     assert f"{0:032d}" in background.groups
-    assert f"{0:032d}" not in run_joined(background, B).groups
+    background = run_joined(background, B)
+    for number in range(1, MAX_SETTLED_GROUPS + 1):
+        background = _folded(*_settled(1000 + number), background=background)
+    assert f"{0:032d}" not in background.groups
 
 
 def test_what_tasks_found_is_bounded() -> None:
