@@ -122,3 +122,11 @@ def test_a_session_is_deleted_once_its_tasks_have_ended() -> None:
     world.take(ended("a", "cancelled"))
     assert world.session.open_runs() == []
     assert world.of("reported") == []
+
+
+def test_a_task_that_was_cancelled_before_its_request_was_sent_is_requested_and_cancelled() -> None:
+    """Else its group would wait for ever for a run that never began."""
+    world = busy()
+    call = spawned("r", "a")
+    world.take(call, control("cancel", task="a"), call)
+    assert [type(each).__name__ for each in world.commands][:3] == ["StartTask", "AnswerCall", "CancelTask"]

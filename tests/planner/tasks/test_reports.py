@@ -1,5 +1,6 @@
 """The requests of runs that report on background tasks."""
 
+from contracts.tasks import SessionGroupDue
 from services.planner.tasks.reports import MAX_REPORTED_BYTES, report_request
 from tests.planner.tasks.session_world import busy, control, ended, request, run_id, spawned
 
@@ -75,3 +76,14 @@ def test_a_report_waits_for_its_turn_as_a_request_does() -> None:
     assert found is not None
     world.take(found)
     assert world.of("run_queued")[-1].cause == "report"
+
+
+def test_nothing_is_reported_while_a_run_waits_for_the_group() -> None:
+    """It has the results in hand; once it has waited long enough, what has ended is reported."""
+    for cause, reports in ((ended("b"), 0), (SessionGroupDue(group_id=run_id("a"), what="waiter"), 1)):
+        world = busy()
+        world.take(spawned("r", "a", group="g", group_report="any"), spawned("r", "b", group="g", retain_turn=True))
+        world.take(ended("a"))
+        assert world.of("reported") == []
+        world.take(cause)
+        assert len(world.of("reported")) == reports
