@@ -90,6 +90,8 @@ async def test_a_person_applies_what_was_held(client: Client, model: ModelServer
         await client.reject_group(group.group_id)
     seen = await until_reported(client, session)
     assert len([event for event in seen if isinstance(event, Reported)]) == 1
+    await client.chat("And now?", agent="spawning", session_id=session)
+    assert all(found in model.ledger[-1].text for found in FOUND.values()), "later runs are shown the results"
 
 
 async def test_a_run_may_wait_for_the_results(client: Client, model: ModelServer) -> None:
