@@ -1,6 +1,7 @@
 """Commands on background tasks and groups: list them, show one, end it, decide about what it found."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -157,6 +158,7 @@ def print_fields(found: "TaskView | GroupView") -> None:
     """Print what is known of a task or group, one field per line."""
     console = Console(emoji=False)
     for name, value in found.model_dump(exclude_defaults=True).items():
-        text = age_text(value) + " ago" if name in {"requested_at", "ended_at"} else value
-        text = ", ".join(text) if isinstance(text, list) else str(text)
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        if name.endswith("_at"):
+            text = f"{datetime.fromtimestamp(value / 1000, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
         print_line(console, f"[bold]{name:<13}[/bold] {escape(visible(text))}")
