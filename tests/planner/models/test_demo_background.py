@@ -71,7 +71,7 @@ def test_a_report_tells_the_results() -> None:
         {"task_id": "a", "name": "product", "status": "succeeded", "result": "391"},
         {"task_id": "b", "name": "", "query": "who?", "status": "failed", "code": "tool_error"},
     ]
-    told = Conversation("Background work has ended.", [], cause="report", llm_context={"background_tasks": tasks})
-    answer = told.answer()
+    talk = Conversation("Background work has ended.", [], cause="report", llm_context={"background_tasks": tasks})
+    answer = talk.answer()
     assert "- product: 391" in answer
     assert "- who?: failed (tool_error)" in answer

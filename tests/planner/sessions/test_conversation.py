@@ -145,9 +145,9 @@ def test_what_background_tasks_found_is_shown() -> None:
     shown = [{"task_id": name, "name": f"task {name}", "result": f"found {name}"} for name in "ab"]
     assert of_session(session, MEMORY).results == tuple(shown)
     request = RunRequested(run_id="r", tenant="t", requested_at=0, trace_id="x", query="q")
-    told = request.model_copy(update={"llm_context": {"background_tasks": shown[:1]}})
-    assert reported_in(told) == set()
-    report = told.model_copy(update={"cause": "report"})
+    asked = request.model_copy(update={"llm_context": {"background_tasks": shown[:1]}})
+    assert reported_in(asked) == set()
+    report = asked.model_copy(update={"cause": "report"})
     assert of_session(session, MEMORY, reported_in(report)).results == (shown[1],)
 
 
