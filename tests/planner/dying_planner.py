@@ -1,4 +1,4 @@
-"""A planner that kills itself when it stores a certain record: `python -m tests.planner.dying_planner`.
+"""A planner that kills itself when it stores a certain record (`tests.support.dying_planners`).
 
 Arguments: the address of NATS, that of the model server, a text in the record, and the moment. `before`: the record is
 not sent. `stored`: it is stored, and its acknowledgement was not received. `known`: that has been handled. A fifth
@@ -8,7 +8,6 @@ argument, for a message that is no record: the first word of its subject.
 import asyncio
 import os
 import signal
-import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -46,5 +45,6 @@ async def main(url: str, model_url: str, text: bytes, moment: str, word: str = "
         await asyncio.Event().wait()
 
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3].encode(), *sys.argv[4:]))
+def run(*what: Any, **settings: Any) -> None:
+    """Do so in this process."""
+    asyncio.run(main(*what, **settings))

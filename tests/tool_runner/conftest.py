@@ -2,9 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -33,6 +30,7 @@ from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
 from tests.support.catalogue import key_subject
+from tests.support.forked import Forked
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -179,15 +177,10 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
 
 
 @pytest.fixture
-def runner_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
+def runner_process(server: NatsServer) -> Iterator[Forked]:
     """A tool runner that may be killed."""
-    environment = os.environ | {
-        "RUNWIRE_NATS_URL": server.url,
-        "RUNWIRE_DISCOVER_S": "0.3",
-        "RUNWIRE_LOG_LEVEL": "warning",
-    }
-    command = [sys.executable, "-P", "-m", "services.tool_runner"]
-    process = subprocess.Popen(command, env=environment | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL)
+    environment = {"RUNWIRE_NATS_URL": server.url, "RUNWIRE_DISCOVER_S": "0.3", "RUNWIRE_LOG_LEVEL": "warning"}
+    process = Forked("services.tool_runner.__main__:main", environment=environment)
     yield process
     process.kill()
     process.wait()
@@ -258,13 +251,12 @@ class Ledger:
         self.file.touch()
         self.tools = folder / "ledger_tools.py"
         self.tools.write_text(LEDGER_TOOL)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Forked] = []
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> Forked:
         """Start one more instance."""
-        environment = os.environ | {"LEDGER": str(self.file), "SUFFIX": self.suffix, "PYTHONPATH": str(ROOT)}
-        code = f"from runwire.serving import main; main([{str(self.tools)!r}], {self.url!r})"
-        process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL)
+        environment = {"LEDGER": str(self.file), "SUFFIX": self.suffix}
+        process = Forked("runwire.serving:main", [str(self.tools)], self.url, environment=environment)
         self.processes.append(process)
         return process
 
@@ -276,7 +268,7 @@ class Ledger:
         """Return once the file contains a word so often."""
         await wait_until(lambda: len(self.lines(word)) >= times, what=f"{word} was written {times} times")
 
-    def working(self) -> subprocess.Popen[bytes]:
+    def working(self) -> Forked:
         """Return the process that began the last call."""
         number = int(self.lines("began")[-1].rsplit(" ", 1)[1])
         return next(process for process in self.processes if process.pid == number)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
 from tests.support.buses import connected, processed
+from tests.support.forked import Forked
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -193,7 +193,7 @@ def _in_ms(seconds: float) -> int:
 
 @pytest.mark.parametrize("kind", ["safe", "unsafe"])
 async def test_another_tool_runner_joins_the_call_in_flight(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: subprocess.Popen[bytes], kind: str
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
 ) -> None:
     """The tool continues, and its one execution gives the outcome."""
     ledger.start()
@@ -213,7 +213,7 @@ async def test_another_tool_runner_joins_the_call_in_flight(
 
 
 async def test_a_finished_result_is_fetched_and_not_computed_again(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: subprocess.Popen[bytes]
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked
 ) -> None:
     """The tool finished while no tool runner was running."""
     ledger.start()

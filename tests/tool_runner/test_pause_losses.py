@@ -1,18 +1,16 @@
 """Processes die around a tool's pause: no round is executed twice, no answer and no pause is lost."""
 
-import subprocess
-
 import pytest
 
 from contracts.inbox import CallPaused
 from contracts.pauses import PauseAnswer
+from tests.support.forked import Forked
 from tests.support.waiting import wait_until
 
 from .conftest import Ledger, Planner, Start
 
 ANSWER = PauseAnswer(number=0, decision="answer", input="window")
 KINDS = pytest.mark.parametrize("kind", ["safely", "unsafely"])
-Runner = subprocess.Popen[bytes]
 
 
 async def paused(planner: Planner, run: str) -> CallPaused:
@@ -38,7 +36,7 @@ async def ask(planner: Planner, ledger: Ledger, kind: str, seconds: float = 0) -
 
 @KINDS
 async def test_another_tool_runner_takes_over_the_round_that_pauses(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner, kind: str
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
 ) -> None:
     """The tool goes on, and its one execution gives the pause."""
     ledger.start()
@@ -52,7 +50,7 @@ async def test_another_tool_runner_takes_over_the_round_that_pauses(
 
 
 async def test_a_pause_that_no_tool_runner_received_is_fetched(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked
 ) -> None:
     """The tool paused while none was running. Its process keeps what has ended a round."""
     ledger.start()
@@ -87,7 +85,7 @@ async def test_a_tool_that_dies_before_its_pause(
 
 @KINDS
 async def test_everything_dies_while_a_person_is_asked(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner, kind: str
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
 ) -> None:
     """Another instance of the tool takes the answer, by another tool runner, as often as they die."""
     ledger.start()
@@ -106,7 +104,7 @@ async def test_everything_dies_while_a_person_is_asked(
 
 @KINDS
 async def test_another_tool_runner_takes_over_the_round_with_the_answer(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Runner, kind: str
+    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
 ) -> None:
     """The tool goes on, and the round is executed once."""
     ledger.start()

@@ -1,0 +1,44 @@
+"""Processes that tests may kill, forked from one that has imported what they need: 0.5 to 1.5 s of a processor each.
+
+What a process does at its import, and how it is found by `python -m`, is tested with processes that are started anew.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.planner.dying_planner", "services.tool_runner.__main__", "runwire.serving"])
+
+
+class Forked:
+    """A process that runs a function now. `target`: `module:function`; the process imports it."""
+
+    def __init__(self, target: str, *args: Any, environment: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        given = (target, dict(environment or {}), args, kwargs)
+        self._process = _FORKS.Process(target=_run, args=given, daemon=True)
+        self._process.start()
+        self.pid = self._process.pid or 0
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self._process.is_alive():
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Return its exit code once it has ended; None: it has not, in time."""
+        self._process.join(timeout_s)
+        return self._process.exitcode
+
+
+def _run(target: str, environment: Mapping[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    os.environ.update(environment)
+    module, _, function = target.partition(":")
+    getattr(importlib.import_module(module), function)(*args, **kwargs)
