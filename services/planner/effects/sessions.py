@@ -46,6 +46,8 @@ from services.shared.last_record import last_record
 from services.shared.session_state import Session
 
 ToRun = Forward | Cancel | Merged | Refuse | Attach
+First = RunRequested | SessionContextRequested | SessionTaskCalled
+"""What may begin a session."""
 ControlMessage = InputRequested | CancelRequested | RunMerged | RunRefused | SessionAttached
 
 
@@ -97,7 +99,7 @@ class Sessions:
     async def _received(self, where: SessionAddress, message: Received, owner: str) -> Session:
         """Return the session after a message, once what it leads to is stored."""
         reporting = _reporting_run(message)
-        first = message if isinstance(message, SessionContextRequested | SessionTaskCalled) else None
+        first = message if isinstance(message, First) else None
         is_confirmed = False
         while True:
             session = await self._settled(where, owner, first, reporting, from_leader=is_confirmed)
@@ -121,7 +123,7 @@ class Sessions:
         self,
         where: SessionAddress,
         owner: str,
-        request: RunRequested | SessionContextRequested | SessionTaskCalled | None = None,
+        request: First | None = None,
         reporting: str | None = None,
         *,
         from_leader: bool = False,
@@ -137,7 +139,7 @@ class Sessions:
                 current = session.current.run if session.current is not None else None
                 events = [] if current in {None, reporting} else await self._news_of(where, session, str(current))
             else:
-                events = await self._adopted(where, session, request.session_id or "") if request is not None else []
+                events = await self._adopted(where, session, request) if request is not None else []
             if not events:
                 return session
             await self._logs.append(where, session, owner, events)
@@ -156,13 +158,21 @@ class Sessions:
         message = session_facts.end_message(run_id, run, run.request) if is_ended else pauses.waits_message(run)
         return decide.receive(session, message, "") if message is not None else []
 
-    async def _adopted(self, where: SessionAddress, session: Session, session_id: str) -> decide.Events:
+    async def _adopted(
+        self,
+        where: SessionAddress,
+        session: Session,
+        request: RunRequested | SessionContextRequested | SessionTaskCalled,
+    ) -> decide.Events:
         """Return the beginning of a session that continues from a run which was requested without one."""
+        session_id = request.session_id or ""
         first = run_of_own_session(session_id)
         if first is None:
             return []
         run = await self._runs.load(Address(where.tenant, first), fresh=True)
         found = run.request
+        if isinstance(request, SessionTaskCalled) and run.terminal is not None:
+            return []  # Its session may have been deleted meanwhile.
         if found is None:
             waiting = await self._bus.last(subjects.REQUESTS, subjects.request(where.tenant, first))
             found = RunRequested.model_validate_json(waiting.data) if waiting is not None else None

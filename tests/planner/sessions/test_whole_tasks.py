@@ -17,6 +17,8 @@ from contracts.tasks import (
     TaskSpawned,
 )
 from services.messaging.connection import Bus
+from services.messaging.streams.definitions import PLANNER_SESSION
+from services.planner.session_log import SessionAddress
 from services.shared.session_tasks.state import Background
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import (
@@ -304,3 +306,22 @@ async def test_the_status_of_an_old_task_comes_from_the_log(
     assert answers["2-0"].observation["result"] == "An old result."
     assert answers["2-1"].failure is not None
     assert answers["2-1"].failure.code == "task_not_found"
+
+
+async def test_a_late_call_of_an_ended_run_begins_no_session(plan: Plan, provider: ModelServer) -> None:
+    """The session of that run alone may have been deleted."""
+    planner = await plan()
+    provider.say(answer("Done."))
+    run = (await planner.tell()).run
+    session_id = own_session_id(run)
+    fields = {"session_id": session_id, "run": run, "policy": TaskPolicy(), "at": unix_ms(), "action": "list"}
+    message = SessionTaskCalled(call_id="1-1", **fields)
+    subject = subjects.session_inbox(*SessionAddress.of("default", session_id), f"{run}-task-1-1")
+    sequence = await planner.bus.publish(subject, message.model_dump_json().encode())
+
+    async def is_handled() -> bool:
+        info = await planner.bus.api(f"CONSUMER.INFO.{subjects.INBOX}.{PLANNER_SESSION}", {})
+        return bool(info["ack_floor"]["stream_seq"] >= sequence)
+
+    await wait_until(is_handled, what="the call is handled")
+    assert not (await session_of(planner.bus, session_id)).exists
