@@ -96,7 +96,7 @@ class Story:
         """Carry out one operation."""
         name = op["op"]
         operations: dict[str, Callable[[dict[str, Any]], None]] = {
-            "turn": lambda op: self.begin_turn(str(op["id"])),
+            "turn": lambda op: self.begin_turn(f"turn {op.get('id', self.index)}"),
             "yield": lambda _op: self.take(ended(self.turn)),
             "spawn": self.spawn,
             "complete": lambda op: self.take(ended(op["task"])),
