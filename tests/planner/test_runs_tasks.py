@@ -140,6 +140,27 @@ async def test_a_person_is_asked_before_a_spawn(
         await settled(planning.bus, session, reports=0 if keeps_turn else 1)
 
 
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+async def test_a_model_only_passes_on_what_a_person_decided(plan: Plan, provider: ModelServer, decision: str) -> None:
+    """Its call for held results waits for a person, although spawns do not."""
+    planning, session = await plan(agents=AGENTS), ids.new_id()
+    scripted(provider, spawn("moon", group="g", merge_strategy="HUMAN_GATED"), answer("Begun."), moon=answer("Held."))
+    await planning.tell(PARENT, agent="host", session_id=session)
+    [group] = (await settled(planning.bus, session)).background.groups
+    apply = "Please accept what was found out."
+    provider.say(action("tasks_apply", group_id=group), answer("Done."), marker=apply)
+    run = await planning.ask(apply, agent="host", session_id=session)
+    [pause] = await planning.paused(run)
+    assert (pause.reason, pause.tool) == ("confirmation", "tasks.apply")
+    assert not (await session_of(planning.bus, session)).background.results
+    assert (await planning.decide(pause, run, decision)).code is None
+    story = await planning.ended(run)
+    [observed] = story.of("observed")
+    found = await settled(planning.bus, session, reports=1 if decision == "approve" else 0)
+    assert (observed.status == "succeeded") == (decision == "approve")
+    assert [each.digest for each in found.background.results] == (["Held."] if decision == "approve" else [])
+
+
 async def test_a_run_and_its_tasks_stay_within_the_limits(plan: Plan, provider: ModelServer) -> None:
     """What a task did not spend is the run's again. A model that spawns for ever is stopped."""
     agents = {"host": {"tasks": {**HOST["host"]["tasks"], "budget_share": 0.5}}}

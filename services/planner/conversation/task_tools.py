@@ -66,6 +66,7 @@ TASK_SCHEMA: dict[str, Any] = {
         "retain_turn": {"type": "boolean", "description": "wait for the group and return its results"},
     },
     "required": ["mode"],
+    "additionalProperties": False,
 }
 """The arguments of `task`, for native tool calls."""
 

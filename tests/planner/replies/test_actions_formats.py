@@ -46,6 +46,11 @@ def test_a_complaint_names_what_is_allowed() -> None:
         complaint = normalize_action("prose", tools=tools).complaint
         assert "task" not in complaint
         assert ("plan" in complaint) == bool(tools)
+    for action_format in ("auto", "unified", "legacy"):
+        named = [
+            normalize_action("{", tools={"a"}, action_format=action_format, tasks=tasks) for tasks in (True, False)
+        ]
+        assert ['"task"' in each.complaint for each in named] == [True, False]
     refused = normalize_action("prose", tools={"search"})
     assert refused.complaint.startswith(refused.cause)
     assert "Answer with" not in refused.cause

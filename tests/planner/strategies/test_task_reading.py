@@ -48,6 +48,7 @@ def test_a_tool_is_recorded_under_its_own_name() -> None:
         ({"mode": "job", "tool": "work"}, '"tool_args" does not fit'),
         ({**JOB, "tool_args": {"n": "x"}}, "n: "),
         ({**JOB, "group": "g", "group_id": "h"}, 'Both "group" and "group_id"'),
+        ({**JOB, "retain": True}, "'retain' is no field of task: leave it out. The fields are: name, mode"),
         ({**JOB, "group": " "}, '"group" must have'),
         ({**JOB, "name": "x" * 300}, '"name" must have'),
         ({**JOB, "retain_turn": "later"}, "retain_turn"),

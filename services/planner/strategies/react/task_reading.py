@@ -18,6 +18,9 @@ _MODES = '"mode" is "subagent", with a "query", or "job", with a "tool" and its 
 
 def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[str, Any] | str:
     """Return the arguments of a spawn as the log holds them, or a complaint. `tools`: those a job may call."""
+    if unknown := [key for key in args if key not in TaskArgs.model_fields]:
+        known = ", ".join(TaskArgs.model_fields)
+        return f"{unknown[0][:80]!r} is no field of task: leave it out. The fields are: {known}."
     try:
         task = TaskArgs.model_validate(args)
     except ValidationError as error:
