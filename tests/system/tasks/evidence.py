@@ -44,6 +44,8 @@ class TaskStorm:
     fires: list[Fire] = field(default_factory=list)
     deliveries: list[tuple[str, str]] = field(default_factory=list)
     """Id of a webhook's delivery -> the run that was answered; one for each answer."""
+    contexts: set[str] = field(default_factory=set)
+    """Runs whose `tool_context` is stored in the end."""
     webhook: tuple[str, str] = ("", "")
     """Its id, and the secret that deliveries are signed with."""
 
@@ -69,7 +71,7 @@ def start_of(run: RunEvidence) -> Event | None:
 async def gather(bus: Bus, found: TaskStorm, ledger: Path) -> None:
     """Read the logs of all runs and sessions, the ledger and the queues."""
     known = found.runs()
-    runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _all_runs(bus)]
+    runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _runs_with(bus, subjects.ALL_LOGS)]
     hung = found.talks.of_runs.hung
     found.talks.of_runs = await evidence.gather(bus, runs, ledger, {})
     found.talks.of_runs.hung = hung
@@ -82,9 +84,11 @@ async def gather(bus: Bus, found: TaskStorm, ledger: Path) -> None:
             session = request["session_id"] or f"run-{run.run_id}"
             found.talks.session_of[run.run_id] = session
             sessions.add(session)
+    found.contexts = set(await _runs_with(bus, subjects.ALL_CONTEXTS))
     found.talks.sessions = {session: await session_records(bus, session) for session in sorted(sessions)}
 
 
-async def _all_runs(bus: Bus) -> list[str]:
-    answer = await bus.api(f"STREAM.INFO.{subjects.RUNS}", {"subjects_filter": subjects.ALL_LOGS})
+async def _runs_with(bus: Bus, pattern: str) -> list[str]:
+    """The runs that the stream of runs has a subject of this pattern for."""
+    answer = await bus.api(f"STREAM.INFO.{subjects.RUNS}", {"subjects_filter": pattern})
     return sorted(subject.split(".")[2] for subject in answer["state"].get("subjects") or {})

@@ -213,6 +213,30 @@ def _counts(usage: Event) -> Counter[str]:
     return Counter(max_tokens=tokens, max_tool_calls=usage.get("tool_calls", 0))
 
 
+def carries_the_callers_context(storm: TaskStorm) -> Iterator[str]:
+    """Tasks and reports have a `tool_context` if the run has one that spawned them.
+
+    None is stored for nobody, but for reports that wait for a person's decision.
+    """
+    runs, held = storm.runs(), 0
+    for session, history in storm.histories():
+        for group in history.groups.values():
+            held += len(group.tasks) if group.is_gated and not group.of("results_rejected") and not group.merged else 0
+            above = _has_context(runs.get(group.opened["run"]))
+            heirs = [*group.tasks, *(event["report_id"] for event in group.of("reported"))]
+            for heir in heirs:
+                if None not in {above, has := _has_context(runs.get(heir))} and has != above:
+                    yield f"{session}: {heir} has a context: {has}; the run that spawned it: {above}"
+    unknown = storm.contexts - runs.keys()
+    if len(unknown) > held:
+        yield f"contexts are stored for {sorted(unknown)}, which never ran; {held} tasks are held"
+
+
+def _has_context(run: RunEvidence | None) -> bool | None:
+    started = (event for _, event in events_of(run, "log") if event["type"] == "run_started") if run is not None else ()
+    return next((event["has_tool_context"] for event in started), None)
+
+
 def fires_each_schedule_once(storm: TaskStorm) -> Iterator[str]:
     """Each due time has its run, which begins after it and soon, unless it was skipped; no schedule starts others."""
     runs = storm.runs()
@@ -255,6 +279,7 @@ RUN_RULES: dict[str, Callable[[TaskStorm], Iterator[str]]] = {
         keeps_to_what_was_set_aside,
         never_sets_aside_more_than_is_left,
         gives_back_what_was_not_spent,
+        carries_the_callers_context,
         fires_each_schedule_once,
         takes_each_delivery_once,
     )

@@ -22,6 +22,7 @@ FIRST, WAITS, GATED, STOPPED = ("1" * 32, "2" * 32, "3" * 32, "4" * 32)
 TASK_A, TASK_B, TASK_W, TASK_G, TASK_S = ("a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32)
 REPORT, REPORT_G, TIMED, HOOKED, SKIPPED = ("5" * 32, "6" * 32, "7" * 32, "8" * 32, "9" * 32)
 SESSION = "s"
+_CONTEXT = "carries_the_callers_context"
 _TASKS = {TASK_A, TASK_B, TASK_W, TASK_G, TASK_S}
 _USED = Usage(model_calls=1, prompt_tokens=10, completion_tokens=8)
 
@@ -61,7 +62,7 @@ class _Deployment:
         policy = _dump(TaskPolicy()) if tasks else None
         seen = int(self.now)
         started = {"type": "run_started", "run_id": run, "request": _dump(asked), "limits": limits, "tasks": policy}
-        self.run(run, {**started, "conversation_seq": seen})
+        self.run(run, {**started, "conversation_seq": seen, "has_tool_context": True})
 
     def spawn(self, run: str, call: str, task: str, group: str, mode: tasks.TaskMode, **opened: Any) -> None:
         """A run spawns a task, with a person's consent; `opened`: settings of the group that it makes."""
@@ -275,6 +276,10 @@ def _missed_and_run(storm: TaskStorm) -> None:
     storm.fires[0].is_skipped = True
 
 
+def _context_of_nobody(storm: TaskStorm) -> None:
+    storm.contexts.add("0" * 32)
+
+
 def _two_runs_of_a_delivery(storm: TaskStorm) -> None:
     storm.deliveries.append(("delivery", TIMED))
 
@@ -317,6 +322,8 @@ MUTANTS: dict[str, tuple[Callable[[TaskStorm], None], str]] = {
     "set aside too much": (_smaller_limit, "never_sets_aside_more_than_is_left"),
     "settled twice": (_twice("task_settled"), "never_sets_aside_more_than_is_left"),
     "told another sum": (_spent_less, "gives_back_what_was_not_spent"),
+    "report without context": (_changed("run_started", "has_tool_context", 0, run_id=REPORT), _CONTEXT),
+    "context of nobody": (_context_of_nobody, _CONTEXT),
     "fired too early": (_too_late, "fires_each_schedule_once"),
     "never fired": (_without_run(TIMED), "fires_each_schedule_once"),
     "fired unforeseen": (_unforeseen, "fires_each_schedule_once"),

@@ -39,6 +39,7 @@ def request(rng: random.Random, nth: str) -> dict[str, Any]:
         "agent": rng.choice(_AGENTS),
         "on_busy": rng.choice(_ON_BUSY),
         "limits": rng.choice(_LIMITS),
+        "tool_context": rng.choice(({}, {"customer": nth})),
     }
 
 
