@@ -20,7 +20,7 @@ from tests.system.tasks.evidence import Control, TaskStorm, gather
 from tests.system.tasks.rules import judge
 from tests.system.traces import Evidence, RunEvidence
 
-_LOOK_EVERY_S = 0.2
+_LOOK_EVERY_S, _LOOK_AGAIN_S = 0.2, 2.0
 _END_LIMIT_S = 120
 _CANCELS, _OWN_SESSIONS, _DECIDED_TWICE, _SCHEDULED = 0.1, 0.15, 0.2, 0.15
 _CONTROLS_EACH_LOOK = 0.02
@@ -38,6 +38,8 @@ class Work:
     client: Client
     open: set[str] = field(default_factory=set)
     """Sessions in which something may go on."""
+    quiet: set[str] = field(default_factory=set)
+    """Those of them in which nothing seemed to go on."""
     people: set[asyncio.Task[None]] = field(default_factory=set)
     """Of each session, who decides."""
     seen: set[str] = field(default_factory=set)
@@ -83,30 +85,52 @@ async def _request(work: Work, body: dict[str, Any], rng: random.Random, key: st
 
 
 async def _until_quiet(work: Work, session: str) -> None:
-    """Wait until no run and no task of a session goes on, and no group is open."""
-    mine = [run for run, its_session in work.found.talks.session_of.items() if its_session == session]
+    """Wait until a session seems quiet. A report may be requested later, so people go on looking, less often."""
 
     async def quiet() -> bool:
-        if not all([await has_ended(work.client, run) for run in mine]):
-            return False  # A request may not have joined the session yet.
-        status = await work.client.get(f"/v1/sessions/{session}")
-        if status["current_run"] or status["queued_runs"]:
-            return False
-        tasks, groups = await _listed(work, session)
-        reports = [group["report_id"] for group in groups if group["report_id"]]
-        ended = [await has_ended(work.client, run) for run in reports]
-        return (
-            all(task["status"] != "running" for task in tasks)
-            and all(group["status"] in {"complete", "failed"} for group in groups)
-            and all(ended)
-        )
+        return await _is_quiet(work, session)
 
     try:
         await wait_until(quiet, timeout=_END_LIMIT_S, what=f"{session} is quiet")
     except AssertionError:
         status = await work.client.get(f"/v1/sessions/{session}")
         work.found.talks.of_runs.hung.append(f"{session}: {status} {await _listed(work, session)}")
-    work.open.discard(session)
+    work.quiet.add(session)
+
+
+async def _is_quiet(work: Work, session: str) -> bool:
+    """Whether no run and no task of a session goes on, and no group is open."""
+    mine = [run for run, its_session in work.found.talks.session_of.items() if its_session == session]
+    if not all([await has_ended(work.client, run) for run in mine]):
+        return False  # A request may not have joined the session yet.
+    status = await work.client.get(f"/v1/sessions/{session}")
+    if status["current_run"] or status["queued_runs"]:
+        return False
+    tasks, groups = await _listed(work, session)
+    reports = [group["report_id"] for group in groups if group["report_id"]]
+    return (
+        all(task["status"] != "running" for task in tasks)
+        and all(group["status"] in {"complete", "failed"} for group in groups)
+        and all([await has_ended(work.client, run) for run in reports])
+    )
+
+
+async def _until_over(work: Work) -> None:
+    """Wait until the queues are empty and every session is quiet: then nothing more happens. Send the people home."""
+    bus = await evidence.connect(work.session.system.nats)
+
+    async def over() -> bool:
+        is_drained = not any((await evidence.left(bus)).values())
+        return is_drained and all([await _is_quiet(work, session) for session in sorted(work.open)])
+
+    try:
+        await wait_until(over, timeout=chaos.DRAIN_LIMIT, what="nothing goes on")
+    except AssertionError as error:
+        work.found.talks.of_runs.hung.append(str(error))
+    finally:
+        await bus.leave()
+    work.open.clear()
+    await asyncio.gather(*work.people)
 
 
 async def has_ended(client: Client, run: str) -> bool:
@@ -122,14 +146,14 @@ async def _listed(work: Work, session: str) -> tuple[list[dict[str, Any]], list[
 
 
 async def _act_in(work: Work, session: str) -> None:
-    """Decide about what waits for a person in a session, until it is quiet; now and then cancel or seal something."""
+    """Decide about what waits for a person in a session, until the end; now and then cancel or seal something."""
     rng = random.Random(f"{work.storm.seed}.{session}.people")
     while session in work.open:
         found = await work.client.surely("GET", f"/v1/sessions/{session}")
         if found.status_code == 200:  # Before its first run has begun, there is no session.
             await asyncio.gather(*(_decide(work, pause, rng) for pause in found.json()["pauses"]))
             await _control(work, session, rng)
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_LOOK_AGAIN_S if session in work.quiet else _LOOK_EVERY_S)
 
 
 async def _decide(work: Work, pause: dict[str, Any], rng: random.Random) -> None:
@@ -210,9 +234,9 @@ async def hold(storm: chaos.Storm, system: System, *, sessions: int) -> Work:
             await asyncio.gather(*(_work_in(work, places, name, storm.runs // sessions) for name in names))
             await raging
             supervising.cancel()
-            await asyncio.gather(*work.people)
         await asyncio.to_thread(stack.mend)
         await schedules.until_fired(client, work.found)
+        await _until_over(work)
     await asyncio.sleep(chaos.AFTERMATH)
     return work
 
