@@ -129,6 +129,7 @@ class Planner:
                     reason = short(error)
         if reason:
             await dead_letters.dead_letter(self._bus, delivery, reason)
+            await self._sessions.on_dead_letter(SessionAddress(*where), subjects.parse(delivery.subject).name)
         return True
 
     async def _handle(self, where: Address, incoming: Incoming, time_slice: TimeSlice, *, is_first: bool) -> bool:

@@ -8,6 +8,7 @@ import asyncio
 from typing import assert_never
 
 from contracts import names, subjects
+from contracts.faults import Fault
 from contracts.inbox import CallFinished, CancelRequested, RunTaskSettled
 from contracts.sessions import SessionRunEnded
 from contracts.tasks import SessionTaskCalled, SessionTaskMessage
@@ -52,6 +53,14 @@ class SessionTasks:
             background = recalled(session.background, await self._logs.whole(where), old)
             session = session.model_copy(update={"background": background})
         await asyncio.gather(*(self._execute(where, session, each) for each in commands(session, cause)))
+
+    async def fail_call(self, tenant: str, name: str) -> None:
+        """End the call that the name of its message names, `<run>-task-<call id>`; any other name changes nothing."""
+        run, _, call_id = name.partition("-task-")
+        if call_id:
+            fault = Fault(code="poisoned", reason="the call could not be handled")
+            failed = CallFinished(call_id=call_id, tool="task.spawn", status="failed", failure=fault)
+            await self._answer(tenant, run, failed)
 
     async def _execute(self, where: SessionAddress, session: Session, command: TaskCommand) -> None:
         tenant = where.tenant

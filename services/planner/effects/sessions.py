@@ -113,6 +113,10 @@ class Sessions:
             else:
                 is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
 
+    async def on_dead_letter(self, where: SessionAddress, name: str) -> None:
+        """End the call of a message that cannot be handled, so that its run goes on. `name`: of the message."""
+        await self._tasks.fail_call(where.tenant, name)
+
     async def on_timer(self, where: SessionAddress, due: GroupDue, owner: str) -> None:
         """Pass a timer of the session on to it. `owner`: the timer's message."""
         body = SessionGroupDue(group_id=due.group_id, what=due.what).model_dump_json().encode()
@@ -158,12 +162,7 @@ class Sessions:
         message = session_facts.end_message(run_id, run, run.request) if is_ended else pauses.waits_message(run)
         return decide.receive(session, message, "") if message is not None else []
 
-    async def _adopted(
-        self,
-        where: SessionAddress,
-        session: Session,
-        request: RunRequested | SessionContextRequested | SessionTaskCalled,
-    ) -> decide.Events:
+    async def _adopted(self, where: SessionAddress, session: Session, request: First) -> decide.Events:
         """Return the beginning of a session that continues from a run which was requested without one."""
         session_id = request.session_id or ""
         first = run_of_own_session(session_id)

@@ -308,6 +308,26 @@ async def test_the_status_of_an_old_task_comes_from_the_log(
     assert answers["2-1"].failure.code == "task_not_found"
 
 
+async def test_a_call_that_cannot_be_handled_fails(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is in DEAD, and its run goes on."""
+    publish = Bus.publish_surely
+
+    async def garbled(
+        bus: Bus, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None
+    ) -> int:
+        body = b"{}" if b'"kind":"task_call"' in data else data
+        return await publish(bus, subject, body, message_id, headers)
+
+    monkeypatch.setattr(Bus, "publish_surely", garbled)
+    planner, session_id = await plan(agents=HOST), new_id()
+    scripted(provider, spawn("a"), answer("No task."))
+    story = await planner.tell(PARENT, agent="host", session_id=session_id)
+    assert (story.of("observed")[0].tool, story.of("observed")[0].failure.code) == ("task.spawn", "poisoned")
+    assert story.end.raw_answer == "No task."
+
+
 async def test_a_late_call_of_an_ended_run_begins_no_session(plan: Plan, provider: ModelServer) -> None:
     """The session of that run alone may have been deleted."""
     planner = await plan()
