@@ -188,8 +188,7 @@ class Conversation:
     def _decided(self, pause: OpenPause) -> bool:
         """Read what a person decides until it is possible, and send it. False: it is left for later."""
         is_question = pause.reason == "input"
-        prompt = "answer, /reject or /later> " if is_question else "[a]pprove, [r]eject, [e]dit or [l]ater> "
-        while (text := self._read(prompt)) is not None:
+        while (text := self._read(_choices(pause))) is not None:
             command = text.strip()
             if is_question:
                 command = command[1:] if command.startswith("/") else command and "answer"
@@ -214,6 +213,8 @@ class Conversation:
                 sending = self._client.approve(pause)
             case "r" | "reject":
                 sending = self._client.reject(pause, note=self._read("why, for the model> ") or "")
+            case "w" | "wait" if pause.source == "task":
+                sending = self._client.answer(pause, {"approve": True, "retain_turn": True})
             case "e" | "edit":
                 sending = self._client.edit(pause, json.loads(self._read("all arguments, as JSON> ") or ""))
             case "answer":
@@ -232,3 +233,12 @@ class Conversation:
         elif text:
             redirect = text.startswith("/redirect ")
             self._attempt(self._client.send_input(run_id, text.removeprefix("/redirect "), redirect=redirect))
+
+
+def _choices(pause: OpenPause) -> str:
+    """The prompt for a decision. A person who approves a background task may have the run wait for it."""
+    if pause.reason == "input":
+        return "answer, /reject or /later> "
+    if pause.source == "task":
+        return f"[a]pprove, {'approve and [w]ait, ' if pause.input_schema else ''}[r]eject or [l]ater> "
+    return "[a]pprove, [r]eject, [e]dit or [l]ater> "

@@ -19,7 +19,12 @@ from services.planner.run.task_budgets import share
 SPAWN = "task.spawn"
 SHOWN_NAMES = {name: "task" if name == SPAWN else name.replace(".", "_") for name in TASK_TOOLS}
 """Name of the call in a log -> the name that a model writes."""
-_DECIDES = frozenset({"tasks.apply", "tasks.reject"})
+_TITLES = {
+    SPAWN: "Start this in the background?",
+    "tasks.apply": "Show later runs what was found?",
+    "tasks.reject": "Reject what was found?",
+}
+"""Of the pauses in which a person is asked, by the name of the call."""
 _SPAWN_SCHEMA = {
     "type": "object",
     "properties": {
@@ -50,13 +55,14 @@ def confirmation(run: Run, now: int, step: int, call: PlannedCall) -> Paused | N
     started = run.started
     policy = started.tasks if started is not None else None
     is_spawn = call.tool == SPAWN
-    if started is None or policy is None or not (is_spawn or call.tool in _DECIDES):
+    if started is None or policy is None or call.tool not in _TITLES:
         return None
     if is_spawn and policy.spawn_requires_confirmation is False:
         return None
     pause = Paused(
         reason="confirmation",
         source="task",
+        title=_TITLES[call.tool],
         until=now + int(DEFAULT_PAUSE_S * 1000),
         pause_id=pause_id(started.run_id, f"{call.call_id}-confirmation", 0),
         input_schema=_SPAWN_SCHEMA if is_spawn else None,

@@ -1,4 +1,4 @@
-"""The demo model and background tasks: it spawns what a question plainly asks for, and tells what came of it."""
+"""The demo model and background tasks: it spawns what a question plainly asks for, and says what came of it."""
 
 import pytest
 
@@ -53,7 +53,15 @@ def test_only_where_it_may_and_is_asked_to() -> None:
     assert Conversation("What is the background of this?", [], tasks=True).decide()[0] == "final_response"
 
 
-def test_a_refused_task_is_told() -> None:
+def test_what_it_waited_for_is_in_the_answer() -> None:
+    """The person who confirmed the task kept the turn."""
+    talk = Conversation("In the background: What is 6*7?", [], tasks=True)
+    talk.decide()
+    talk.observe({"task_id": "t", "results": [{"name": "What is 6*7?", "status": "succeeded", "result": "42"}]})
+    assert talk.answer().startswith("- What is 6*7?: 42")
+
+
+def test_a_refused_task_is_named() -> None:
     """No further one is spawned."""
     talk = Conversation(THREE, [], tasks=True)
     talk.decide()
@@ -65,7 +73,7 @@ def test_a_refused_task_is_told() -> None:
     assert "Not begun: open tasks: at most 1" in answer
 
 
-def test_a_report_tells_the_results() -> None:
+def test_a_report_names_the_results() -> None:
     """And names what failed."""
     tasks = [
         {"task_id": "a", "name": "product", "status": "succeeded", "result": "391"},

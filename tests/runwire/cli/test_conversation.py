@@ -75,6 +75,15 @@ def test_a_call_is_approved_in_place(chat: Chat) -> None:
     terminal.shows("← send_report", "The report was sent to ann@example.org", "you> ")
 
 
+def test_a_background_task_is_confirmed_in_place(chat: Chat) -> None:
+    """The person may have the run wait for it."""
+    terminal = chat("--agent", "careful")
+    terminal.type("In the background: What is 6*7?")
+    terminal.shows("confirmation · task.spawn", "Start this in the background?", "[l]ater> ")
+    terminal.type("w")
+    terminal.shows("← task.spawn", "6*7 = 42", "you> ")
+
+
 def test_a_call_is_edited_in_place(chat: Chat, up: Path) -> None:
     """What is no JSON, or does not fit the tool, is asked for again."""
     terminal = chat()

@@ -29,14 +29,21 @@ def next_task(situation: Situation) -> dict[str, Any] | None:
 
 
 def begun(situation: Situation) -> str:
-    """Return the answer once the tasks are spawned; empty: the question asked for none."""
+    """Return the answer once the tasks are spawned, with what the run waited for; empty: it asked for none."""
     spawned = _spawned(situation)
     if not spawned or not _parts(situation):
         return ""
-    queries = [f"- {tried.args.get('query', '')}" for tried in spawned if tried.reason is None]
+    results = [_line(task) for tried in spawned for task in _results(tried)]
+    queries = [f"- {tried.args.get('query', '')}" for tried in spawned if tried.reason is None and not _results(tried)]
     refused = [f"Not begun: {tried.reason}" for tried in spawned if tried.reason is not None]
     lead = ["I have begun this in the background. You get the results when it has ended:"] if queries else []
-    return "\n".join([*lead, *queries, *refused])
+    return "\n".join([*results, *lead, *queries, *refused])
+
+
+def _results(spawned: Tried) -> list[dict[str, Any]]:
+    """Return the tasks that a spawn waited for."""
+    observation = spawned.observation
+    return observation.get("results") or [] if isinstance(observation, dict) else []
 
 
 def report(tasks: list[dict[str, Any]]) -> str:
