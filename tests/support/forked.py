@@ -8,17 +8,30 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.planner.dying_planner", "services.tool_runner.__main__", "runwire.serving"])
+_FORKS.set_forkserver_preload(
+    ["tests.planner.dying_planner", "services.planner.__main__", "services.tool_runner.__main__", "runwire.serving"]
+)
 
 
 class Forked:
-    """A process that runs a function now. `target`: `module:function`; the process imports it."""
+    """A process that runs a function now. `target`: `module:function`; the process imports it.
 
-    def __init__(self, target: str, *args: Any, environment: Mapping[str, str] | None = None, **kwargs: Any) -> None:
-        given = (target, dict(environment or {}), args, kwargs)
+    `log`: the file to which it writes; None: where the tests write.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *args: Any,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = (target, dict(environment or {}), log, args, kwargs)
         self._process = _FORKS.Process(target=_run, args=given, daemon=True)
         self._process.start()
         self.pid = self._process.pid or 0
@@ -38,7 +51,13 @@ class Forked:
         return self._process.exitcode
 
 
-def _run(target: str, environment: Mapping[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _run(
+    target: str, environment: Mapping[str, str], log: Path | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
     os.environ.update(environment)
+    if log is not None:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
     module, _, function = target.partition(":")
     getattr(importlib.import_module(module), function)(*args, **kwargs)

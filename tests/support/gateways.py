@@ -28,6 +28,7 @@ from services.messaging.streams.provision import missing, provision
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
 from services.shared.open_pauses import open_pauses
+from tests.support.forked import Forked
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
@@ -258,21 +259,12 @@ async def disconnect(writer: asyncio.StreamWriter) -> None:
 
 
 @contextlib.contextmanager
-def planner_process(nats_url: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def planner_process(nats_url: str, folder: Path) -> Iterator[Forked]:
     """A planner with the demo model, as a process that a test may stop. Its log is in `folder`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
-    environment |= {"PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": nats_url, "RUNWIRE_MODEL": "builtin/rehearsal"}
-    with (folder / "planner.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log
-        )
+    environment = {"RUNWIRE_NATS_URL": nats_url, "RUNWIRE_MODEL": "builtin/rehearsal"}
+    process = Forked("services.planner.__main__:main", environment=environment, log=folder / "planner.log")
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()

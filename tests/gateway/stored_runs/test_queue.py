@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from contracts.ids import new_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import OpenRuns, open_runs
 from services.messaging.connection import Bus
+from tests.support.forked import Forked
 from tests.support.gateways import Served, Writer, planner_process, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -156,7 +156,7 @@ async def test_open_runs_are_listed_by_stream(bus: Bus) -> None:
 
 
 @pytest.fixture
-def planner(own_nats_server: NatsServer, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def planner(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[Forked]:
     """A planner that a test may stop."""
     with planner_process(own_nats_server.url, tmp_path) as process:
         yield process
@@ -164,9 +164,7 @@ def planner(own_nats_server: NatsServer, tmp_path: Path) -> Iterator["subprocess
 
 @pytest.mark.system
 @pytest.mark.timeout(120)
-async def test_clients_of_a_planner_that_stands_still_wait(
-    own_nats_server: NatsServer, planner: "subprocess.Popen[bytes]"
-) -> None:
+async def test_clients_of_a_planner_that_stands_still_wait(own_nats_server: NatsServer, planner: Forked) -> None:
     """They are told so, and nothing more once it goes on; a run that begins at once is told nothing."""
     async with serving(own_nats_server.url) as served:
         async with listening(served, {}) as (quick,):

@@ -55,9 +55,9 @@ async def test_a_spent_budget_refuses_runs_until_midnight(own_nats_server: NatsS
             return True
 
         if path == "/v1/runs":
-            await wait_until(is_refused, timeout=2, what="the run is refused")
+            await wait_until(is_refused, what="the run is refused")
         else:
-            await wait_until(lambda: _known(served.gateway, 100), timeout=2, what="the gateway knows of it")
+            await wait_until(lambda: _known(served.gateway, 100), what="the gateway knows of it")
             assert await is_refused()
         assert (await served.http.post("/v1/runs", json={"query": "q"}, headers=once)).json() == first.json()
         for key in (MONEY, FREE):
@@ -103,7 +103,7 @@ async def test_a_changed_limit_holds_for_new_requests(own_nats_server: NatsServe
     ):
         first = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))
         await spend(bus, "tokens", Spending(100))
-        await wait_until(lambda: _known(served.gateway, 100), timeout=2, what="the gateway knows of it")
+        await wait_until(lambda: _known(served.gateway, 100), what="the gateway knows of it")
         file.write_text(TOKENS[1].replace("=100", "=1000"))
         served.gateway.guard.keys.check(file)
         second = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))
