@@ -20,7 +20,8 @@ from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.errors import short
-from services.shared.session_state import Session, checkpoint, fold, newest_checkpoint
+from services.shared.sessions.fold import checkpoint, fold, newest_checkpoint
+from services.shared.sessions.state import Session
 
 MAX_CACHED_SESSIONS = 500
 

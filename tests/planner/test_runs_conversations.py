@@ -13,7 +13,7 @@ from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import text_tokens
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.planner.sessions.summaries import summary_run
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner

@@ -20,7 +20,7 @@ from contracts.sessions import (
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.session_log import SessionAddress, SessionLogs
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 

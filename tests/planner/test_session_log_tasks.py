@@ -12,7 +12,8 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import DirectReader
 from services.messaging.streams.provision import provision
 from services.planner.session_log import SessionAddress, SessionLogs
-from services.shared.session_state import Session, checkpoint
+from services.shared.sessions.fold import checkpoint
+from services.shared.sessions.state import Session
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 

@@ -5,7 +5,7 @@ from contracts.events import Queued, RunEvent
 from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 from services.planner.session_log import SessionAddress, SessionLogs
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 from tests.support.waiting import wait_until
 
 

@@ -16,7 +16,8 @@ from contracts.sessions import (
 )
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.shared.session_state import Session, fold
+from services.shared.sessions.fold import fold
+from services.shared.sessions.state import Session
 
 
 class SessionWriter:

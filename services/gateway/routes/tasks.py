@@ -17,8 +17,8 @@ from services.gateway.stored_runs.tasks import TaskReader, shown_group, shown_ta
 from services.gateway.submissions.idempotency import idempotency_key
 from services.gateway.submissions.request_body import BodyLimit, parse, read_body
 from services.gateway.submissions.session_control import SessionControl
-from services.shared.session_state import Session
 from services.shared.session_tasks.views import group_view, shown_groups, task_view
+from services.shared.sessions.state import Session
 
 from .common import RequestCaller, body_of, needs, new_router
 from .control import LATER, STOPPING

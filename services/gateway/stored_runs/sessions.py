@@ -21,9 +21,10 @@ from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket
 from services.shared.runs.run_waits import waits_for_person
-from services.shared.session_state import Session, fold, newest_checkpoint
 from services.shared.session_tasks.state import Task
 from services.shared.session_tasks.views import group_view, shown_groups, task_view
+from services.shared.sessions.fold import fold, newest_checkpoint
+from services.shared.sessions.state import Session
 
 from .deletions import Deletions
 from .reader import RunReader

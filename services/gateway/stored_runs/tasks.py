@@ -8,8 +8,8 @@ from contracts.ids import own_session_id
 from contracts.tasks import GroupView, TaskView
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound
-from services.shared.session_state import Session
 from services.shared.session_tasks.views import group_view, task_view
+from services.shared.sessions.state import Session
 
 from .reader import RunReader
 from .sessions import SessionReader

@@ -18,7 +18,8 @@ from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, SessionDeleting
 from services.gateway.stored_runs.deletions import Deletions
 from services.shared.redaction import wire_size
-from services.shared.session_state import Session, after
+from services.shared.sessions.fold import after
+from services.shared.sessions.state import Session
 
 from .control import ANSWER_WAIT_S
 from .control_answers import ControlAnswers, context_id

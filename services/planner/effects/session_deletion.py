@@ -22,7 +22,7 @@ from services.planner.session_log import SessionAddress, SessionLogs
 from services.planner.tasks.reports import report_id
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 
 logger = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.planner.session_log import SessionAddress
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 
 
 def entry_of(where: SessionAddress, session: Session) -> SessionEntry:

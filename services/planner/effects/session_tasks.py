@@ -31,8 +31,8 @@ from services.planner.tasks.commands import (
     commands,
 )
 from services.planner.tasks.reports import report_request
-from services.shared.session_state import Session
 from services.shared.session_tasks.old_tasks import recalled
+from services.shared.sessions.state import Session
 
 OfTasks = SessionTaskMessage | SessionRunEnded
 """What may change tasks of a session."""

@@ -43,7 +43,7 @@ from services.planner.sessions.commands import (
 )
 from services.planner.sessions.decide import Received
 from services.shared.last_record import last_record
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 
 ToRun = Forward | Cancel | Merged | Refuse | Attach
 First = RunRequested | SessionContextRequested | SessionTaskCalled

@@ -1,1 +1,1 @@
-"""The rules of sessions. Pure: no clock, no await. The state that they decide on is `services.shared.session_state`."""
+"""The rules of sessions. Pure: no clock, no await. The state that they decide on: `services.shared.sessions.state`."""

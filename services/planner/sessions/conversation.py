@@ -18,7 +18,7 @@ from services.planner.conversation.compaction import middle_cut
 from services.planner.conversation.encoding import BYTES_PER_TOKEN, text_tokens
 from services.planner.run.history import Conversation, PastTurn
 from services.planner.tasks.reports import REPORTED_TASKS
-from services.shared.session_state import Session, Turn
+from services.shared.sessions.state import Session, Turn
 
 TURN_TOKENS = 50
 """What a turn takes beside its texts: the markers, the date, the form of the answer."""

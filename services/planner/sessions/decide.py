@@ -75,7 +75,8 @@ from services.planner.sessions.commands import (
 )
 from services.planner.tasks import machine
 from services.shared.redaction import wire_size
-from services.shared.session_state import Session, after
+from services.shared.sessions.fold import after
+from services.shared.sessions.state import Session
 
 MAX_QUEUED_RUNS = 1000
 REPLACED = "another request of the session takes its place"

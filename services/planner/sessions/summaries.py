@@ -15,7 +15,7 @@ from contracts.runs import Memory, RunRequested
 from services.planner.agents import SUMMARY_AGENT
 from services.planner.sessions.commands import RequestSummary
 from services.planner.sessions.conversation import of_session
-from services.shared.session_state import Session, Turn
+from services.shared.sessions.state import Session, Turn
 
 MAX_COVERED_BYTES = 64 * 1024
 """Turns that one summary covers, as JSON. A longer part of a conversation takes several summaries."""

@@ -7,9 +7,9 @@ from contracts.inbox import CallFinished
 from contracts.tasks import TASK_TOOLS, SessionTaskCalled, TaskAction
 from services.planner.tasks.reports import shown
 from services.planner.tasks.targets import Target, control_id, target
-from services.shared.session_state import Session
 from services.shared.session_tasks.state import Group, Task
 from services.shared.session_tasks.views import group_view, shown_groups, task_view
+from services.shared.sessions.state import Session
 
 MAX_ANSWERED_BYTES = 24 * 1024
 """Results in one answer, together."""

@@ -12,8 +12,8 @@ from contracts.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskContr
 from services.planner.tasks import answers, reports
 from services.planner.tasks.spending import spent_by
 from services.planner.tasks.targets import target
-from services.shared.session_state import Session
 from services.shared.session_tasks.state import Group, Report, Task
+from services.shared.sessions.state import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,9 @@ from services.planner.tasks.spawning import spawn
 from services.planner.tasks.spending import spent_by
 from services.planner.tasks.targets import Target, control_id, target
 from services.shared.cut_texts import cut
-from services.shared.session_state import Session, after
 from services.shared.session_tasks.state import Background, Group, Task
+from services.shared.sessions.fold import after
+from services.shared.sessions.state import Session
 
 
 class _Transition:

@@ -13,8 +13,8 @@ from contracts import keys
 from contracts.runs import RunRequested
 from contracts.tasks import Reported, SessionTaskCalled
 from services.shared.cut_texts import cut_together
-from services.shared.session_state import Session
 from services.shared.session_tasks.state import Group, Report, Task
+from services.shared.sessions.state import Session
 
 MAX_REPORTED_BYTES = 64 * 1024
 """Results that one report is shown, together."""

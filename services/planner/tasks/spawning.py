@@ -19,9 +19,9 @@ from contracts.tasks import (
 from services.planner.tasks import reports
 from services.shared.cut_texts import cut
 from services.shared.redaction import wire_size
-from services.shared.session_state import Session
 from services.shared.session_tasks.fold import key_of
 from services.shared.session_tasks.state import Background, Group
+from services.shared.sessions.state import Session
 
 MAX_UNSETTLED_TASKS = 1000
 """Tasks of a session that have not ended, or whose group waits for its end, a decision or its report."""

@@ -1,8 +1,8 @@
 """Tasks and groups of a session, as HTTP and the model's tools show them."""
 
 from contracts.tasks import GroupView, TaskView
-from services.shared.session_state import Session
 from services.shared.session_tasks.state import Group, Task
+from services.shared.sessions.state import Session
 
 
 def task_view(session: Session, task: Task, *, with_result: bool = True) -> TaskView:

@@ -15,9 +15,9 @@ from services.planner.run.state import Run
 from services.planner.run.task_calls import SPAWN, confirmation
 from services.planner.tasks.commands import AnswerCall, CancelTask, RequestReport, StartTask
 from services.planner.tasks.reports import report_request
-from services.shared.session_state import fold
 from services.shared.session_tasks.state import Group, Waiter
 from services.shared.session_tasks.views import group_view, is_held, shown_groups
+from services.shared.sessions.fold import fold
 from tests.planner.task_world import opening
 from tests.planner.tasks.session_world import AT, World, control, ended, request, run_id, spawned
 from tests.support.vector_tokens import assert_matches

@@ -9,7 +9,7 @@ from contracts.sessions import SessionRecord
 from contracts.tasks import SessionTaskControl, TaskControlAction
 from services.messaging.connection import Bus
 from services.planner.session_log import SessionAddress
-from services.shared.session_state import Session
+from services.shared.sessions.state import Session
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Planning
 from tests.support.session_logs import session_of

@@ -12,8 +12,9 @@ from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.past_turns import past_messages
 from services.planner.run.history import Conversation, PastTurn
 from services.planner.sessions.conversation import bounded, of_messages, of_session, reported_in
-from services.shared.session_state import Session, fold
 from services.shared.session_tasks.state import Background, Result
+from services.shared.sessions.fold import fold
+from services.shared.sessions.state import Session
 from tests.support.model_server import words
 
 MEMORY = Memory()

@@ -28,7 +28,8 @@ from contracts.sessions import (
 from services.planner.run.session_place import Begun, Refused, Waiting
 from services.planner.sessions import decide
 from services.planner.sessions.commands import Begin, Cancel, Forward, WriteEntry
-from services.shared.session_state import Session, fold
+from services.shared.sessions.fold import fold
+from services.shared.sessions.state import Session
 
 ROOT = Path(__file__).resolve().parents[3]
 A, B, C, D = (letter * 32 for letter in "abcd")

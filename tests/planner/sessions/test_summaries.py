@@ -8,7 +8,8 @@ from services.planner.agents import SUMMARY_AGENT, agent_of
 from services.planner.sessions.commands import RequestSummary
 from services.planner.sessions.conversation import of_session
 from services.planner.sessions.summaries import MAX_COVERED_BYTES, covered, summary_request, summary_run
-from services.shared.session_state import Session, fold
+from services.shared.sessions.fold import fold
+from services.shared.sessions.state import Session
 from tests.support.model_server import words
 
 MEMORY = Memory(recent_turns=4, summary_model="openai/small")

@@ -18,8 +18,9 @@ from contracts.tasks import (
 from services.planner.sessions import decide
 from services.planner.tasks import commands
 from services.planner.tasks.commands import AnswerCall, TaskCommand
-from services.shared.session_state import Session, fold
 from services.shared.session_tasks.state import Group
+from services.shared.sessions.fold import fold
+from services.shared.sessions.state import Session
 
 POLICY = TaskPolicy(spawn_requires_confirmation=False)
 AT = 1_000_000

@@ -21,8 +21,9 @@ from services.planner.tasks.commands import (
     StartTask,
 )
 from services.planner.tasks.reports import report_request
-from services.shared.session_state import Session, checkpoint, fold
 from services.shared.session_tasks.state import Group
+from services.shared.sessions.fold import checkpoint, fold
+from services.shared.sessions.state import Session
 from tests.planner.tasks.session_world import TOLD, World, control, ended, request, run_id, spawned
 
 RUNS = ("r", "q")

@@ -20,8 +20,9 @@ from contracts.sessions import (
     Summarised,
 )
 from contracts.tasks import GroupOpened, GroupSealed, TaskEnded, TaskSpawned
-from services.shared import session_state
-from services.shared.session_state import MAX_RECENT_RUNS, MAX_TURNS, Session, checkpoint, fold
+from services.shared.sessions import fold as session_fold
+from services.shared.sessions.fold import MAX_RECENT_RUNS, MAX_TURNS, checkpoint, fold
+from services.shared.sessions.state import Session
 
 A = "a" * 32
 
@@ -89,7 +90,7 @@ def test_a_checkpoint_of_a_thousand_tasks_beside_the_longest_turns_fits_a_record
 
 def test_a_checkpoint_that_would_be_too_large_leaves_out_the_oldest_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """And everyone who folds it has the same state."""
-    monkeypatch.setattr(session_state, "MAX_STATE_BYTES", 20_000)
+    monkeypatch.setattr(session_fold, "MAX_STATE_BYTES", 20_000)
     session = with_turns(20, answer="a" * 2000)
     event = checkpoint(session)
     assert event is not None

@@ -1,25 +1,17 @@
-"""A session as the fold of its log. Pure: no clock, no await.
+"""Folds the records of a session's log. Pure: no clock, no await.
 
-`Session` is frozen: each record gives a new one, so any of them may be kept. `Checkpoint.state` is `Session` as JSON.
-It is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, the newest 100 runs that
-ended, and the tasks (`services.shared.session_tasks`). Where all of it together is still too large, `checkpoint` leaves
-out the oldest turns.
-
-The conversation that the next run knows is rendered from `turns`, `older_turns`, `summary`, `summarised_turns` and
-`context`. `approvals` says which of its calls need no further approval.
+The state is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, the newest 100
+runs that ended, and the tasks (`services.shared.session_tasks`). Where all of it together is still too large,
+`checkpoint` leaves out the oldest turns.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
 from pydantic_core import to_json
 
-from contracts.base import Message
-from contracts.faults import Fault
 from contracts.limits import MAX_RECORD_BYTES
 from contracts.pauses import OpenPause
-from contracts.payload import Usage
 from contracts.records import EVENTS_HEADER
 from contracts.sessions import (
     CHECKPOINT_HEADER,
@@ -41,7 +33,7 @@ from contracts.sessions import (
 )
 from contracts.tasks import TASK_EVENT_TYPES, TaskEnded
 from services.shared.session_tasks import fold as tasks
-from services.shared.session_tasks.state import Background
+from services.shared.sessions.state import CurrentRun, QueuedRun, RecentRun, Session, Turn
 from services.shared.usage import spent
 
 MAX_TURNS = 200
@@ -51,129 +43,6 @@ MAX_RECENT_RUNS = 100
 MAX_PAUSES_OF_TASKS = 100
 MAX_STATE_BYTES = MAX_RECORD_BYTES - 1024
 """Largest state in a checkpoint, as JSON."""
-
-
-class Turn(Message):
-    """A question and its answer, of a run that had the turn. Both were cut to 8 KiB when the run ended."""
-
-    run: str
-    requested_at: int
-    question: str
-    inputs: list[str] = Field(default_factory=list)
-    """Texts that were added while the run went on."""
-    answer: str
-    outcome: Literal["done", "error", "cancelled"]
-    attached: list[str] = Field(default_factory=list)
-    """Ids of the images that came with the question."""
-    size: int = 0
-    """As JSON, in bytes."""
-
-
-class CurrentRun(Message):
-    """The run that has the turn. `begun_seq`: sequence of the record that gave it the turn."""
-
-    run: str
-    requested_at: int = 0
-    begun_seq: int = 0
-    waits: bool = False
-    """It does nothing but wait for a person."""
-    waits_seq: int = 0
-    """Sequence of the run's record that the newest message about its waiting came from."""
-
-
-class QueuedRun(Message):
-    """A run that waits for its turn."""
-
-    run: str
-    requested_at: int
-    is_first: bool = False
-    """It begins next, and the run that has the turn was cancelled for it."""
-    forwarded_to: str | None = None
-    """The run to which its text was sent. Until that run has answered, this one does not begin."""
-    was_missed: bool = False
-    """That run did not take the text. So this one begins before those that were queued, in the order of the answers."""
-
-
-class RecentRun(Message):
-    """A run that ended, was merged into another one, or was refused."""
-
-    run: str
-    requested_at: int = 0
-    merged_into: str | None = None
-    fault: Fault | None = None
-
-
-class Session(Message):
-    """What the log of a session adds up to. `seq`: sequence of its newest record, which fences the next append."""
-
-    seq: int = 0
-    checkpoint_seq: int = 0
-    """Sequence of the newest checkpoint; 0: none."""
-    records: int = 0
-    """Records since then."""
-    deleted_seq: int = 0
-    """Sequence of the record that deleted an earlier session with this id; 0: none is known."""
-
-    session_id: str = ""
-    """Empty: there is no session."""
-    user_id: str | None = None
-    created_at: int = 0
-    updated_at: int = 0
-    is_deleting: bool = False
-
-    current: CurrentRun | None = None
-    queue: list[QueuedRun] = Field(default_factory=list)
-    recent: list[RecentRun] = Field(default_factory=list)
-    """Newest first."""
-    pauses: list[OpenPause] = Field(default_factory=list)
-    """Of the run that has the turn, and of tasks."""
-    runs: int = 0
-    usage: Usage = Usage()
-
-    turns: list[Turn] = Field(default_factory=list)
-    """Oldest first."""
-    older_turns: int = 0
-    """Turns that are no longer in `turns`."""
-    summary: str = ""
-    summarised_turns: int = 0
-    """How many turns the summary represents, counted from the first one of the session."""
-    summary_run: str = ""
-    """The run that makes a summary now; empty: none."""
-    summary_requested_at: int = 0
-    """Unix ms: of that run."""
-    context: dict[str, Any] = Field(default_factory=dict)
-    """Values that callers and tasks have set: untrusted data."""
-    context_by: str = ""
-    """`<stream>:<sequence>` of the message that set values last. An older message sets none."""
-    approvals: frozenset[tuple[str, str, str]] = frozenset()
-    """Rule, tool and agent of each approval that holds for the session."""
-    background: Background = Background()
-    """Its tasks and groups, and the results that later runs are shown."""
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a session: it has begun, and was not deleted since."""
-        return bool(self.session_id)
-
-    def open_runs(self) -> list[str]:
-        """Return the run that has the turn, then those that wait for it, tasks, and reports that have not joined."""
-        turns = [*([self.current.run] if self.current else []), *(each.run for each in self.queue)]
-        tasks_and_reports = [task.task_id for task in self.background.open_tasks()]
-        tasks_and_reports += [report.report_id for report in self.background.reports]
-        return [*turns, *tasks_and_reports]
-
-    def is_open(self, run: str) -> bool:
-        """Whether a run of the session has not ended, as far as the session knows."""
-        task = self.background.tasks.get(run)
-        return run in self.open_runs() if task is None else task.status == "running"
-
-    def queued(self, run: str) -> QueuedRun | None:
-        """Return the entry of a run that waits for its turn."""
-        return next((each for each in self.queue if each.run == run), None)
-
-    def recent_run(self, run: str) -> RecentRun | None:
-        """Return what became of a run; None for an open one, and for one that ended long ago."""
-        return next((each for each in self.recent if each.run == run), None)
 
 
 def fold(session: Session, seq: int, record: SessionRecord) -> Session:
