@@ -16,7 +16,8 @@ from services.gateway.auth.key_file import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
 from services.gateway.settings import GatewaySettings
-from tests.support.gateways import ROOT, Served, Writer, serving, unconnected_routes
+from services.gateway.submissions import control
+from tests.support.gateways import ROOT, Served, Writer, paused, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 
 ANN, ANNS_LINE = new_key("ann")
@@ -132,6 +133,24 @@ async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, wr
         else:
             assert (answer.status_code, answer.json()["code"]) == (403, "right_missing"), path
             assert f"`{right}`" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("tool", ["tasks.apply", "tasks.reject"])
+async def test_who_approves_a_models_decision_about_held_results_may_decide_it(
+    keyed: Served, writer: Writer, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right `approve` alone is enough to refuse it, and for the pauses of other calls."""
+    monkeypatch.setattr(control, "ANSWER_WAIT_S", 0.2)
+    of_ann = Writer(writer.bus, "ann")
+    await of_ann.open()
+    await of_ann.log(paused("1-1", 1, source="task", reason="confirmation", tool=tool), paused("1-2", 2, tool="pay"))
+    url, key = f"/v1/runs/{of_ann.run}/resume", bearer(WITHOUT["apply"][0])
+
+    async def answer(number: int, decision: str) -> int:
+        body = {"pause_id": f"{number:032x}", "token": f"{number:032x}.1.{'0' * 32}", "decision": decision}
+        return (await keyed.http.post(url, json=body, headers=key)).status_code
+
+    assert [await answer(1, "approve"), await answer(1, "reject"), await answer(2, "approve")] == [403, 202, 202]
 
 
 async def test_health_and_documents_need_no_key(keyed: Served) -> None:

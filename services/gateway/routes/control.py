@@ -10,6 +10,7 @@ from contracts.ids import new_id
 from contracts.images import ImageInput, ImageRef
 from contracts.inbox import InputRequested, ResumeRequested
 from contracts.runs import InputAccepted, InputInput, ResumeAccepted, ResumeInput
+from contracts.tasks import TASK_TOOLS
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import (
     IdempotencyConflict,
@@ -93,6 +94,7 @@ class ControlRoutes:
         """Read a decision and store its images. The body is freed before a planner is waited for."""
         async with self._bodies.read(request, ResumeInput) as decision:
             found = await self._runs.get(caller, run_id)
+            _check_right(caller, found, decision)
             content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
             digests = await asyncio.to_thread(image_digests, decision.images)
             message = ResumeRequested(
@@ -174,6 +176,14 @@ class ControlRoutes:
             case "idempotency_conflict":
                 return IdempotencyConflict()
         return RefusedByPlanner(code, reason)
+
+
+def _check_right(caller: Caller, found: StoredRun, decision: ResumeInput) -> None:
+    """Raise RightMissing if the decision lets a model decide about held results for a caller who may not."""
+    pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
+    decides = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
+    if decides and decision.decision != "reject":
+        caller.require("apply")
 
 
 def _request_id(request: Request, caller: Caller, run: str, kind: str) -> str:
