@@ -278,7 +278,7 @@ class Story:
         results = self.in_hand["results"]
         return {
             **self.in_hand,
-            "digests": [each["result"] for each in results if each["status"] == "succeeded"],
+            "digests": [each["result"] for each in results if each["status"] == "succeeded" and "result" in each],
             "failed": [self.names[each["task_id"]] for each in results if each["status"] in {"failed", "cancelled"}],
         }
 
