@@ -8,7 +8,7 @@ Rule 2: this is data: it builds no subject and is imported by no service.
 
 from pydantic import BaseModel
 
-from . import artifacts, direct, inbox, records, runs, sessions, subjects, tools
+from . import artifacts, direct, inbox, records, runs, sessions, subjects, tasks, tools
 from .channel import (
     BYTES,
     GATEWAY,
@@ -141,6 +141,7 @@ OF_RUNS = (
             *(_model(inbox.CancelRequested), _model(inbox.TopUpRequested), _model(inbox.InputRequested)),
             *(_model(inbox.ResumeRequested), _model(inbox.RunMerged), _model(inbox.RunRefused)),
             *(_model(inbox.SessionAttached), _model(inbox.TimerFired)),
+            *(_model(inbox.RunTaskSettled), _model(inbox.GroupDue)),
             *(_model(inbox.ScheduleSet), _model(inbox.ScheduleDue)),
         ),
         (GATEWAY, PLANNER, NATS), (PLANNER,), subjects.INBOX, "planner_control",
@@ -173,13 +174,15 @@ OF_RUNS = (
         ("timer", "timers_of", "timers_of_all", "ALL_TIMERS", "ALL_SCHEDULE_TIMERS"),
         (
             Body("TimerSet", inbox.TimerFired, "It is published on `due` at its time.", headers=_SCHEDULE),
+            Body("GroupTimeOutSet", inbox.GroupDue, "The same, of a group of a session.", headers=_SCHEDULE),
             Body("FireTimeSet", inbox.ScheduleDue, "The same, of a schedule.", headers=_SCHEDULE),
         ),
         (PLANNER,), (NATS, GATEWAY), subjects.TIMERS,
     ),
     Channel(
         "due", "due.{tenant}.{run}.{message}", "A timer fires; INBOX takes it as `control`.", ("due", "ALL_DUE"),
-        (_model(inbox.TimerFired), _model(inbox.ScheduleDue)), (NATS,), (NATS,), subjects.TIMERS,
+        (_model(inbox.TimerFired), _model(inbox.GroupDue), _model(inbox.ScheduleDue)), (NATS,), (NATS,),
+        subjects.TIMERS,
     ),
 )  # fmt: skip
 
@@ -201,6 +204,7 @@ OF_SESSIONS = (
             *(_model(sessions.SessionRunEnded), _model(sessions.SessionRunWaits), _model(sessions.SessionInputTaken)),
             *(_model(sessions.SessionQueueExpired), _model(sessions.SessionContextRequested)),
             *(_model(sessions.SessionApproved), _model(sessions.SessionDeletionRequested)),
+            *(_model(tasks.SessionTaskCalled), _model(tasks.SessionTaskControl), _model(tasks.SessionGroupDue)),
         ),
         (GATEWAY, PLANNER), (PLANNER,), subjects.INBOX, "planner_session",
     ),

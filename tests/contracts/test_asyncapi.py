@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,6 +17,8 @@ from contracts.asyncapi import document
 from contracts.base import Message
 from contracts.channel import SERVICES, Body, Channel
 from contracts.channels import CHANNELS, NO_SUBJECTS
+from contracts.inbox import InboxMessage
+from contracts.sessions import SessionMessage
 from services.artifact_store.handlers import build_router
 from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket
 from tests.examples.conftest import build, built_once
@@ -161,6 +163,17 @@ def test_every_request_that_a_service_answers_is_described() -> None:
     assert len(heard) > 8
     for subject in heard:
         assert any(fits(channel.address, subject) and channel.replies for channel in CHANNELS), subject
+
+
+@pytest.mark.parametrize(
+    ("names", "messages"),
+    [(("inbox", "control"), InboxMessage), (("session_inbox",), SessionMessage)],
+    ids=["runs", "sessions"],
+)
+def test_every_message_that_a_planner_takes_is_described(names: tuple[str, ...], messages: object) -> None:
+    """A new one is added to its channel in `contracts/channels.py`."""
+    described = {body.schema for channel in CHANNELS if channel.name in names for body in channel.bodies}
+    assert described == set(get_args(get_args(messages)[0]))
 
 
 def test_one_name_means_one_message() -> None:
