@@ -46,6 +46,7 @@ from services.planner.schedules.firing import Schedules
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.shared.key_budgets.spending import KeySpending
 from services.shared.key_budgets.totals import KeyDay
+from services.shared.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 
@@ -101,6 +102,8 @@ class Planner:
             await dead_letters.dead_letter(
                 self._bus, delivery, "its handling was begun too often and never came to an end"
             )
+            if delivery.stream != subjects.REQUESTS and await last_record(self._bus, *where) is None:
+                return True  # The timer of a session or schedule, or a message of a run that has not begun.
             return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), time_slice, is_first=False)
         try:
             message = _parsed(delivery, where)

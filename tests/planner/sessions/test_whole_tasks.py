@@ -4,7 +4,7 @@ import pytest
 
 from contracts import subjects
 from contracts.ids import new_id, own_session_id, unix_ms
-from contracts.inbox import CallFinished
+from contracts.inbox import CallFinished, GroupDue
 from contracts.pauses import OpenPause
 from contracts.sessions import Checkpoint
 from contracts.tasks import (
@@ -16,7 +16,9 @@ from contracts.tasks import (
     TaskPolicy,
     TaskSpawned,
 )
+from services.messaging import dead_letters
 from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import PLANNER_SESSION
 from services.planner.session_log import SessionAddress
 from services.shared.session_tasks.state import Background
@@ -326,6 +328,32 @@ async def test_a_call_that_cannot_be_handled_fails(
     story = await planner.tell(PARENT, agent="host", session_id=session_id)
     assert (story.of("observed")[0].tool, story.of("observed")[0].failure.code) == ("task.spawn", "poisoned")
     assert story.end.raw_answer == "No task."
+
+
+async def test_a_timer_of_a_session_that_cannot_be_handled_is_no_run(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in DEAD. Its subject names the session in the place of a run, and no log of such a run begins."""
+    planner, key = await plan(agents=HOST), new_id()
+
+    async def too_often(_bus: Bus, _delivery: Delivery) -> int:
+        return 1_000
+
+    monkeypatch.setattr(dead_letters, "count_start", too_often)
+    due = GroupDue(group_id=new_id(), what="group")
+    subject = subjects.control("default", key, "group-1")
+    await planner.bus.publish(subject, due.model_dump_json().encode())
+
+    async def is_dead() -> bool:
+        last = await planner.bus.last(subjects.DEAD, subjects.dead(subjects.INBOX))
+        return last is not None and (last.headers or {}).get(dead_letters.SUBJECT) == subject
+
+    async def is_acknowledged() -> bool:
+        return await planner.bus.last(subjects.INBOX, subject) is None
+
+    await wait_until(is_dead, what="the timer is in DEAD")
+    await wait_until(is_acknowledged, what="the timer is acknowledged")
+    assert await planner.bus.last(subjects.RUNS, subjects.log("default", key)) is None
 
 
 async def test_a_late_call_of_an_ended_run_begins_no_session(plan: Plan, provider: ModelServer) -> None:
