@@ -26,8 +26,8 @@ MAX_SCHEDULE_BYTES = 64 * 1024
 """Largest body that makes one."""
 FIRE_TIMER = "fire"
 """The name of a schedule's timer; its subject names the schedule where others name a run."""
-KEY_PREFIX = "whsec_"
-"""The beginning of a webhook's secret; the rest is base64."""
+WEBHOOK_KEY_PREFIX = "whsec_"
+"""The beginning of a webhook's secret; the rest is the key as base64."""
 MAX_WEBHOOK_BYTES = 32 * 1024
 """Largest body that is sent to a webhook."""
 

@@ -106,7 +106,7 @@ class TaskSpawned(Message):
     name: str = ""
     mode: TaskMode
     tool: str | None = Field(default=None, description="of a job")
-    query: str = Field(default="", description="of a subagent; the first 200 characters")
+    query: str = Field(default="", description="of a subagent: its beginning, at most 200 bytes")
     depth: int = 1
     requested_at: int = 0
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 from pydantic import BaseModel
 
 from contracts import ids
-from contracts.schedules import KEY_PREFIX, ScheduleCreated, ScheduleView
+from contracts.schedules import WEBHOOK_KEY_PREFIX, ScheduleCreated, ScheduleView
 from runwire.client.options import RunOptions
 from runwire.client.retries import checked
 from runwire.client.transport import Transport
@@ -80,7 +80,7 @@ def webhook_headers(secret: str, body: bytes, delivery_id: str | None = None) ->
     The same `delivery_id` starts one run, however often it is sent; default: a new one.
     """
     delivery, timestamp = delivery_id or ids.new_id(), str(int(time.time()))
-    key = base64.b64decode(secret.removeprefix(KEY_PREFIX))
+    key = base64.b64decode(secret.removeprefix(WEBHOOK_KEY_PREFIX))
     digest = hmac.digest(key, f"{delivery}.{timestamp}.".encode() + body, hashlib.sha256)
     signature = f"v1,{base64.b64encode(digest).decode()}"
     return {"webhook-id": delivery, "webhook-timestamp": timestamp, "webhook-signature": signature}

@@ -19,9 +19,9 @@ from contracts.inbox import ScheduleSet
 from contracts.names import InvalidName
 from contracts.runs import RunInput, RunRequested
 from contracts.schedules import (
-    KEY_PREFIX,
     MAX_SCHEDULE_BYTES,
     MAX_SCHEDULES,
+    WEBHOOK_KEY_PREFIX,
     Schedule,
     ScheduleCreated,
     ScheduleInput,
@@ -220,7 +220,7 @@ def _schedule(caller: Caller, given: ScheduleInput, requested: RunRequested, dig
 
 
 def _new_webhook(tenant: str) -> Webhook:
-    return Webhook(tenant=tenant, secret=KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
+    return Webhook(tenant=tenant, secret=WEBHOOK_KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
 
 
 def _of_field(field: str, check: Callable[[], T]) -> T:

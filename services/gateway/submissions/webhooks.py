@@ -23,7 +23,7 @@ from contracts import keys
 from contracts.ids import new_id, own_session_id, started_run_id, unix_ms
 from contracts.names import InvalidName
 from contracts.runs import KeyBudget
-from contracts.schedules import KEY_PREFIX, MAX_WEBHOOK_BYTES, Schedule, Webhook
+from contracts.schedules import MAX_WEBHOOK_BYTES, WEBHOOK_KEY_PREFIX, Schedule, Webhook
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, TryAgain
 from services.messaging.connection import Bus
@@ -34,11 +34,11 @@ from .request_body import BodyLimit, parse, read_body
 
 MAX_AGE_S = 300
 MAX_AT_ONCE = 32
-"""Deliveries that are checked at once: whoever sends them has shown no key."""
+"""Deliveries that are checked at once: their senders have shown no API key."""
 SIGNING_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
-_UNKNOWN = Webhook(tenant="", secret=KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
+_UNKNOWN = Webhook(tenant="", secret=WEBHOOK_KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
 """Checked in place of a webhook that does not exist."""
 
 
@@ -110,7 +110,7 @@ class Webhooks:
 def is_signed(secret: str, delivery: str, timestamp: str, signatures: str, body: bytes) -> bool:
     """Return whether one of the signatures of a delivery, which must not be old, was made with the secret."""
     signed = f"{delivery}.{timestamp}.".encode("latin-1", "replace") + body
-    digest = hmac.digest(base64.b64decode(secret.removeprefix(KEY_PREFIX)), signed, hashlib.sha256)
+    digest = hmac.digest(base64.b64decode(secret.removeprefix(WEBHOOK_KEY_PREFIX)), signed, hashlib.sha256)
     wanted = b"v1," + base64.b64encode(digest)
     matches = [hmac.compare_digest(each.encode("latin-1", "replace"), wanted) for each in signatures.split(" ")[:16]]
     is_recent = _TIMESTAMP.fullmatch(timestamp) is not None and abs(time.time() - int(timestamp)) <= MAX_AGE_S

@@ -220,7 +220,7 @@ def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
 def _fold_task_settled(run: Run, settled: events.TaskSettled, _at: int) -> None:
     reserved = run.set_aside.pop(settled.call_id, None)
     if reserved is not None:
-        run.children_spent = with_settled(run.children_spent, reserved, settled.spent)
+        run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, settled.spent)
 
 
 def take_in(run: Run, observed: Observed) -> None:

@@ -135,7 +135,7 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     set_aside: dict[str, Reservation] = field(default_factory=dict)
     """Call id -> part of the limits that belongs to the background task which the call spawned, until it has ended."""
-    children_spent: Usage = NOTHING_SPENT
+    spent_by_tasks: Usage = NOTHING_SPENT
     """What background tasks that have ended took of the limits."""
     collected: Collected = field(default_factory=Collected)
     """Artifacts and sources of all calls."""

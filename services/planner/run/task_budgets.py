@@ -14,7 +14,7 @@ from services.planner.run.state import Run
 
 def taken(run: Run) -> Usage:
     """Return what the tasks take of the run's limits: spent by those that ended, set aside for those that go on."""
-    return _sum(run.children_spent, run.set_aside.values()) if run.set_aside else run.children_spent
+    return _sum(run.spent_by_tasks, run.set_aside.values()) if run.set_aside else run.spent_by_tasks
 
 
 def with_settled(total: Usage, reserved: Reservation, spent: Usage) -> Usage:

@@ -116,7 +116,7 @@ def run_ended(session: Session, message: SessionRunEnded) -> list[TaskEvent]:
         if group.status == "open" and group.run == run:
             transition.add(GroupSealed(group_id=group.group_id, by="run"))
     for group_id in dict.fromkeys([*([task.group_id] if task else []), *(group.group_id for group in groups)]):
-        _settle(transition, group_id)
+        _follow_up(transition, group_id)
     return transition.events
 
 
@@ -172,7 +172,7 @@ def _carry_out(transition: _Transition, found: Target, action: TaskControlAction
     match action:
         case "seal":
             _seal(transition, found.group, "model" if by == "model" else "person")
-            _settle(transition, found.group.group_id)
+            _follow_up(transition, found.group.group_id)
             return None
         case "cancel":
             return _cancelled(transition, found, by)
@@ -198,7 +198,7 @@ def _cancelled(transition: _Transition, found: Target, by: str) -> Fault | None:
     _cancel(transition, group, tasks, by, is_reported=bool(group.name))
     if is_whole:
         _release(transition, group)
-    _settle(transition, group.group_id)
+    _follow_up(transition, group.group_id)
     return None
 
 
@@ -226,7 +226,7 @@ def _decided(transition: _Transition, found: Target, action: TaskControlAction, 
     else:
         tasks = [task.task_id for task in transition.background.tasks_of(group) if task.status == "succeeded"]
         transition.add(ResultsMerged(group_id=group.group_id, tasks=tasks, by=by))
-    _settle(transition, group.group_id)
+    _follow_up(transition, group.group_id)
     return None
 
 
@@ -239,7 +239,7 @@ def _due(session: Session, message: SessionGroupDue) -> list[TaskEvent]:
     elif not group.has_ended:
         _seal(transition, group, "timer")
         _cancel(transition, group, transition.background.tasks_of(group), by="timer")
-    _settle(transition, group.group_id)
+    _follow_up(transition, group.group_id)
     return transition.events
 
 
@@ -251,7 +251,7 @@ def _release(transition: _Transition, group: Group, *, timed_out: bool = False) 
         )
 
 
-def _settle(transition: _Transition, group_id: str) -> None:
+def _follow_up(transition: _Transition, group_id: str) -> None:
     """Add what follows for a group from its tasks: its end, the answer of the run that waits, and reports."""
     group = transition.background.groups.get(group_id)
     if group is None:

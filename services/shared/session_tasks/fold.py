@@ -124,7 +124,7 @@ def _waiter_released(background: Background, event: WaiterReleased, _at: int) ->
     group = background.groups.get(event.group_id)
     if group is None or group.waiter is None:
         return background
-    state = "timed_out" if event.timed_out else "answered" if event.is_answered else "gone"
+    state = "timed_out" if event.timed_out else "answered" if event.is_answered else "run_ended"
     waiter = group.waiter.model_copy(update={"state": state})
     return _settling(background, event.group_id, waiter=waiter)
 

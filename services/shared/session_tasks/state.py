@@ -47,8 +47,8 @@ class Waiter(Message):
     run: str
     call_id: str
     until: int
-    state: Literal["waiting", "answered", "timed_out", "gone"] = "waiting"
-    """`answered`: its run has all results, which are its report. `gone`: its run ended before."""
+    state: Literal["waiting", "answered", "timed_out", "run_ended"] = "waiting"
+    """`answered`: its run has all results, which are its report. `run_ended`: before it was answered."""
 
 
 class Group(Message):

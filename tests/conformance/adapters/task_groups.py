@@ -201,7 +201,7 @@ class Story:
                 self.take(ended(next_one))
 
     def waiting_group(self, group_id: str) -> Waiter | None:
-        """Whoever waits for a group."""
+        """The waiter of a group; None: no run waits for it."""
         group = self.world.session.background.groups.get(group_id)
         return group.waiter if group is not None and group.is_waited_for else None
 

@@ -1,4 +1,4 @@
-"""Deliveries of webhooks: whoever signs starts a run, once for each delivery; everybody else learns nothing."""
+"""Deliveries to webhooks: a signed one starts a run, once; one that is not signed learns nothing."""
 
 import asyncio
 import base64
@@ -75,7 +75,7 @@ async def test_a_delivery_twice_is_one_run(served: Served) -> None:
     assert (await deliver(served, made, delivery="msg_2")).json()["run_id"] != answers[0].json()["run_id"]
 
 
-async def test_whoever_does_not_sign_learns_nothing(served: Served) -> None:
+async def test_a_delivery_that_is_not_signed_learns_nothing(served: Served) -> None:
     """The same bytes for a webhook that does not exist, a schedule, a wrong signature, and one that is old."""
     made, schedule = await created(served, webhook=True), await created(served, cron="0 2 * * *")
     good, path, now = signed(made["secret"], b"{}"), made["webhook_url"], int(time.time())

@@ -134,7 +134,7 @@ def test_a_settled_task_counts_once() -> None:
         world.settle("1-1", prompt_tokens=50, completion_tokens=20, tool_calls=1, model_calls=1, cost_usd=0.25)
     assert not world.run.set_aside
     assert world.types().count("task_settled") == 1
-    spent = world.run.children_spent
+    spent = world.run.spent_by_tasks
     assert (spent.prompt_tokens, spent.tool_calls, spent.cost_usd) == (70, 1, 0.25)
 
 

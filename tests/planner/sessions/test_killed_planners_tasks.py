@@ -52,7 +52,7 @@ def agents(tmp_path: Path) -> Path:
 async def test_each_step_is_done_once(
     own_nats_server: NatsServer, provider: ModelServer, agents: Path, step: str
 ) -> None:
-    """Two tasks of a group, and one report, whoever dies."""
+    """Two tasks of a group, and one report, whichever planner dies."""
     url, session_id = own_nats_server.url, new_id()
     provider.reset()
     scripted(provider, spawn("a", group="g"), spawn("b", group="g"), answer("Begun."), a=answer("A."), b=answer("B."))

@@ -170,7 +170,7 @@ def test_a_group_of_another_run_outlives_a_cancelled_one() -> None:
     ],
 )
 def test_a_request_that_makes_no_sense_changes_nothing(message: Received, code: str) -> None:
-    """It is recorded, so that whoever asked gets the reason."""
+    """It is recorded, so that the requester gets the reason."""
     world = busy()
     world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g"), ended("b"), spawned("r", "alone"))
     world.take(spawned("r", "gated", group="h", group_sealed=True, merge_strategy="HUMAN_GATED"), ended("gated"))

@@ -37,7 +37,7 @@ class Fire:
 
 @dataclass
 class TaskStorm:
-    """Everything together. `talks.of_runs.runs`: every run of the deployment, whoever asked for it."""
+    """Everything together. `talks.of_runs.runs`: every run of the deployment, also those that no caller requested."""
 
     talks: Conversations
     controls: list[Control] = field(default_factory=list)
