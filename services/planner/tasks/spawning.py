@@ -112,10 +112,10 @@ def _opened(call: SessionTaskCalled, child: RunRequested) -> GroupOpened:
 
 
 def _spawned(background: Background, call: SessionTaskCalled, child: RunRequested, group_id: str) -> TaskSpawned:
-    texts = sum(wire_size(task.name) + wire_size(task.query) for task in background.tasks.values())
     name = cut(str(call.args.get("name") or ""), MAX_NAME_BYTES)
     query = cut(child.query, MAX_QUERY_BYTES) if child.job is None else ""
-    fits = texts + wire_size(name) + wire_size(query) <= MAX_TEXTS_BYTES
+    texts = [text for task in background.tasks.values() for text in (task.name, task.query)]
+    fits = wire_size([*texts, name, query]) <= MAX_TEXTS_BYTES
     return TaskSpawned(
         task_id=child.run_id,
         group_id=group_id,
