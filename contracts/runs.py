@@ -197,7 +197,7 @@ class RunRequested(Message):
     memory: dict[str, Any] = Field(default_factory=dict, description="fields of Memory that the caller set")
     cause: RunCause = "user"
     parent: str | None = Field(default=None, description="of a task: the run that spawned it")
-    depth: int = Field(default=0, description="of a task: how many runs above it spawned the next one")
+    depth: int = Field(default=0, description="0: no task; 1: a task of such a run; 2: a task of a task")
     hops: int = Field(default=0, description="reports in a row that led to this run")
     job: JobRequested | None = Field(default=None, description="of a job: its one call")
     schedule_id: str | None = Field(default=None, description="the schedule or webhook that started the run")

@@ -86,7 +86,7 @@ class GroupOpened(Message):
     type: Literal["group_opened"] = "group_opened"
     group_id: str
     name: str = Field(default="", description="empty: of a task that was spawned without a group")
-    run: str = Field(description="the run that made it. Only in its turn others join by the name")
+    run: str = Field(description="the run that made it. Only its own further tasks join by the name")
     report: ReportMode = "all"
     merge: MergeStrategy = "APPEND"
     timeout_at: int | None = Field(default=None, description="Unix ms")

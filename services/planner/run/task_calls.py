@@ -1,7 +1,7 @@
 """Calls about background tasks: what a spawn records, when a person is asked, and the message to the session. Pure.
 
-The session answers these calls as tools do, with `call_finished`. A call that changes what people see needs a person:
-a spawn, unless the agent's policy says otherwise, and always the decision about held results.
+The session answers these calls as tools do, with `call_finished`. A person confirms each spawn,
+unless the agent's policy says otherwise, and always the decision about held results.
 """
 
 from typing import Any

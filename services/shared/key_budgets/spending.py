@@ -5,7 +5,7 @@ Rule 2: every write of a planner arrives here as it is made. What the connection
 again: after each reconnect, and otherwise 1 s after the first read, then ever more rarely, once a minute at last.
 Rule 3: a day that was not read since the last connection, or for too long, is not known: who asks waits for a read.
 Rule 4: memory is bounded by the days and runs that are kept. A forgotten day is read again when it is needed. A run
-that is forgotten still counts; only if it spends more, it counts twice until then. Runs that have ended never do.
+that is forgotten still counts. If it spends more, its whole total is added once more, until its day is read anew.
 """
 
 import asyncio

@@ -66,7 +66,7 @@ class Group(Message):
     waiter: Waiter | None = None
     decision: Literal["applied", "rejected"] | None = None
     is_muted: bool = False
-    """It was cancelled in a way that no report follows."""
+    """It was cancelled, and no report on it follows."""
     report_as: str = ""
     """Key of `Background.report_as`."""
     report_id: str | None = None
@@ -126,7 +126,7 @@ class Background(Message):
     tasks: dict[str, Task] = Field(default_factory=dict)
     """Oldest first."""
     groups: dict[str, Group] = Field(default_factory=dict)
-    """Those that changed towards their end last come last."""
+    """By their last step towards the end (ended, decided, waiter released, report joined), the newest last."""
     results: list[Result] = Field(default_factory=list)
     reports: list[Report] = Field(default_factory=list)
     report_as: dict[str, dict[str, Any]] = Field(default_factory=dict)
