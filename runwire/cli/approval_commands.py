@@ -98,7 +98,7 @@ def _print_all(pauses: "list[OpenPause]", held: "list[GroupView | TaskView]") ->
     if pauses:
         print_line(console, f"[dim]{program()} approve, reject or answer RUN/PAUSE decides[/dim]")
     if held:
-        print_line(console, f"[dim]{program()} tasks apply or reject ID decides about results[/dim]")
+        print_line(console, f"[dim]{program()} tasks apply or reject ID (groups: --group) decides about results[/dim]")
 
 
 def approve(

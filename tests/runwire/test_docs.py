@@ -125,7 +125,7 @@ async def test_the_page_on_tasks_runs(gateway_url: str, capsys: pytest.CaptureFi
 async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> None:
     """A schedule that fires while it is read, and a webhook."""
     printed = await in_a_shell("schedules.md", gateway_url, tmp_path)
-    for text in ("nightly", "30 2 * * 1-5 Europe/Berlin", "T07:00:00+09:00", "6*7 = 42"):
+    for text in ("nightly", "30 2 * * 1-5 Europe/Berlin", "T07:00:00+09:00", "6*7 = 42", '"status":"queued"'):
         assert text in printed, printed
     names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
     await run("schedules.md", names)
