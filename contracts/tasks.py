@@ -53,10 +53,10 @@ class TaskPolicy(Message):
         default=None, description="whether a person is asked before a task is spawned; null: yes"
     )
     max_open: int = Field(default=32, ge=1, le=1000, description="tasks of a session that may go on at once")
-    max_per_run: int = Field(default=64, ge=1, le=1000, description="tasks that one run may spawn in all")
+    max_per_run: int = Field(default=32, ge=1, le=1000, description="tasks that one run may spawn in all")
     max_depth: int = Field(default=2, ge=1, le=8, description="1: tasks may not spawn tasks")
     max_hops: int = Field(
-        default=2, ge=0, le=8, description="reports in a row: a run that reports on tasks of a report, and so on"
+        default=1, ge=0, le=8, description="reports in a row: a run that reports on tasks of a report, and so on"
     )
     budget_share: float = Field(
         default=0.25, gt=0, le=1, description="part of what is left of a run's tokens, money and calls, for each task"
@@ -108,6 +108,9 @@ class TaskSpawned(Message):
     tool: str | None = Field(default=None, description="of a job")
     query: str = Field(default="", description="of a subagent: its beginning, at most 200 bytes")
     depth: int = 1
+    for_report: Reservation | None = Field(
+        default=None, description="kept of what was set aside for the task: the limits of the report on it"
+    )
     requested_at: int = 0
 
 
@@ -157,7 +160,9 @@ class TaskEnded(Message):
     outcome: Literal["succeeded", "failed", "cancelled"]
     code: str | None = None
     digest: str = ""
-    spent: Usage = Field(default=Usage(), description="by its run, and set aside for tasks that go on")
+    spent: Usage = Field(
+        default=Usage(), description="by its run, set aside for tasks that go on, and kept for the report"
+    )
     usage: Usage = Field(default=Usage(), description="by its run alone")
 
 
@@ -259,6 +264,9 @@ class SessionTaskCalled(Message):
     args: dict[str, Any] = Field(default_factory=dict, description="as the model gave them, checked")
     policy: TaskPolicy
     at: int = Field(description="Unix ms: when the call was decided; time-outs count from it")
+    for_report: Reservation | None = Field(
+        default=None, description="of a spawn: the part of what is set aside that is kept for the report"
+    )
     child: RunRequested | None = Field(default=None, description="of a spawn: the request of the task's run")
     report_as: dict[str, Any] = Field(
         default_factory=dict, description="of a spawn: fields of the request of the run that a report's run has too"

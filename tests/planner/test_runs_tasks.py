@@ -12,10 +12,11 @@ from nats.aio.msg import Msg
 from contracts import ids
 from contracts.tasks import SessionTaskCalled
 from tests.planner.conftest import Plan
-from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, scripted, settled, spawn
-from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, of_type, scripted, settled, spawn
+from tests.support.model_server import USAGE, ModelServer, Say, action, answer, words
 from tests.support.run_services import Planning
 from tests.support.session_logs import session_of
+from tests.support.waiting import wait_until
 
 AGENTS = {"host": {**HOST["host"], "limits": {"max_tokens": 100_000}}}
 MOON = {"mode": "subagent", "query": "moon?", "name": "moon", "group": "distances"}
@@ -75,7 +76,8 @@ async def test_a_spawn_is_sent_to_the_session(plan: Plan, provider: ModelServer,
     assert child is not None
     assert (child.run_id, child.query, child.parent) == (task, MOON["query"], story.run)
     assert (child.tool_context, child.user_id) == ({"secret": "s"}, "u")
-    assert child.limits["max_tokens"] == planned.set_aside.max_tokens > 10_000
+    assert call.for_report is not None
+    assert child.limits["max_tokens"] + (call.for_report.max_tokens or 0) == planned.set_aside.max_tokens > 10_000
     asked = [seen.text for seen in provider.ledger if PARENT in seen.text and REPORT not in seen.text]
     assert "HUMAN_GATED" in asked[0]
     assert task in asked[-1]
@@ -194,6 +196,28 @@ async def test_a_model_that_spawns_for_ever_is_stopped(plan: Plan, provider: Mod
     assert codes == [None, None, "too_many_tasks", "too_many_tasks"]
     depths = sorted(task.depth for task in found.background.tasks.values())
     assert depths == [1, 1, 2, 2, 2, 2]
+
+
+async def test_the_limits_of_a_request_bound_its_tasks_and_reports(plan: Plan, provider: ModelServer) -> None:
+    """Whatever the model spawns, also in reports: each run exceeds its part by one model call at most."""
+    policy = {"max_hops": 2, "max_per_run": 8, "spawn_requires_confirmation": False}
+    planning = await plan(agents={"host": {"tasks": policy}})
+    session, limit = ids.new_id(), 2000
+    provider.choose = lambda seen: spawn(f"task {seen.number}")
+    await planning.tell(PARENT, agent="host", session_id=session, limits={"max_tokens": limit})
+
+    async def ended() -> bool:
+        found = await session_of(planning.bus, session)
+        return not (found.background.open_tasks() or found.background.reports or found.open_runs())
+
+    await wait_until(ended, what="all runs of the session have ended")
+    found = await session_of(planning.bus, session)
+    tasks, reports = [await of_type(planning.bus, session, each) for each in ("task_spawned", "reported")]
+    assert tasks
+    assert reports
+    spent = found.usage.prompt_tokens + found.usage.completion_tokens
+    one_call = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
+    assert limit / 2 < spent <= limit + (1 + len(tasks) + len(reports)) * one_call
 
 
 async def test_a_request_that_is_too_large_is_not_sent(plan: Plan, provider: ModelServer) -> None:

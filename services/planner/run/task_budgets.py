@@ -1,15 +1,21 @@
 """What the background tasks of a run take of its limits. Pure.
 
-Rule 1: a part of what is left is set aside when a task is spawned. It becomes the limits of the task's run.
-Rule 2: once the task has ended, what it spent counts in place of that. The rest is the run's again.
-So a run and its tasks together never exceed the limits of the run by more than one call of each.
+Rule 1: a part of what is left is set aside when a task is spawned. It becomes the limits of the task's run, and of the
+run that reports on the task.
+Rule 2: once the task has ended, what it spent counts in place of that, with what is kept for the report. The rest is
+the run's again.
+So a run, its tasks and the reports on them together never exceed the limits of the run by more than one call of each.
 """
 
+import math
 from collections.abc import Iterable
 
 from contracts.payload import Usage
 from contracts.tasks import Reservation
 from services.planner.run.state import Run
+
+REPORT_PART = 0.25
+"""Of what is set aside for a task: the part that the report on it may spend."""
 
 
 def taken(run: Run) -> Usage:
@@ -48,6 +54,23 @@ def share(run: Run, part_of_left: float, calls: int) -> Reservation | str:
         part["max_tool_calls"] = int(left_calls * part_of_left)
     spent = next((name for name, value in part.items() if value <= 0), None)
     return spent or Reservation.model_validate(part)
+
+
+def divided(part: Reservation) -> tuple[Reservation, Reservation]:
+    """Divide what is set aside for a task into the limits of its run and those of the report on it."""
+    calls, tokens_, cost_usd = part.max_tool_calls, part.max_tokens, part.max_cost_usd
+    of_task = Reservation(
+        max_tokens=None if tokens_ is None else math.ceil(tokens_ * (1 - REPORT_PART)),
+        max_cost_usd=None if cost_usd is None else cost_usd * (1 - REPORT_PART),
+        max_tool_calls=None if calls is None else math.ceil(calls * (1 - REPORT_PART)),
+    )
+    of_report = Reservation(
+        # A limit of tokens is at least 1.
+        max_tokens=None if tokens_ is None else max(1, tokens_ - (of_task.max_tokens or 0)),
+        max_cost_usd=None if cost_usd is None else cost_usd * REPORT_PART,
+        max_tool_calls=None if calls is None else calls - (of_task.max_tool_calls or 0),
+    )
+    return of_task, of_report
 
 
 def _sum(total: Usage, parts: Iterable[Reservation]) -> Usage:

@@ -14,7 +14,7 @@ from contracts.runs import JobRequested, RunRequested
 from contracts.tasks import TASK_TOOLS, SessionTaskCalled
 from services.planner.run.pause_decisions import with_answer_token
 from services.planner.run.state import Run
-from services.planner.run.task_budgets import share
+from services.planner.run.task_budgets import divided, share
 
 SPAWN = "task.spawn"
 SHOWN_NAMES = {name: "task" if name == SPAWN else name.replace(".", "_") for name in TASK_TOOLS}
@@ -92,6 +92,7 @@ def message_of(run: Run, call: PlannedCall, tool_context: dict[str, object]) -> 
         policy=started.tasks,
         at=decided_at,
         report_as=_report_as(started.request) if call.tool == SPAWN else {},
+        for_report=divided(call.set_aside)[1] if call.set_aside is not None else None,
         child=_child(run, call, tool_context, decided_at) if call.tool == SPAWN else None,
     )
 
@@ -133,5 +134,5 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
         tool_context=tool_context,
         tools=[args["tool"]] if is_job else parent.tools,
         key_tools=parent.key_tools,
-        limits=limits | call.set_aside.model_dump() | {"deadline_s": started.tasks.task_timeout_s},
+        limits=limits | divided(call.set_aside)[0].model_dump() | {"deadline_s": started.tasks.task_timeout_s},
     )

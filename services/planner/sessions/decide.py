@@ -178,8 +178,10 @@ def receive(session: Session, message: Received, by: str) -> Events:
     later = after(session, events)
     if not events or later.is_deleting or later.current is not None:
         return events
-    ready = next((each for each in later.queue if each.forwarded_to is None), None)
-    return events if ready is None else [*events, RunBegun(run=ready.run)]
+    ready = [each for each in later.queue if each.forwarded_to is None]
+    # Users do not wait behind reports.
+    following = next((each for each in ready if each.cause != "report"), ready[0] if ready else None)
+    return events if following is None else [*events, RunBegun(run=following.run)]
 
 
 def _first_context(message: SessionContextRequested) -> Events:

@@ -143,7 +143,7 @@ def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
     task = background.tasks.get(run)
     group = background.groups.get(task.group_id) if task is not None else None
     if task is not None and session.is_open(task.run):
-        found.append(SettleParent(task.run, task.call_id, task.task_id, spent_by(cause)))
+        found.append(SettleParent(task.run, task.call_id, task.task_id, spent_by(cause, task, group)))
     if group is not None:
         found += _of_group(session, group, of_task=run)
     own = {each.group_id for each in background.tasks.values() if each.run == run}

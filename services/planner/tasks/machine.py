@@ -143,7 +143,7 @@ def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -
             outcome=done if ended.outcome == "done" else "cancelled" if ended.outcome == "cancelled" else "failed",
             code=ended.code or (message.reason if done == "failed" else None),
             digest=cut(ended.answer, MAX_DIGEST_BYTES),
-            spent=spent_by(message),
+            spent=spent_by(message, task, transition.background.groups.get(task.group_id)),
             usage=ended.usage,
         )
     )

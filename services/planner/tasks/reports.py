@@ -12,7 +12,7 @@ from typing import Any
 
 from contracts import keys
 from contracts.runs import RunRequested
-from contracts.tasks import Reported, SessionTaskCalled
+from contracts.tasks import Reported, Reservation, SessionTaskCalled
 from services.shared.cut_texts import cut_together
 from services.shared.session_tasks.state import Group, Report, Task
 from services.shared.sessions.state import Session
@@ -85,9 +85,11 @@ def report_request(
     if group is None:
         return None
     tasks = [session.background.tasks[task_id] for task_id in report.tasks if task_id in session.background.tasks]
+    fields = session.background.report_as.get(group.report_as, {})
     return RunRequested.model_validate(
         {
-            **session.background.report_as.get(group.report_as, {}),
+            **fields,
+            "limits": {**fields.get("limits", {}), **_limits(tasks)},
             "run_id": report.report_id,
             "tenant": tenant,
             "requested_at": report.at,
@@ -105,6 +107,17 @@ def report_request(
             "tool_context": dict(tool_context or {}),
         }
     )
+
+
+def _limits(tasks: list[Task]) -> dict[str, Any]:
+    """Return what was kept for a report on these tasks, together."""
+    kept = [task.for_report for task in tasks if task.for_report is not None]
+    of_all: dict[str, Any] = {}
+    for name in Reservation.model_fields:
+        parts = [part for each in kept if (part := getattr(each, name)) is not None]
+        if parts:
+            of_all[name] = sum(parts)
+    return of_all
 
 
 def shown(group: Group, tasks: list[Task], max_bytes: int) -> list[dict[str, Any]]:

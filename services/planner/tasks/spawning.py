@@ -126,6 +126,7 @@ def _spawned(background: Background, call: SessionTaskCalled, child: RunRequeste
         tool=child.job.tool if child.job is not None else None,
         query=query if fits else "",
         depth=child.depth,
+        for_report=call.for_report,
         requested_at=child.requested_at,
     )
 

@@ -9,7 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from contracts.base import Message
 from contracts.faults import Fault
-from contracts.tasks import GroupStatusName, MergeStrategy, ReportMode, TaskMode, TaskStatusName
+from contracts.tasks import GroupStatusName, MergeStrategy, ReportMode, Reservation, TaskMode, TaskStatusName
 
 SPAWNED_DIGITS = 16
 """Of a task's id, in `Background.spawned`."""
@@ -28,6 +28,8 @@ class Task(Message):
     tool: str | None = None
     query: str = ""
     depth: int = 1
+    for_report: Reservation | None = None
+    """Limits of the report on it."""
     status: TaskStatusName = "running"
     requested_at: int = 0
     ended_at: int | None = None

@@ -114,7 +114,7 @@ def _started(session: Session, event: SessionStarted) -> Session:
 def _queued(session: Session, event: RunQueued) -> Session:
     if event.cause == "summary":
         return _with(session, summary_run=event.run, summary_requested_at=session.updated_at)
-    entry = QueuedRun(run=event.run, requested_at=event.requested_at, is_first=event.is_first)
+    entry = QueuedRun.model_validate(event.model_dump(include={"run", "requested_at", "cause", "is_first"}))
     queue = [entry, *session.queue] if event.is_first else [*session.queue, entry]
     background = tasks.run_joined(session.background, event.run)
     return _with(session, queue=queue, runs=session.runs + 1, background=background)

@@ -14,6 +14,7 @@ from contracts.base import Message
 from contracts.faults import Fault
 from contracts.pauses import OpenPause
 from contracts.payload import Usage
+from contracts.runs import RunCause
 from services.shared.session_tasks.state import Background
 
 
@@ -50,6 +51,7 @@ class QueuedRun(Message):
 
     run: str
     requested_at: int
+    cause: RunCause = "user"
     is_first: bool = False
     """It begins next, and the run that has the turn was cancelled for it."""
     forwarded_to: str | None = None

@@ -75,10 +75,11 @@ def test_the_request_of_the_task() -> None:
     assert child.limits == {
         "max_steps": 5,
         "deadline_s": 77,
-        "max_tokens": 250,
+        "max_tokens": 188,
         "max_cost_usd": None,
         "max_tool_calls": None,
     }
+    assert message.for_report == Reservation(max_tokens=62)
     assert child.tool_context == {"secret": 1}
     assert message.report_as == {"limits": {"max_tokens": 1100, "max_steps": 5, "deadline_s": 9}, "tools": ["work"]}
     same = {"agent", "session_id", "user_id", "key_id", "tools", "key_budget", "llm_context", "trace_id", "tenant"}

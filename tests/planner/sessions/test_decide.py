@@ -202,6 +202,21 @@ def test_a_cancelling_request_is_next() -> None:
     assert Begin(C, world.session.seq) in decide.commands(world.session, ended(A))
 
 
+def test_users_do_not_wait_behind_reports() -> None:
+    """Reports begin when no user waits, in their order."""
+    world = World()
+    busy(world)
+    for report in (B, C):
+        world.take(request(report).model_copy(update={"cause": "report"}))
+    world.take(request(D))
+    begun = []
+    for run in (A, D, B):
+        world.take(ended(run))
+        assert world.session.current is not None
+        begun.append(world.session.current.run)
+    assert begun == [D, B, C]
+
+
 def test_a_text_under_way_does_not_begin_its_own_run() -> None:
     """Until the run that it was sent to has answered; others may begin."""
     world = World()

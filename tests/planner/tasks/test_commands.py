@@ -2,7 +2,7 @@
 
 from contracts.payload import Usage
 from contracts.sessions import SessionDeletionRequested
-from contracts.tasks import SessionGroupDue
+from contracts.tasks import Reservation, SessionGroupDue
 from services.planner.tasks.commands import (
     CancelTask,
     DropReportContext,
@@ -101,6 +101,18 @@ def test_a_parent_gets_back_what_a_task_did_not_spend() -> None:
     (settled,) = [each for each in world.commands if isinstance(each, SettleParent)]
     assert (settled.run, settled.call_id, settled.task_id) == (run_id("r"), "a", run_id("a"))
     assert (settled.spent.prompt_tokens, settled.spent.tool_calls, settled.spent.cost_usd) == (110, 2, 0.51)
+
+
+def test_a_parent_does_not_get_back_what_is_kept_for_the_report() -> None:
+    """Unless no report is to come: its run waits for the task itself, or asked for none."""
+    kept = {"for_report": Reservation(max_tokens=40, max_cost_usd=0.5, max_tool_calls=1)}
+    for asked, more in (({}, 40), ({"retain_turn": True}, 0), ({"group_report": "none"}, 0)):
+        world = busy()
+        world.take(spawned("r", "a", **asked).model_copy(update=kept), ended("a"))
+        (settled,) = [each for each in world.commands if isinstance(each, SettleParent)]
+        assert (settled.spent.prompt_tokens, settled.spent.tool_calls) == (10 + more, more // 40)
+        assert settled.spent.cost_usd == (0.51 if more else 0.01)
+        assert world.of("task_ended")[0].spent == settled.spent
 
 
 def test_the_context_kept_for_a_report_is_dropped_when_none_comes() -> None:

@@ -1,6 +1,6 @@
 """The requests of runs that report on background tasks."""
 
-from contracts.tasks import SessionGroupDue
+from contracts.tasks import Reservation, SessionGroupDue
 from services.planner.tasks.reports import MAX_REPORTED_BYTES, report_request
 from tests.planner.tasks.session_world import busy, control, ended, request, run_id, spawned
 
@@ -8,8 +8,10 @@ from tests.planner.tasks.session_world import busy, control, ended, request, run
 def test_a_report_has_the_settings_of_the_run_that_spawned_the_task() -> None:
     """It is one hop further, and what the tasks found is data."""
     world = busy()
-    child = {"tools": ["other"], "key_id": "key", "hops": 1, "limits": {"max_tokens": 5}, "agent": "clerk"}
-    world.take(spawned("r", "a", group="g", child=child), spawned("r", "b", group="g", group_sealed=True))
+    child = {"tools": ["other"], "key_id": "key", "limits": {"max_tokens": 5}, "agent": "clerk"}
+    first, second = spawned("r", "a", group="g", child=child), spawned("r", "b", group="g", group_sealed=True)
+    kept = {"for_report": Reservation(max_tokens=20, max_tool_calls=1)}
+    world.take(first.model_copy(update=kept), second.model_copy(update=kept))
     world.take(ended("a"), ended("b", "error"))
     (report,) = world.session.background.reports
 
@@ -17,12 +19,12 @@ def test_a_report_has_the_settings_of_the_run_that_spawned_the_task() -> None:
     assert found is not None
     assert (found.cause, found.hops, found.tools, found.key_id, found.agent) == (
         "report",
-        2,
+        1,
         ["search"],
         "key",
         "clerk",
     )
-    assert found.limits == {"max_tokens": 900}
+    assert found.limits == {"max_tokens": 40, "max_tool_calls": 2}
     assert found.tool_context == {"secret": 1}
     assert [each["status"] for each in found.llm_context["background_tasks"]] == ["succeeded", "failed"]
     assert "result a" not in found.query
