@@ -5,7 +5,17 @@ import pytest
 from contracts.ids import new_id
 from runwire import Client, RunwireError
 from runwire.client import OpenPause
-from runwire.events import GroupEnded, Observed, Reported, RunEnded, RunQueued, SessionEvent, TaskEnded, TaskSpawned
+from runwire.events import (
+    GroupEnded,
+    Observed,
+    Reported,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    SessionEvent,
+    TaskEnded,
+    TaskSpawned,
+)
 from tests.support.model_server import ModelServer, Say, action, answer
 
 QUESTION = "Look after Monday"
@@ -151,6 +161,9 @@ async def test_a_cancelled_run_takes_its_tasks_along(client: Client, model: Mode
     model.by_turn(task("orders?", retain_turn=True), marker=QUESTION)
     session = new_id()
     run_id = await client.start(QUESTION, agent="spawning", session_id=session)
+    async for begun in client.follow(run_id):
+        if isinstance(begun, RunStarted):  # There is a session now.
+            break
     async for event in client.session_events(session):
         if isinstance(event, TaskSpawned):
             await client.cancel(run_id)

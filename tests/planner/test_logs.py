@@ -133,6 +133,11 @@ async def test_a_new_run_with_the_id_of_a_purged_one_is_answered(plan: Plan, pro
     assert (await planning.ended(run)).end.raw_answer == "old"
     for subject in subjects.of_run("default", run):
         await planning.bus.api(f"STREAM.PURGE.{subjects.RUNS}", {"filter": subject})
+
+    async def is_acknowledged() -> bool:
+        return await planning.bus.last(subjects.REQUESTS, subjects.request("default", run)) is None
+
+    await wait_until(is_acknowledged, what="the first request is acknowledged")
     await request(planning, run)
     story = await planning.ended(run)
     assert (story.end.raw_answer, story.end.usage.model_calls) == ("new", 1)
