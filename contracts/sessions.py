@@ -8,7 +8,7 @@ Rule 2: the session keeps the question and the answer of each turn, so runs may 
 conversation.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, TypeAdapter, ValidationInfo
 
@@ -19,7 +19,7 @@ from .ids import new_id, unix_ms
 from .pauses import OpenPause
 from .payload import Reason, Usage
 from .runs import KeyBudget, Memory, OnBusy, RunCause, RunStatus
-from .tasks import TASK_EVENT_TYPES, GroupView, SessionTaskMessage, TaskEvent, TaskView
+from .tasks import GroupView, SessionTaskMessage, TaskEvent, TaskView
 
 MAX_TURN_BYTES = 8 * 1024
 """Longest question, and longest answer, of a turn that a session keeps; the rest is cut, with a mark."""
@@ -183,14 +183,7 @@ KnownSessionEvent = Annotated[
     | TaskEvent,
     Discriminator("type"),
 ]
-_TYPES = frozenset(
-    {
-        *("session_started", "run_queued", "run_begun", "input_forwarded", "run_merged", "input_missed"),
-        *("run_refused", "run_waits", "run_ended", "context_set", "summarised", "approved_for_session"),
-        *("deleting", "deleted", "checkpoint"),
-        *TASK_EVENT_TYPES,
-    }
-)
+_TYPES = frozenset(str(event.model_fields["type"].default) for event in get_args(get_args(KnownSessionEvent)[0]))
 
 
 def _new(event: UnknownEvent, _info: ValidationInfo) -> UnknownEvent:

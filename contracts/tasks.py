@@ -9,7 +9,7 @@ Rule 1: a run asks for tasks by calls of its own log (`TASK_TOOLS`). Its session
 Rule 2: what a task found (`digest`) is untrusted data, like every tool's result.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -243,13 +243,7 @@ TaskEvent = (
     | TaskControlDone
     | TaskControlRefused
 )
-TASK_EVENT_TYPES = frozenset(
-    {
-        *("group_opened", "task_spawned", "waiter_added", "waiter_released", "spawn_refused", "group_sealed"),
-        *("task_ended", "tasks_cancelled", "group_ended", "results_merged", "results_rejected", "reported"),
-        *("task_control_done", "task_control_refused"),
-    }
-)
+TASK_EVENT_TYPES = frozenset(str(event.model_fields["type"].default) for event in get_args(TaskEvent))
 
 
 class SessionTaskCalled(Message):

@@ -15,6 +15,7 @@ from contracts.ids import new_id, unix_ms
 from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused, GroupDue, ScheduleDue, ScheduleSet
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
+from contracts.schedules import FIRE_TIMER
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
@@ -46,9 +47,11 @@ from services.planner.schedules.firing import Schedules
 from services.planner.session_log import SessionAddress, SessionLogs
 from services.shared.key_budgets.spending import KeySpending
 from services.shared.key_budgets.totals import KeyDay
-from services.shared.last_record import last_record
 
 logger = structlog.get_logger(__name__)
+
+_NAMES_OF_OTHERS = frozenset({"group", "waiter", FIRE_TIMER, "set"})
+"""How the names of control messages begin whose subjects name a session (`GroupDue`) or a schedule."""
 
 
 class Planner:
@@ -102,8 +105,8 @@ class Planner:
             await dead_letters.dead_letter(
                 self._bus, delivery, "its handling was begun too often and never came to an end"
             )
-            if delivery.stream != subjects.REQUESTS and await last_record(self._bus, *where) is None:
-                return True  # The timer of a session or schedule, or a message of a run that has not begun.
+            if not _is_of_run(delivery.subject):
+                return True
             return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), time_slice, is_first=False)
         try:
             message = _parsed(delivery, where)
@@ -192,6 +195,12 @@ class Planner:
         spending = self._key_spending.known(KeyDay.of(request)) if request is not None and request.key_budget else None
         strategy = self._model_requests.strategy(started)
         return replace(self._rules, strategy=strategy, direct=direct, key_spending=spending)
+
+
+def _is_of_run(subject: str) -> bool:
+    """Whether a subject names a run, and not a session or schedule in its place."""
+    address = subjects.parse(subject)
+    return address.kind != "control" or address.name.partition("-")[0] not in _NAMES_OF_OTHERS
 
 
 def _parsed(delivery: Delivery, where: Address) -> Received | GroupDue | ScheduleSet | ScheduleDue:

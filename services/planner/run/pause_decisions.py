@@ -74,7 +74,7 @@ def asks_consent(paused: Paused) -> bool:
 
 
 def is_refused(paused: Paused, resumed: Resumed) -> bool:
-    """Whether a decision ends the call that waits. A tool is told of a rejection and ends its call itself."""
+    """Whether a decision ends the call that waits. A tool receives a rejection and ends its call itself."""
     if paused.source == "task" and resumed.decision == "answer":
         return not resumed.input["approve"]
     return resumed.decision == "reject" and (asks_consent(paused) or paused.source == "task")
