@@ -54,11 +54,17 @@ def test_what_no_file_may_name_would_be_found(parts: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["https://example.org/work/list", "frame/work/flow", "WORKDIR /home/runwire/app", "root/main"]
+    "parts",
+    [
+        ("https://example.org/wo", "rk/list"),
+        ("frame/wo", "rk/flow"),
+        ("WORKDIR /ho", "me/runwire/app"),
+        ("ro", "ot/main"),
+    ],
 )
-def test_what_is_nobodys_path_may_stand(text: str) -> None:
+def test_what_is_nobodys_path_may_stand(parts: tuple[str, str]) -> None:
     """Addresses, relative paths and the folders of an image name nobody's machine."""
-    assert not any(pattern.search(text) for pattern in FORBIDDEN.values())
+    assert not any(pattern.search("".join(parts)) for pattern in FORBIDDEN.values())
 
 
 #: A pointer into a text that no reader of the checkout has: a working paper and its chapter, a finding, an issue.
