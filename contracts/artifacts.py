@@ -61,6 +61,12 @@ class ArtifactRef(Message):
     )
     created_at: int | None = Field(default=None, description="Unix ms")
     expires_at: int | None = Field(default=None, description="Unix ms; null: kept as long as its run")
+    own_id: str | None = Field(default=None, description="the id that the tool gave it, unique in session and tool")
+    skill_id: str | None = None
+    skill_name: str | None = None
+    path: list[str] | None = Field(
+        default=None, description="in an argument: the part that is meant, as names of members and numbers of items"
+    )
 
 
 class PutArtifact(Message):
@@ -87,6 +93,9 @@ class PutArtifact(Message):
     json_type: JsonType | None = None
     items: int | None = Field(default=None, ge=0)
     artifact_type: str | None = Field(default=None, max_length=200)
+    own_id: str | None = Field(default=None, min_length=1, max_length=200)
+    skill_id: str | None = Field(default=None, max_length=200)
+    skill_name: str | None = Field(default=None, max_length=200)
     ttl_s: int | None = Field(
         default=None, ge=1, le=315_360_000, description="seconds; null: as long as its run, or the store's default"
     )

@@ -9,6 +9,7 @@ from .base import Message
 Code = Literal[
     "bad_request",
     "invalid_args",
+    "missing_output_field",
     "invalid_result",
     "result_too_large",
     "tool_error",

@@ -9,6 +9,7 @@ from .faults import Fault
 from .images import ImageRef
 from .pauses import PauseDecision, PauseDefault, PauseReason
 from .payload import Source, Usage
+from .tool_responses import RespondedArtifact
 
 TimerName = Literal["deadline", "pause", "retry", "queue"]
 """The timers of a run. Those of sessions and schedules have other names."""
@@ -32,6 +33,10 @@ class CallFinished(Message):
         default_factory=list, description="parts of the result that were left out, for the run's payload"
     )
     latency_ms: int = 0
+    content: str | None = Field(default=None, description="the tool's text for the model, beside its result")
+    responded: RespondedArtifact | None = Field(
+        default=None, description="of a result in the standard form (`tool_responses`): its artifact"
+    )
 
 
 class TimerFired(Message):

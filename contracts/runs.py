@@ -13,7 +13,7 @@ Effort = Literal["low", "medium", "high"]
 """How much a model reasons before it answers."""
 RequestedEffort = Literal["low", "medium", "high", "auto"]
 """The reasoning effort in a request; `auto`: a triage chooses it."""
-StrategyName = Literal["react"]
+StrategyName = Literal["react", "planned"]
 OnBusy = Literal["queue", "steer", "reject", "cancel"]
 """What a request does while another run of its session has the turn: wait for it, add its text to it, fail, or end
 it."""
@@ -182,6 +182,7 @@ class RunRequested(Message):
     tenant: str
     requested_at: int = Field(description="Unix time in ms")
     trace_id: str
+    request_id: str | None = Field(default=None, description="the caller's id of the request; null: the run's id")
     query: str
     images: list[ImageRef] = Field(default_factory=list)
     vision: VisionMode | None = None

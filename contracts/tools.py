@@ -2,7 +2,7 @@
 
 A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a
 `result`, a `failure` or `declined`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The
-body of `part` is raw bytes, of `result` any JSON, of the others the models below.
+body of `part` is raw bytes, of `content` UTF-8 text, of `result` any JSON, of the others the models below.
 """
 
 import hashlib
@@ -40,7 +40,9 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{24}$", description="24 hexadec
 MAX_ACCEPTED_SPECS = 64
 """Specifications of one tool that are accepted at the same time. Accepting one more removes the oldest."""
 
-ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure", "declined", "pause"]
+ReplyKind = Literal[
+    "heartbeat", "progress", "artifact_chunk", "content", "part", "result", "failure", "declined", "pause"
+]
 
 
 class ToolSpec(Message):
@@ -116,8 +118,9 @@ class ToolCall(Message):
     answers: list[PauseAnswer] = Field(default_factory=list, description="to the pauses so far, in their order")
     state: dict[str, Any] = Field(default_factory=dict, description="what the reply `pause` of the last round kept")
     understands_pause: bool = Field(default=False, description="the caller accepts the reply `pause`")
+    understands_content: bool = Field(default=False, description="the caller accepts the reply `content`")
     session_id: str | None = None
-    request_id: str | None = None
+    request_id: str | None = Field(default=None, description="the caller's id of the request for the run, or the run's")
     trace_id: str | None = None
     user_id: str | None = None
     context: dict[str, Any] = Field(
@@ -248,5 +251,6 @@ class CallRequested(Message):
     )
     session_id: str | None = None
     trace_id: str | None = None
+    request_id: str | None = Field(default=None, description="null: an earlier planner sent it; use the run's id")
     user_id: str | None = None
     context: dict[str, Any] = Field(default_factory=dict)
