@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from .base import Message
+from .base import Message, is_absent
 from .limits import CHUNK_BYTES, MAX_PIECES
 
 ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq"
@@ -61,11 +61,13 @@ class ArtifactRef(Message):
     )
     created_at: int | None = Field(default=None, description="Unix ms")
     expires_at: int | None = Field(default=None, description="Unix ms; null: kept as long as its run")
-    own_id: str | None = Field(default=None, description="the id that the tool gave it, unique in session and tool")
-    skill_id: str | None = None
-    skill_name: str | None = None
+    own_id: str | None = Field(default=None, exclude_if=is_absent, description="the id that its tool gave it, any text")
+    skill_id: str | None = Field(default=None, exclude_if=is_absent)
+    skill_name: str | None = Field(default=None, exclude_if=is_absent)
     path: list[str] | None = Field(
-        default=None, description="in an argument: the part that is meant, as names of members and numbers of items"
+        default=None,
+        exclude_if=is_absent,
+        description="in an argument: the part that is meant, as names of members and numbers of items",
     )
 
 

@@ -6,6 +6,8 @@ Rule 2: unknown fields are ignored, since a newer version may send them; a recor
 Rule 3: this package imports pydantic and nothing else, so that other projects can vendor it.
 """
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -20,6 +22,11 @@ class Message(BaseModel):
         val_json_bytes="base64",
         defer_build=True,  # No process uses all messages: each is built at its first use.
     )
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a field is left out when its message is written: null, zero or empty. For `exclude_if`."""
+    return not value
 
 
 class HttpInput(BaseModel):

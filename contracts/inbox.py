@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from .base import Message
+from .base import Message, is_absent
 from .faults import Fault
 from .images import ImageRef
 from .pauses import PauseDecision, PauseDefault, PauseReason
@@ -33,9 +33,13 @@ class CallFinished(Message):
         default_factory=list, description="parts of the result that were left out, for the run's payload"
     )
     latency_ms: int = 0
-    content: str | None = Field(default=None, description="the tool's text for the model, beside its result")
+    content: str | None = Field(
+        default=None, exclude_if=is_absent, description="the tool's text for the model, beside its result"
+    )
     responded: RespondedArtifact | None = Field(
-        default=None, description="of a result in the standard form (`tool_responses`): its artifact"
+        default=None,
+        exclude_if=is_absent,
+        description="of a result in the standard form (`tool_responses`): its artifact",
     )
 
 

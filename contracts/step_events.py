@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from .actions import Join
-from .base import Message
+from .base import Message, is_absent
 from .faults import Fault
 from .payload import Source, Usage
 from .plans import CallStatus, Plan, PlanError
@@ -82,15 +82,24 @@ class Step(Message):
     attempt: int | None = None
     usage: Usage | None = Field(default=None, description="of this decision's model calls")
     warnings: list[str] = Field(default_factory=list)
-    plan: Plan | None = Field(default=None, description="of a step `plan` of the strategy `planned`")
-    errors: list[PlanError] = Field(default_factory=list, description="of such a step that is invalid")
-    errors_left_out: int = Field(default=0, description="how many more errors there are")
-    statuses: list[CallStatus] = Field(
-        default_factory=list, description="of a step `execute` that has ended: of each call of the plan"
+    plan: Plan | None = Field(
+        default=None, exclude_if=is_absent, description="of a step `plan` of the strategy `planned`"
     )
-    halt_reason: str | None = Field(default=None, description="of such a step: why later calls were not executed")
+    errors: list[PlanError] = Field(
+        default_factory=list, exclude_if=is_absent, description="of such a step that is invalid"
+    )
+    errors_left_out: int = Field(default=0, exclude_if=is_absent, description="how many more errors there are")
+    statuses: list[CallStatus] = Field(
+        default_factory=list,
+        exclude_if=is_absent,
+        description="of a step `execute` that has ended: of each call of the plan",
+    )
+    halt_reason: str | None = Field(
+        default=None, exclude_if=is_absent, description="of such a step: why later calls were not executed"
+    )
     deadline_at: int | None = Field(
         default=None,
+        exclude_if=is_absent,
         description="of a step `execute` that the deadline halted: until when the answer may take, Unix ms",
     )
 
@@ -118,9 +127,13 @@ class Observed(Message):
     sources: list[Source] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list, description="parts of the result that were left out")
     latency_ms: int = 0
-    content: str | None = Field(default=None, description="the tool's text for the model, beside its result")
+    content: str | None = Field(
+        default=None, exclude_if=is_absent, description="the tool's text for the model, beside its result"
+    )
     responded: RespondedArtifact | None = Field(
-        default=None, description="of a result in the standard form (`tool_responses`): its artifact"
+        default=None,
+        exclude_if=is_absent,
+        description="of a result in the standard form (`tool_responses`): its artifact",
     )
 
 
