@@ -19,6 +19,10 @@ says `result`, or `failure` with a `Fault` as body. Unknown artifacts and those 
 A chunk without bytes asks whether the chunk of this number has arrived and is not acknowledged yet. If not, the chunk
 or its reply was lost, and the upload has to start again. A message in a header is JSON in ASCII. A put may be repeated
 under the same `artifact_id`: the reply is the same reference.
+
+A tool may give an artifact an id of its own, any text (`own_id`). In a session, and in a run, such an id names the
+newest artifact to which its tool, the namespace, gave it: the one whose reference was written last. If a put is not
+alone with its id, its reply has the header WARNING_HEADER, again when it is repeated.
 """
 
 from typing import Annotated, Any, Literal
@@ -29,6 +33,8 @@ from .base import Message, is_absent
 from .limits import CHUNK_BYTES, MAX_PIECES
 
 ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq"
+WARNING_HEADER = "Runwire-Warning"
+"""What the caller of a put should know although it succeeded: one sentence in ASCII."""
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
@@ -146,12 +152,17 @@ class StoredArtifact(Message):
 
 
 class ListArtifacts(Message):
-    """List the artifacts of this session or run, in the order in which they were stored."""
+    """List the artifacts of this session or run, in the order in which they were stored.
+
+    With `own_id`: only what this id names, one artifact for each tool that gave it, the newest first, on one page.
+    """
 
     tenant: Tenant
     session_id: Session | None = None
     run_id: Run | None = None
     namespace: str | None = Field(default=None, max_length=64)
+    own_id: str | None = Field(default=None, min_length=1, max_length=200, description="the id that a tool gave it")
+    skill_id: str | None = Field(default=None, max_length=200)
     limit: int = Field(default=100, ge=1, le=500, description="a page may have fewer even if another one follows")
     cursor: int = Field(default=0, ge=0, description="`next_cursor` of the previous page; 0: the first page")
 

@@ -28,6 +28,8 @@ PARAMETERS = {
     "kept_in": "name of a stream, or KV_ and the name of a bucket",
     "message": "name of a message of the run, such as a call id: [A-Za-z0-9_-]{1,64}",
     "model": "name of a model, with =XX for each byte that keys do not take",
+    "namespace": "first 32 hexadecimal digits of the SHA-256 of an artifact's namespace, mostly the name of its tool",
+    "own_id": "first 32 hexadecimal digits of the SHA-256 of the id that a tool gave its artifact",
     "run": "id of a run: 32 lower-case hexadecimal digits",
     "run_or_none": "id of a run, or - for none",
     "schedule": "id of a schedule or webhook: 32 lower-case hexadecimal digits",

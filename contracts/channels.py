@@ -45,6 +45,7 @@ NO_SUBJECTS = frozenset(
         "new_object_name",
         "object_key",
         "of_run",
+        "parse_own_id_key",
         "run_of_spent_key",
         "session_key",
         "listing",
@@ -308,13 +309,20 @@ _RANGE = Body(
     "ArtifactRange", RAW, "The bytes.", BYTES, {artifacts.ARTIFACT_HEADER: "ArtifactRef as JSON"},
 )  # fmt: skip
 _ALL = (GATEWAY, PLANNER, TOOL_RUNNER)
+
+
+def _stored(kind: type[BaseModel]) -> Body:
+    """A reply to a put, or to a part of it."""
+    return Body(kind.__name__, kind, headers={artifacts.WARNING_HEADER: "if there is a warning: one sentence"})
+
+
 OF_ARTIFACTS = (
-    _asks("put", "ARTIFACT_PUT", _ALL, _PUT, _model(artifacts.ArtifactRef)),
-    _asks("open", "ARTIFACT_OPEN", _ALL, _model(artifacts.PutArtifact), _model(artifacts.UploadOpened)),
+    _asks("put", "ARTIFACT_PUT", _ALL, _PUT, _stored(artifacts.ArtifactRef)),
+    _asks("open", "ARTIFACT_OPEN", _ALL, _model(artifacts.PutArtifact), _stored(artifacts.UploadOpened)),
     Channel(
         "artifact_chunk", "artifact.chunk.{instance}", "The next bytes of an upload, to the instance that opened it.",
         ("artifact_chunk",),
-        (_CHUNK,), _ALL, (STORE,), replies=(_model(artifacts.ChunkTaken), FAULT),
+        (_CHUNK,), _ALL, (STORE,), replies=(_stored(artifacts.ChunkTaken), FAULT),
     ),
     _asks("get", "ARTIFACT_GET", _ALL, _model(artifacts.GetArtifact), _RANGE),
     _asks("head", "ARTIFACT_HEAD", _ALL, _model(artifacts.HeadArtifact), _model(artifacts.StoredArtifact)),

@@ -93,6 +93,10 @@ IN_BUCKETS = (
         Body("Listing", {"type": "integer"}, "The time of the entry, Unix ms."), (STORE,), (STORE,),
     ),
     _entry(
+        "own_id", _ARTIFACTS, "own.{tenant}.{session}.{run_or_none}.{own_id}.{namespace}",
+        ("own_id_key", "own_ids_of"), _json("OwnId", "Private to the store."), (STORE,), (STORE,),
+    ),
+    _entry(
         "bucket_owner", _ARTIFACTS, "owner", ("ARTIFACT_OWNER_KEY",),
         Body("BucketOwner", {"type": "string"}, "The mark that the S3 bucket holds too.", "text/plain"), (STORE,),
         (STORE,),

@@ -32,6 +32,7 @@ _LISTING = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
 _OBJECT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}", re.ASCII)
 _SHARED_OBJECT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
 _ANY_OBJECT = re.compile(f"{_OBJECT.pattern}|{_SHARED_OBJECT.pattern}", re.ASCII)
+_OWN_ID = re.compile(rf"own\.[^.]+\.{_LISTING.pattern}(\.[0-9a-f]{{32}}){{2}}", re.ASCII)
 _NONCE_CHARACTERS = 8
 
 
@@ -80,7 +81,7 @@ def parse_run_key(key: str) -> tuple[str, str]:
 
 def session_key(session_id: str) -> str:
     """The part of subjects and keys that stands for a session, whose id is any text of the caller."""
-    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return _digest(session_id)
 
 
 def session_entry_key(tenant: str, created_at: int, session_key: str) -> str:
@@ -118,8 +119,7 @@ def spent_key(tenant: str, key_id: str, day: str, run: str) -> str:
 
 def spent_on(tenant: str, key_id: str, day: str) -> str:
     """All keys of what the runs of an API key have spent on a day."""
-    in_key = hashlib.sha256(key_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"spent.{checked_tenant(tenant)}.{in_key}.{checked(_DAY, 'day', day)}.*"
+    return f"spent.{checked_tenant(tenant)}.{_digest(key_id)}.{checked(_DAY, 'day', day)}.*"
 
 
 def run_of_spent_key(key: str) -> str:
@@ -241,3 +241,33 @@ def listings_of(tenant: str, session: str | None, run: str | None) -> str:
     """The pattern of the entries of a session, of a run, or of both (the fastest); without either, of the tenant."""
     in_session, in_run = listing(session, run).split(".")
     return f"list.{checked_tenant(tenant)}.{in_session if session is not None else '*'}.{in_run if run else '*'}.*"
+
+
+def own_id_key(tenant: str, where: str, own_id: str, namespace: str | None) -> str:
+    """The key of the newest artifact to which a tool, its namespace, has given this id in a session or in a run.
+
+    `where` comes from `listing`, for the session alone or for the run alone.
+    """
+    return f"{own_ids_of(tenant, where, own_id)[:-1]}{_digest(namespace or '')}"
+
+
+def own_ids_of(tenant: str, where: str, own_id: str) -> str:
+    """The pattern of the entries of an id in a session or run, one for each tool that gave it."""
+    return f"own.{checked_tenant(tenant)}.{checked(_LISTING, 'listing', where)}.{_digest(own_id)}.*"
+
+
+def is_own_id_key(key: str) -> bool:
+    """Whether a key of the bucket of artifacts is that of an id which a tool gave."""
+    return key.startswith("own.")
+
+
+def parse_own_id_key(key: str) -> str:
+    """Return the tenant of a key that `own_id_key` has built, or raise InvalidName."""
+    if not _OWN_ID.fullmatch(key):
+        raise InvalidName(f"{shortened(key)!r} is not the key of a tool's own id")
+    return checked_tenant(key.split(".")[1])
+
+
+def _digest(text: str) -> str:
+    """The part of a key that stands for any text of a caller or tool."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

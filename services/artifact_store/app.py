@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 import structlog
 
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.own_ids import OwnIds
+from services.artifact_store.entries.references import References, entries_bucket
 from services.artifact_store.garbage_collector.bucket_owner import claim_bucket
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
 from services.artifact_store.handlers import Broker, build_router, drained
-from services.artifact_store.references import References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import Assembler
@@ -33,9 +34,9 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
     """Compose the store and register its handlers. The settings' S3 server may be unavailable: that fails readiness."""
     bucket, kv = Bucket(settings), entries_bucket(bus)
     references = References(kv)
-    deletions = Deletions(references, bucket)
-    collector = GarbageCollector(bus, kv, bucket, references, deletions, settings.artifact_grace_s)
-    store = ArtifactStore(bucket, references, deletions, settings)
+    own_ids, deletions = OwnIds(kv, references), Deletions(references, bucket)
+    collector = GarbageCollector(bus, kv, bucket, references, own_ids, deletions, settings.artifact_grace_s)
+    store = ArtifactStore(bucket, references, own_ids, deletions, settings)
     uploads = Uploads(store, settings.artifact_uploads)
     assembler = Assembler(bus, store)
     watch = BucketWatch(bucket, kv)

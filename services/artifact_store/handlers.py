@@ -24,12 +24,11 @@ from contracts.artifacts import (
     ARTIFACT_HEADER,
     SEQ_HEADER,
     UPLOAD_HEADER,
+    WARNING_HEADER,
     ArtifactDeleted,
     ArtifactPage,
-    ArtifactRef,
     AssembledStream,
     AssembleStream,
-    ChunkTaken,
     DeleteArtifact,
     GetArtifact,
     HeadArtifact,
@@ -38,8 +37,8 @@ from contracts.artifacts import (
     PresignedUrl,
     PutArtifact,
     StoredArtifact,
-    UploadOpened,
 )
+from contracts.base import Message
 from contracts.tools import REPLY_HEADER
 from contracts.validation_errors import describe
 from services.artifact_store.store import ArtifactStore
@@ -113,19 +112,18 @@ class Handlers:
         self._uploads = uploads
         self._assembler = assembler
 
-    async def put(self, sent: Bytes) -> ArtifactRef:
+    async def put(self, sent: Bytes) -> Response:
         """Store the bytes and return their reference."""
-        return await self._store.put(_parsed(sent.headers.get(ARTIFACT_HEADER)), sent.data)
+        return _stored(*await self._store.put(_parsed(sent.headers.get(ARTIFACT_HEADER)), sent.data))
 
-    async def open(self, put: PutArtifact) -> UploadOpened:
+    async def open(self, put: PutArtifact) -> Response:
         """Open the upload of a large artifact, and return the subject for its chunks."""
-        return await self._uploads.open(put)
+        return _stored(*await self._uploads.open(put))
 
-    async def chunk(self, sent: Bytes) -> ChunkTaken:
+    async def chunk(self, sent: Bytes) -> Response:
         """Forward the next bytes of an upload."""
-        return await self._uploads.take(
-            sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER)), sent.data
-        )
+        upload_id, seq = sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER))
+        return _stored(*await self._uploads.take(upload_id, seq, sent.data))
 
     async def get(self, request: GetArtifact) -> Response:
         """Return a range of bytes. The reference is in a header."""
@@ -222,6 +220,11 @@ def _number(text: str | None) -> int:
     if text is None or not text.isascii() or not text.isdigit():
         raise ArtifactInvalid(f"the header {SEQ_HEADER} is missing or not a number")
     return int(text)
+
+
+def _stored(message: Message, warning: str | None) -> NatsResponse:
+    """Return the reply to a put, or to a part of it."""
+    return NatsResponse(message, headers={WARNING_HEADER: warning} if warning else None)
 
 
 def _failure(error: ArtifactFailed) -> NatsResponse:

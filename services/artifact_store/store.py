@@ -13,6 +13,7 @@ import hashlib
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 
@@ -32,10 +33,11 @@ from contracts.artifacts import (
 from contracts.ids import unix_ms
 from contracts.keys import new_object_name, object_key
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.own_ids import OwnIds
+from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.errors import BytesMissing
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
-from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.errors import Outdated
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
@@ -49,18 +51,31 @@ _TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
 """JSON values of a tool's result keep their type, whatever their text begins with."""
 
 
+class Done(NamedTuple):
+    """A put that is done."""
+
+    ref: ArtifactRef
+    warning: str | None = None
+
+
 class ArtifactStore:
     """The store. Every method raises BusError while NATS does not answer, StorageUnavailable while S3 does not."""
 
     def __init__(
-        self, bucket: Bucket, references: References, deletions: Deletions, settings: ArtifactStoreSettings
+        self,
+        bucket: Bucket,
+        references: References,
+        own_ids: OwnIds,
+        deletions: Deletions,
+        settings: ArtifactStoreSettings,
     ) -> None:
         self._bucket = bucket
         self._references = references
+        self._own_ids = own_ids
         self._deletions = deletions
         self._settings = settings
 
-    async def put(self, put: PutArtifact, body: bytes) -> ArtifactRef:
+    async def put(self, put: PutArtifact, body: bytes) -> Done:
         """Store bytes that came with the request."""
         if len(body) != put.size:
             raise ArtifactInvalid(f"received {len(body)} bytes; {put.size} were announced")
@@ -68,13 +83,13 @@ class ArtifactStore:
         digest, entry = await asyncio.gather(_digest(body), self.begin(put))
         if digest != put.sha256:
             raise ArtifactInvalid("the bytes do not match the announced digest")
-        if isinstance(entry, ArtifactRef):
+        if isinstance(entry, Done):
             return entry
         writing = asyncio.gather(self._bucket.write(entry.object_key, body), self._references.add_listing(entry))
         return await self._store(put, entry, writing, lambda: mime_type)
 
-    async def begin(self, put: PutArtifact) -> ArtifactEntry | ArtifactRef:
-        """Return the pending entry, or the reference if this put was done before.
+    async def begin(self, put: PutArtifact) -> ArtifactEntry | Done:
+        """Return the pending entry, or what this put has led to if it was done before.
 
         Attempts of the same put at the same time share an entry, since they write the same bytes.
 
@@ -92,7 +107,7 @@ class ArtifactStore:
                     case Reference(is_expired=False) as found:
                         if not found.is_of(put):
                             raise ArtifactInvalid("another artifact has this id")
-                        return found.ref
+                        return Done(found.ref, await self._own_ids.assign(entry))
                     case Unfinished(state="pending") as pending if pending.reference.is_of(put):
                         return entry
                 await self._deletions.delete(entry)
@@ -114,7 +129,7 @@ class ArtifactStore:
 
     async def put_stream(
         self, put: PutArtifact, entry: ArtifactEntry, chunks: Iterable[bytes], mime_type: Callable[[], str]
-    ) -> ArtifactRef:
+    ) -> Done:
         """Store bytes from chunks, which a thread reads. `mime_type` is called after that."""
 
         async def write() -> None:
@@ -127,12 +142,12 @@ class ArtifactStore:
 
     async def _store(
         self, put: PutArtifact, entry: ArtifactEntry, writing: Awaitable[object], mime_type: Callable[[], str]
-    ) -> ArtifactRef:
-        """Write the reference after the bytes, and return the part that callers see."""
+    ) -> Done:
+        """Write the reference after the bytes, then what its own id names."""
         try:
             await writing
             ref = self._ref(put, mime_type())
-            await self._references.replace(entry, entry.reference.model_copy(update={"ref": ref}))
+            stored = await self._references.replace(entry, entry.reference.model_copy(update={"ref": ref}))
         except Outdated:
             return await self._superseded(entry)
         logger.info(
@@ -143,13 +158,13 @@ class ArtifactStore:
             size=put.size,
             object_name=entry.reference.object_name,
         )
-        return ref
+        return Done(ref, await self._own_ids.assign(stored))
 
-    async def _superseded(self, entry: ArtifactEntry) -> ArtifactRef:
-        """Return the reference of another attempt of this put, or delete the bytes that nothing names any more."""
+    async def _superseded(self, entry: ArtifactEntry) -> Done:
+        """Return what another attempt of this put led to, or delete the bytes that nothing names any more."""
         now, _ = await self._references.read(entry.tenant, entry.artifact)
         if now is not None and isinstance(now.content, Reference) and now.object_key == entry.object_key:
-            return now.content.ref
+            return Done(now.content.ref, await self._own_ids.assign(now))
         await self._bucket.remove(entry.object_key)
         raise StorageUnavailable("the put took so long that its bytes were deleted")
 
@@ -165,6 +180,9 @@ class ArtifactStore:
             json_type=put.json_type,
             items=put.items,
             artifact_type=put.artifact_type,
+            own_id=put.own_id,
+            skill_id=put.skill_id,
+            skill_name=put.skill_name,
             created_at=now,
             expires_at=now + ttl_s * 1000 if ttl_s is not None else None,
         )
@@ -201,7 +219,8 @@ class ArtifactStore:
 
     async def list(self, request: ListArtifacts) -> ArtifactPage:
         """Return a page of the artifacts of a session or run."""
-        return await self._references.page(request)
+        found = self._references if request.own_id is None else self._own_ids
+        return await found.page(request)
 
     async def delete(self, request: DeleteArtifact) -> ArtifactDeleted:
         """Delete an artifact: for its readers at once, its bytes soon. Raises ArtifactNotFound."""

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 import structlog
 
 from contracts import subjects
-from contracts.artifacts import ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
+from contracts.artifacts import ChunkTaken, PutArtifact, UploadOpened
 from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES
+from services.artifact_store.entries.references import ArtifactEntry
 from services.artifact_store.mime_types import HEAD_BYTES
-from services.artifact_store.references import ArtifactEntry
-from services.artifact_store.store import ArtifactStore
+from services.artifact_store.store import ArtifactStore, Done
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 
 logger = structlog.get_logger(__name__)
@@ -43,8 +43,8 @@ class Uploads:
         self._idle_s = idle_s
         self._open: dict[str, _Upload] = {}
 
-    async def open(self, put: PutArtifact) -> UploadOpened:
-        """Open an upload, or return the reference if there is nothing to send.
+    async def open(self, put: PutArtifact) -> tuple[UploadOpened, str | None]:
+        """Open an upload, or return the reference if there is nothing to send; and the warning of the put, or None.
 
         Raises ArtifactInvalid, ArtifactTooLarge, StorageUnavailable.
         """
@@ -52,10 +52,11 @@ class Uploads:
             raise ArtifactInvalid("an empty artifact is sent with the request itself")
         upload_id, subject = new_id(), subjects.artifact_chunk(self.instance)
         opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW_CHUNKS)
-        return opened.model_copy(update={"ref": await self._begin(upload_id, put)})
+        done = await self._begin(upload_id, put)
+        return (opened, None) if done is None else (opened.model_copy(update={"ref": done.ref}), done.warning)
 
-    async def _begin(self, upload_id: str, put: PutArtifact) -> ArtifactRef | None:
-        """Return the reference if this put was done before; otherwise wait for chunks."""
+    async def _begin(self, upload_id: str, put: PutArtifact) -> Done | None:
+        """Return what this put has led to if it was done before; otherwise wait for chunks."""
         if self._free <= 0:
             raise StorageUnavailable("too many uploads are in progress")
         self._free -= 1
@@ -64,7 +65,7 @@ class Uploads:
         except BaseException:
             self._free += 1
             raise
-        if isinstance(entry, ArtifactRef):
+        if isinstance(entry, Done):
             self._free += 1
             return entry
         upload = self._open[upload_id] = _Upload(put, entry, self._store, self._idle_s)
@@ -75,15 +76,17 @@ class Uploads:
         del self._open[upload_id]
         self._free += 1
 
-    async def take(self, upload_id: str, seq: int, data: bytes) -> ChunkTaken:
+    async def take(self, upload_id: str, seq: int, data: bytes) -> tuple[ChunkTaken, str | None]:
         """Accept a chunk. Without data, only confirm that the chunk is here and not acknowledged yet.
+
+        With the last chunk comes the warning of the put, or None.
 
         Raises the error of its upload, and StorageUnavailable for an unknown upload or chunk.
         """
         upload = self._open.get(upload_id)
         if upload is None:
             raise StorageUnavailable("unknown upload: start again")
-        return await upload.take(seq, data) if data else upload.has(seq)
+        return await upload.take(seq, data) if data else (upload.has(seq), None)
 
     async def stop(self) -> None:
         """Abandon all uploads. Their senders start again on another instance."""
@@ -95,7 +98,7 @@ class Uploads:
 
 
 class _Upload:
-    """One upload. `storing`: the task that returns its reference."""
+    """One upload. `storing`: the task that stores it."""
 
     def __init__(self, put: PutArtifact, entry: ArtifactEntry, store: ArtifactStore, idle_s: float) -> None:
         self._put = put
@@ -109,7 +112,7 @@ class _Upload:
         self.storing = asyncio.create_task(storing)
         self.storing.add_done_callback(self._ended)
 
-    def _ended(self, storing: asyncio.Task[ArtifactRef]) -> None:
+    def _ended(self, storing: asyncio.Task[Done]) -> None:
         self._pipe.close()
         for ready in self._waiting.values():
             ready.set()
@@ -129,7 +132,7 @@ class _Upload:
             raise StorageUnavailable("unknown chunk: start again")
         return ChunkTaken(received=self._received)
 
-    async def take(self, seq: int, data: bytes) -> ChunkTaken:
+    async def take(self, seq: int, data: bytes) -> tuple[ChunkTaken, str | None]:
         """Forward a chunk when all before it were forwarded. With the last one, wait for the reference."""
         if seq < self._next or seq >= self._next + _MAX_CHUNKS_AHEAD or seq in self._waiting:
             raise ArtifactInvalid("a chunk was sent twice, or too far ahead")
@@ -140,8 +143,9 @@ class _Upload:
             if not self.storing.done():
                 await self._pass_on(seq, data)
             if self.storing.done() or self._received >= self._put.size:
-                return ChunkTaken(received=self._received, ref=await asyncio.shield(self.storing))
-            return ChunkTaken(received=self._received)
+                done = await asyncio.shield(self.storing)
+                return ChunkTaken(received=self._received, ref=done.ref), done.warning
+            return ChunkTaken(received=self._received), None
         finally:
             del self._waiting[seq]
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from contracts import keys
 from contracts.artifacts import PutArtifact
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.own_ids import OwnIds
+from services.artifact_store.entries.references import ArtifactEntry, References, entries_bucket
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.orphans import remove_orphans
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
-from services.artifact_store.references import ArtifactEntry, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
 from services.messaging.connection import Bus
@@ -29,9 +30,12 @@ class Inside:
         self.kv = entries_bucket(bus)
         self.bucket = bucket(settings)
         self.references = References(self.kv)
+        self.own_ids = OwnIds(self.kv, self.references)
         self.deletions = Deletions(self.references, self.bucket)
-        self.collector = GarbageCollector(bus, self.kv, self.bucket, self.references, self.deletions, grace_s)
-        self.store = ArtifactStore(self.bucket, self.references, self.deletions, settings)
+        self.collector = GarbageCollector(
+            bus, self.kv, self.bucket, self.references, self.own_ids, self.deletions, grace_s
+        )
+        self.store = ArtifactStore(self.bucket, self.references, self.own_ids, self.deletions, settings)
 
     async def begin(self, put: PutArtifact, body: bytes) -> ArtifactEntry:
         """Do what a put does before its reference: the entry, the list entry, the bytes."""

@@ -35,6 +35,8 @@ EXAMPLES = {
     "message": "call-1",
     "model": "openai/gpt-4o",
     "name": "search",
+    "namespace": "search",
+    "own_id": "abc-123",
     "requested_at": 1_700_000_000_000,
     "run": RUN,
     "schedule": RUN,

@@ -23,6 +23,8 @@ BUILDERS: dict[str, Callable[[str], str]] = {
     "object_key of tenant": lambda name: keys.object_key(name, DIGEST),
     "listing": lambda name: keys.listing(None, name),
     "listing_key": lambda name: keys.listing_key("default", name, RUN),
+    "own_id_key": lambda name: keys.own_id_key(name, keys.listing("any session", None), "abc-123", "blog"),
+    "own_ids_of": lambda name: keys.own_ids_of(name, keys.listing(None, RUN), "abc-123"),
     "listings_of": lambda name: keys.listings_of(name, "any session", RUN),
 }
 
@@ -71,3 +73,19 @@ def test_any_session_has_a_place(session: str) -> None:
     key = keys.listing_key("default", where, RUN)
     for pattern in (keys.listings_of("default", session, RUN), keys.listings_of("default", session, None)):
         assert re.fullmatch(pattern.replace(".", r"\.").replace("*", r"[^.]+"), key)
+
+
+@given(st.text(min_size=1, max_size=200), st.none() | st.text(max_size=64))
+def test_any_own_id_has_a_key(own_id: str, namespace: str | None) -> None:
+    """Of a session or of a run; the pattern of the id matches it, and its tenant can be read back."""
+    for where in (keys.listing("any session", None), keys.listing(None, RUN)):
+        key = keys.own_id_key("default", where, own_id, namespace)
+        assert key.startswith(keys.own_ids_of("default", where, own_id)[:-1])
+        assert (keys.is_own_id_key(key), keys.parse_own_id_key(key)) == (True, "default")
+
+
+@pytest.mark.parametrize("key", ["", "own", "own.default", f"own.default.-.{RUN}", f"own.a.-.{RUN}.{RUN}.{RUN}.{RUN}"])
+def test_what_is_no_key_of_an_own_id_is_refused(key: str) -> None:
+    """Keys have six parts, of characters that keys may have."""
+    with pytest.raises(InvalidName):
+        keys.parse_own_id_key(key)

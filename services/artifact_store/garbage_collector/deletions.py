@@ -10,7 +10,7 @@ import structlog
 
 from contracts import keys
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.references import ArtifactEntry, References, Unfinished
+from services.artifact_store.entries.references import ArtifactEntry, References, Unfinished
 from services.messaging.errors import BusError
 from services.shared.artifacts.errors import ArtifactFailed
 

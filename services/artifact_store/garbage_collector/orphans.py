@@ -13,9 +13,9 @@ from contracts import keys
 from contracts.ids import unix_ms
 from contracts.names import InvalidName
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.references import References
 from services.artifact_store.garbage_collector.bucket_owner import is_ours
 from services.artifact_store.garbage_collector.shared_objects import SharedObjects
-from services.artifact_store.references import References
 from services.messaging.kv import Bucket as KeyValueBucket
 
 logger = structlog.get_logger(__name__)

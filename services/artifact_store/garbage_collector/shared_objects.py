@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from contracts import keys
 from contracts.base import Message
 from contracts.ids import unix_ms
+from services.artifact_store.entries.references import Reference, parsed
 from services.artifact_store.errors import UnknownVersion
-from services.artifact_store.references import Reference, parsed
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket as KeyValueBucket
 from services.messaging.kv import Entry

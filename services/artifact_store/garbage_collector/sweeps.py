@@ -5,6 +5,7 @@ Rule 2: it skips pending entries younger than the grace period, since their put 
 Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
 and its request is gone; a run may still wait for its start.
 Rule 4: entries of an unknown version, as after a downgrade, are skipped.
+Rule 5: what a tool's own id names is removed once that artifact is gone (`own_ids`).
 """
 
 import asyncio
@@ -17,10 +18,11 @@ import structlog
 from contracts import keys, subjects
 from contracts.ids import unix_ms
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.own_ids import OwnIds
+from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished, parsed
 from services.artifact_store.errors import UnknownVersion
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.orphans import remove_orphans
-from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished, parsed
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket as KeyValueBucket
@@ -43,6 +45,7 @@ class GarbageCollector:
         kv: KeyValueBucket,
         bucket: Bucket,
         references: References,
+        own_ids: OwnIds,
         deletions: Deletions,
         grace_s: float,
     ) -> None:
@@ -50,6 +53,7 @@ class GarbageCollector:
         self._kv = kv
         self._bucket = bucket
         self._references = references
+        self._own_ids = own_ids
         self._deletions = deletions
         self._grace_ms = int(grace_s * 1000)
 
@@ -76,6 +80,7 @@ class GarbageCollector:
                 with contextlib.suppress(Outdated):
                     await self._deletions.delete(entry)
                     removed += 1
+            await self._own_ids.remove_stale(page)
             await asyncio.sleep(_PAUSE_S)
         return removed
 

@@ -23,7 +23,7 @@ from contracts.events import ArtifactChunk
 from contracts.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
 from contracts.records import EVENTS_HEADER, Record
 from services.artifact_store.mime_types import HEAD_BYTES
-from services.artifact_store.store import ArtifactStore
+from services.artifact_store.store import ArtifactStore, Done
 from services.artifact_store.streams.buffer import StreamBuffer
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
@@ -134,16 +134,16 @@ class Assembler:
             ttl_s=request.ttl_s,
         )
         if put.size <= MAX_PUT_BYTES:
-            return await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))
+            return (await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))).ref
         return await self._stream(put, buffer)
 
     async def _stream(self, put: PutArtifact, buffer: StreamBuffer) -> ArtifactRef:
         head = await asyncio.to_thread(lambda: next(buffer.chunks())[:HEAD_BYTES])
         mime_type = self._store.mime_type(put, head)
         entry = await self._store.begin(put)
-        if isinstance(entry, ArtifactRef):
-            return entry
-        return await self._store.put_stream(put, entry, self._chunks(buffer), lambda: mime_type)
+        if isinstance(entry, Done):
+            return entry.ref
+        return (await self._store.put_stream(put, entry, self._chunks(buffer), lambda: mime_type)).ref
 
     def _chunks(self, buffer: StreamBuffer) -> Iterator[bytes]:
         for chunk in buffer.chunks():

@@ -7,8 +7,8 @@ Rule 3: bytes are checked against their digest once all of them were received.
 """
 
 import base64
-from collections.abc import AsyncIterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterable, Callable
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
@@ -37,7 +37,7 @@ from contracts.validation_errors import describe
 from services.messaging.connection import Bus
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
-from services.shared.artifacts.requests import StoreRequests, header_value
+from services.shared.artifacts.requests import StoreRequests, header_value, warning_of
 from services.shared.artifacts.spool import Source, source_of
 from services.shared.artifacts.uploads import upload
 
@@ -47,8 +47,25 @@ HeadT = TypeVar("HeadT", bound=HeadArtifact)
 Assembled = str | bytes | list[Any] | ArtifactRef
 """The value of an assembled stream."""
 
+OnWarning = Callable[[str], None]
+"""Called with a warning about a put that has succeeded."""
+
 PATIENCE_S = 60.0
 """How long a request is repeated while the store is unavailable, unless the caller says otherwise."""
+
+
+class Description(TypedDict, total=False):
+    """What a put says of its bytes. `own_id`: the id that its tool, the namespace, gave it."""
+
+    namespace: str | None
+    filename: str | None
+    mime_type: str | None
+    json_type: JsonType | None
+    items: int | None
+    artifact_type: str | None
+    own_id: str | None
+    skill_id: str | None
+    skill_name: str | None
 
 
 class ArtifactClient:
@@ -69,21 +86,17 @@ class ArtifactClient:
         session: str | None = None,
         run: str | None = None,
         user: str | None = None,
-        namespace: str | None = None,
-        filename: str | None = None,
-        mime_type: str | None = None,
-        json_type: JsonType | None = None,
-        items: int | None = None,
-        artifact_type: str | None = None,
         ttl_s: int | None = None,
         artifact_id: str | None = None,
         limit: int | None = None,
+        on_warning: OnWarning | None = None,
+        **description: Unpack[Description],
     ) -> ArtifactRef:
         """Store bytes and return their reference.
 
         A stream is first copied to a temporary file, so that it can be sent again. Above `limit` bytes ArtifactTooLarge
         is raised. `artifact_id`: the id of an earlier call that may have succeeded; the same bytes then give the same
-        reference.
+        reference. `on_warning` is called with what the caller should know although the bytes are stored.
         """
         async with source_of(data, limit) as source:
             put = _message(
@@ -95,23 +108,21 @@ class ArtifactClient:
                 session_id=session,
                 run_id=run,
                 user_id=user,
-                namespace=namespace,
-                filename=filename,
-                mime_type=mime_type,
-                json_type=json_type,
-                items=items,
-                artifact_type=artifact_type,
                 ttl_s=ttl_s,
+                **description,
             )
-            return await self._send(put, source)
+            ref, warning = await self._send(put, source)
+        if warning is not None and on_warning is not None:
+            on_warning(warning)
+        return ref
 
-    async def _send(self, put: PutArtifact, source: Source) -> ArtifactRef:
-        """Send an artifact in one message, or in chunks if it is too large for that."""
+    async def _send(self, put: PutArtifact, source: Source) -> tuple[ArtifactRef, str | None]:
+        """Send an artifact in one message, or in chunks if it is too large for that. Return a warning too, or None."""
         if put.size > MAX_PUT_BYTES:
             return await self._requests.until_answered(lambda: upload(self._requests, put, source))
         body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
         answer = await self._requests.until_answered(lambda: self._requests.send(subjects.ARTIFACT_PUT, body, headers))
-        return ArtifactRef.model_validate_json(answer.data)
+        return ArtifactRef.model_validate_json(answer.data), warning_of(answer)
 
     async def get(
         self,
@@ -168,12 +179,25 @@ class ArtifactClient:
         session: str | None = None,
         run: str | None = None,
         namespace: str | None = None,
+        own_id: str | None = None,
+        skill_id: str | None = None,
         limit: int = 100,
         cursor: int = 0,
     ) -> ArtifactPage:
-        """Return a page of a session's or run's artifacts, the oldest first; faster with both given."""
-        request = ListArtifacts(
-            tenant=tenant, session_id=session, run_id=run, namespace=namespace, limit=limit, cursor=cursor
+        """Return a page of a session's or run's artifacts, the oldest first; faster with both given.
+
+        With `own_id`: what this id of a tool names, one artifact for each tool that gave it, the newest first.
+        """
+        request = _message(
+            ListArtifacts,
+            tenant=tenant,
+            session_id=session,
+            run_id=run,
+            namespace=namespace,
+            own_id=own_id,
+            skill_id=skill_id,
+            limit=limit,
+            cursor=cursor,
         )
         return await self._requests.answered(subjects.ARTIFACT_LIST, request, ArtifactPage)
 

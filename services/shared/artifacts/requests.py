@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from nats.aio.msg import Msg
 
+from contracts.artifacts import WARNING_HEADER
 from contracts.base import Message
 from contracts.faults import Fault
 from contracts.tools import REPLY_HEADER
@@ -100,3 +101,8 @@ class StoreRequests:
 def header_value(message: Message) -> str:
     """Return a message as the value of a header: JSON in ASCII."""
     return json.dumps(message.model_dump(mode="json", exclude_none=True))
+
+
+def warning_of(answer: Msg) -> str | None:
+    """Return what a reply says although the put has succeeded, or None."""
+    return (answer.headers or {}).get(WARNING_HEADER)

@@ -6,19 +6,22 @@ from collections import deque
 from contracts import subjects
 from contracts.artifacts import SEQ_HEADER, UPLOAD_HEADER, ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
 from services.shared.artifacts.errors import StorageUnavailable
-from services.shared.artifacts.requests import StoreRequests
+from services.shared.artifacts.requests import StoreRequests, warning_of
 from services.shared.artifacts.spool import Source
 
 _CHUNK_ANSWER_S = 120.0
 """Seconds to wait for a chunk's reply. The last one is acknowledged when the S3 server has stored everything."""
 
 
-async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> ArtifactRef:
-    """Send the bytes from the beginning, once, and return their reference. Raises a kind of ArtifactFailed."""
+async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> tuple[ArtifactRef, str | None]:
+    """Send the bytes from the beginning, once. Return their reference and a warning, or None.
+
+    Raises a kind of ArtifactFailed.
+    """
     answer = await requests.send(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
     opened = UploadOpened.model_validate_json(answer.data)
-    ref = opened.ref
-    under_way: deque[asyncio.Task[ChunkTaken]] = deque()
+    ref, warning = opened.ref, warning_of(answer)
+    under_way: deque[asyncio.Task[tuple[ChunkTaken, str | None]]] = deque()
     try:
         for seq, offset in enumerate(range(0, put.size if ref is None else 0, opened.chunk_bytes)):
             if len(under_way) >= opened.window:
@@ -27,7 +30,8 @@ async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> A
             chunk = await source.read(offset, min(opened.chunk_bytes, put.size - offset))
             under_way.append(asyncio.create_task(_send(requests, opened, seq, chunk)))
         while under_way:
-            ref = (await under_way[0]).ref
+            taken, warning = await under_way[0]
+            ref = taken.ref
             under_way.popleft()
     finally:
         for task in under_way:
@@ -35,10 +39,10 @@ async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> A
         await asyncio.gather(*under_way, return_exceptions=True)
     if ref is None:
         raise StorageUnavailable("the upload ended without a reference")
-    return ref
+    return ref, warning
 
 
-async def _send(requests: StoreRequests, opened: UploadOpened, seq: int, chunk: bytes) -> ChunkTaken:
+async def _send(requests: StoreRequests, opened: UploadOpened, seq: int, chunk: bytes) -> tuple[ChunkTaken, str | None]:
     """Send one chunk. While waiting for its reply, check now and then that the store still has it."""
     headers = {UPLOAD_HEADER: opened.upload_id, SEQ_HEADER: str(seq)}
 
@@ -46,4 +50,4 @@ async def _send(requests: StoreRequests, opened: UploadOpened, seq: int, chunk: 
         return await requests.is_refused(opened.subject, headers)
 
     answer = await requests.send(opened.subject, chunk, headers, wait_s=_CHUNK_ANSWER_S, is_lost=is_lost)
-    return ChunkTaken.model_validate_json(answer.data)
+    return ChunkTaken.model_validate_json(answer.data), warning_of(answer)

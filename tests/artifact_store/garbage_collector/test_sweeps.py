@@ -138,7 +138,7 @@ class Writer:
         announced = self._helper.put_of(body)
         while True:
             try:
-                return (await self._store.put(announced, body)).artifact_id
+                return (await self._store.put(announced, body)).ref.artifact_id
             except StorageUnavailable:
                 await _dawdle()
 

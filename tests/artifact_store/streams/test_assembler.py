@@ -21,7 +21,7 @@ from contracts.events import ArtifactChunk, ToolProgress
 from contracts.ids import new_id
 from contracts.limits import MAX_INLINE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
-from services.artifact_store.references import entries_bucket
+from services.artifact_store.entries.references import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable

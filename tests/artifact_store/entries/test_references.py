@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.artifact_store.references import ArtifactEntry, Reference, Unfinished
+from services.artifact_store.entries.references import ArtifactEntry, Reference, Unfinished
 from services.messaging.errors import Outdated
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from tests.artifact_store.inside import Inside
@@ -22,7 +22,7 @@ async def test_a_put_that_slept_through_its_grace_writes_no_reference(embedded: 
     assert failure.value.retryable
     assert not embedded.objects()
     assert not await inside.is_known(put)
-    ref = await inside.store.put(put, b"sleeper")
+    ref = (await inside.store.put(put, b"sleeper")).ref
     assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"sleeper"
 
 
@@ -30,7 +30,7 @@ async def test_a_reference_that_was_faster_keeps_its_bytes(embedded: Store, insi
     """The collector has seen a pending entry; its put ends before the collector replaces it."""
     put = embedded.put_of(b"just in time")
     entry = await inside.begin(put, b"just in time")
-    ref = await inside.store.put(put, b"just in time")
+    ref = (await inside.store.put(put, b"just in time")).ref
     with pytest.raises(Outdated):
         await inside.deletions.delete(entry)
     assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"just in time"
@@ -51,7 +51,7 @@ async def test_other_bytes_take_over_from_a_put_that_did_not_end(embedded: Store
     put = embedded.put_of(b"first")
     entry = await inside.begin(put, b"first")
     other = embedded.put_of(b"second").model_copy(update={"artifact_id": put.artifact_id})
-    ref = await inside.store.put(other, b"second")
+    ref = (await inside.store.put(other, b"second")).ref
     with pytest.raises(StorageUnavailable):
         await inside.store.put_stream(put, entry, [b"first"], lambda: "text/plain")
     with pytest.raises(ArtifactInvalid):

@@ -48,6 +48,11 @@ class Reference(Message):
         wanted = (put.sha256, put.size, put.session_id, put.run_id)
         return (self.ref.sha256, self.ref.size, self.session_id, self.run_id) == wanted
 
+    def is_listed_for(self, request: ListArtifacts) -> bool:
+        """Whether a list that is narrowed to a namespace or a skill contains it."""
+        wanted = ((request.namespace, self.ref.namespace), (request.skill_id, self.ref.skill_id))
+        return all(asked is None or asked == own for asked, own in wanted)
+
     @property
     def is_expired(self) -> bool:
         """Whether its time is over."""
@@ -181,11 +186,7 @@ class References:
         found = await self.read_many(who)
         references = [found[one] for one in who if one in found]
         return ArtifactPage(
-            artifacts=[
-                each.stored()
-                for each in references
-                if request.namespace is None or each.ref.namespace == request.namespace
-            ],
+            artifacts=[each.stored() for each in references if each.is_listed_for(request)],
             next_cursor=shown[-1].sequence if more else None,
         )
 

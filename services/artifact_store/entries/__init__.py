@@ -1,0 +1,1 @@
+"""What the store knows: its entries in the KV bucket."""
