@@ -1,6 +1,7 @@
 """The artifacts of a run: small ones are values in its payload, the others are in the artifact store."""
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ class RunArtifact:
     size: int
     artifact_type: str | None = None
     artifact_id: str | None = None
+    own_id: str | None = None
+    """The id that its tool gave it, any text."""
+    skill_id: str | None = None
+    skill_name: str | None = None
     is_file: bool = False
     """Whether `name` is the name of a file."""
     value: Any = None
@@ -36,6 +41,9 @@ class RunArtifact:
             "artifact_type": self.artifact_type,
             "size": self.size,
             "artifact_id": self.artifact_id,
+            "own_id": self.own_id,
+            "skill_id": self.skill_id,
+            "skill_name": self.skill_name,
         }
 
     def data(self) -> bytes:
@@ -51,11 +59,15 @@ async def artifacts_of(client: Client, run_id: str) -> list[RunArtifact]:
         _of_payload(f"{tool}.{field}", value) for tool, values in fields.items() for field, value in values.items()
     ]
     named = {each.artifact_id for each in found}
-    return found + [
-        _stored(ref.namespace or "artifact", ref)
-        async for ref in client.artifacts(run_id)
-        if ref.artifact_id not in named
-    ]
+    return found + [each async for each in stored_artifacts(client, run_id) if each.artifact_id not in named]
+
+
+async def stored_artifacts(
+    client: Client, run_id: str | None, session_id: str | None = None, **wanted: str | None
+) -> AsyncIterator[RunArtifact]:
+    """Yield what the store holds of a run or a session. `wanted`: as for `Client.artifacts`. Raises RunwireError."""
+    async for ref in client.artifacts(run_id, session_id=session_id, **wanted):
+        yield _stored(ref.namespace or "artifact", ref)
 
 
 def _of_payload(name: str, value: Any) -> RunArtifact:
@@ -73,6 +85,9 @@ def _stored(name: str, ref: ArtifactRef) -> RunArtifact:
         ref.size,
         ref.artifact_type,
         ref.artifact_id,
+        ref.own_id,
+        ref.skill_id,
+        ref.skill_name,
         is_file=ref.filename is not None,
     )
 

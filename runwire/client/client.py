@@ -296,13 +296,25 @@ class Client(TaskMethods, ScheduleMethods):
         """List the tools that are available now."""
         return (await self._transport.ask(_Tools, "GET", "/v1/tools")).tools
 
-    async def artifacts(self, run_id: str) -> AsyncIterator[ArtifactRef]:
-        """Yield the references of what a run's tools have stored and of the images that it was shown, oldest first.
+    async def artifacts(
+        self,
+        run_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        own_id: str | None = None,
+        skill_id: str | None = None,
+    ) -> AsyncIterator[ArtifactRef]:
+        """Yield the references of what a run, or a session, has stored, oldest first: also images that it was shown.
 
-        Raises NotFound.
+        With `own_id`: the newest artifact to which a tool gave this id, of each tool that did, newest first.
+
+        Raises NotFound, and ValueError unless either a run or a session is given.
         """
-        path = f"/v1/runs/{checked(run_id)}/artifacts"
-        async for page in self._transport.pages(_ArtifactPage, path, limit=500):
+        if (run_id is None) == (session_id is None):
+            raise ValueError("give either a run or a session")
+        path = "/v1/artifacts" if run_id is None else f"/v1/runs/{checked(run_id)}/artifacts"
+        wanted: dict[str, str | int | None] = {"session_id": session_id, "own_id": own_id, "skill_id": skill_id}
+        async for page in self._transport.pages(_ArtifactPage, path, limit=500, **wanted):
             for stored in page.artifacts:
                 yield stored.ref
 

@@ -1,6 +1,6 @@
 """Artifacts: upload, download, list, delete. Bytes pass through in chunks; none are kept or logged here."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -14,12 +14,21 @@ from services.gateway.auth.caller import Caller
 from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.stored_runs.deletions import Deletions
 from services.gateway.stored_runs.reader import RunReader
-from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.client import ArtifactClient, Wanted
 from services.shared.artifacts.errors import ArtifactTooLarge
 
 from .common import RequestCaller, needs, new_router
 
 Limit = Annotated[int, Query(ge=1, le=500)]
+OwnId = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        description="the id that a tool gave its artifact: the list has the newest one of each tool, the newest first",
+    ),
+]
+SkillId = Annotated[str | None, Query(max_length=200, description="the skill for which a tool made it")]
 ListCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
 DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bytes, with the artifact's own media type.", "content": {"*/*": {}}},
@@ -138,25 +147,36 @@ class ArtifactRoutes:
         self,
         caller: RequestCaller,
         session_id: Annotated[str, Query(min_length=1, max_length=200)],
+        own_id: OwnId = None,
+        skill_id: SkillId = None,
         limit: Limit = 100,
         cursor: ListCursor = None,
     ) -> ArtifactList:
         """List the artifacts of a session: uploads, and those of its runs; the oldest first."""
-        return await self._page(caller, session_id, None, limit, cursor)
+        wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
+        return await self._page(caller, session_id, None, **wanted)
 
     async def list_artifacts_of_a_run(
-        self, run_id: str, caller: RequestCaller, limit: Limit = 100, cursor: ListCursor = None
+        self,
+        run_id: str,
+        caller: RequestCaller,
+        own_id: OwnId = None,
+        skill_id: SkillId = None,
+        limit: Limit = 100,
+        cursor: ListCursor = None,
     ) -> ArtifactList:
         """List the artifacts of a run: those of its tools, and its images; the oldest first."""
         request = (await self._runs.get(caller, run_id)).request()
-        return await self._page(caller, request.session_id if request else None, run_id, limit, cursor)
+        session = request.session_id if request else None
+        wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
+        return await self._page(caller, session, run_id, **wanted)
 
     async def _page(
-        self, caller: Caller, session: str | None, run: str | None, limit: int, cursor: str | None
+        self, caller: Caller, session: str | None, run: str | None, **wanted: Unpack[Wanted]
     ) -> ArtifactList:
-        tenant = caller.tenant
-        page = await self._artifacts.list(tenant, session=session, run=run, limit=limit, cursor=int(cursor or 0))
-        deleted = await self._deletions.among(tenant, {each.run_id for each in page.artifacts if each.run_id})
+        page = await self._artifacts.list(caller.tenant, session=session, run=run, **wanted)
+        run_ids = {each.run_id for each in page.artifacts if each.run_id}
+        deleted = await self._deletions.among(caller.tenant, run_ids)
         kept = [each for each in page.artifacts if each.run_id not in deleted]
         shown = await self._access.visible(caller, kept)
         next_cursor = None if page.next_cursor is None else str(page.next_cursor)

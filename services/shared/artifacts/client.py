@@ -68,6 +68,16 @@ class Description(TypedDict, total=False):
     skill_name: str | None
 
 
+class Wanted(TypedDict, total=False):
+    """Which artifacts of a list are wanted, and which page of them: the fields of ListArtifacts."""
+
+    namespace: str | None
+    own_id: str | None
+    skill_id: str | None
+    limit: int
+    cursor: int
+
+
 class ArtifactClient:
     """Artifacts over the bus. Any number of calls at once.
 
@@ -173,32 +183,13 @@ class ArtifactClient:
         return await self._requests.answered(subjects.ARTIFACT_HEAD, request, StoredArtifact)
 
     async def list(
-        self,
-        tenant: str,
-        *,
-        session: str | None = None,
-        run: str | None = None,
-        namespace: str | None = None,
-        own_id: str | None = None,
-        skill_id: str | None = None,
-        limit: int = 100,
-        cursor: int = 0,
+        self, tenant: str, *, session: str | None = None, run: str | None = None, **wanted: Unpack[Wanted]
     ) -> ArtifactPage:
         """Return a page of a session's or run's artifacts, the oldest first; faster with both given.
 
         With `own_id`: what this id of a tool names, one artifact for each tool that gave it, the newest first.
         """
-        request = _message(
-            ListArtifacts,
-            tenant=tenant,
-            session_id=session,
-            run_id=run,
-            namespace=namespace,
-            own_id=own_id,
-            skill_id=skill_id,
-            limit=limit,
-            cursor=cursor,
-        )
+        request = _message(ListArtifacts, tenant=tenant, session_id=session, run_id=run, **wanted)
         return await self._requests.answered(subjects.ARTIFACT_LIST, request, ArtifactPage)
 
     async def delete(

@@ -10,6 +10,7 @@ import pytest
 
 from contracts.artifacts import ArtifactRef
 from contracts.ids import new_id
+from runwire.cli.run_artifacts import stored_artifacts
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.gateway.auth.key_lines import new_key
@@ -185,6 +186,38 @@ async def test_lists_and_forgetting(served: Served, store: Store, writer: Writer
     assert (await served.http.delete(url)).status_code == 204
     assert (await served.http.delete(url)).status_code == 404
     assert (await served.http.get(url)).status_code == 404
+
+
+async def test_an_artifact_is_found_by_the_id_that_its_tool_gave_it(
+    served: Served, store: Store, writer: Writer
+) -> None:
+    """In one request, in its session and in its run, with both ids; also through the client."""
+    session = new_id()
+    await writer.open(session_id=session)
+    place: dict[str, Any] = {"session": session, "run": writer.run, "namespace": "blog", "own_id": "abc-123"}
+    older = await store.client.put("default", b"older", **place)
+    newer = await store.client.put("default", b"newer", skill_id="writing", skill_name="Writing", **place)
+    wanted = {"artifact_id": newer.artifact_id, "own_id": "abc-123", "skill_id": "writing", "skill_name": "Writing"}
+
+    for path, params in (("/v1/artifacts", {"session_id": session}), (f"/v1/runs/{writer.run}/artifacts", {})):
+        for query in ({"own_id": "abc-123"}, {"skill_id": "writing"}, {"own_id": "abc-123", "skill_id": "writing"}):
+            (found,) = (await served.http.get(path, params=params | query)).json()["artifacts"]
+            assert wanted.items() <= found["ref"].items()
+        for nothing in ({"own_id": "abc"}, {"own_id": "abc-123", "skill_id": "other"}, {"skill_id": ""}):
+            assert (await served.http.get(path, params=params | nothing)).json()["artifacts"] == []
+        both = (await served.http.get(path, params=params)).json()["artifacts"]
+        assert [each["ref"]["artifact_id"] for each in both] == [older.artifact_id, newer.artifact_id]
+        refused = await served.http.get(path, params=params | {"own_id": "x" * 201})
+        assert (refused.status_code, "own_id" in refused.text) == (422, True)
+
+    async with Client(str(served.http.base_url)) as client:
+        assert [ref async for ref in client.artifacts(session_id=session, own_id="abc-123")] == [newer]
+        assert [ref async for ref in client.artifacts(writer.run, skill_id="writing")] == [newer]
+        (listed,) = [each async for each in stored_artifacts(client, None, session, own_id="abc-123")]
+        assert wanted.items() <= listed.described().items()
+        for wrong in ({}, {"run_id": writer.run, "session_id": session}):
+            with pytest.raises(ValueError, match="either a run or a session"):
+                await anext(client.artifacts(**wrong))
 
 
 @pytest.mark.usefixtures("store")
