@@ -94,6 +94,7 @@ TOOL_REPLIES = (
     Body("Heartbeat", tools.Heartbeat, headers=_kinds("heartbeat")),
     Body("Progress", tools.Progress, headers=_kinds("progress")),
     Body("ArtifactPiece", tools.ArtifactPiece, headers=_kinds("artifact_chunk")),
+    Body("Content", {"type": "string"}, "For the model, beside the result; UTF-8.", "text/plain", _kinds("content")),
     Body("Part", RAW, "A piece of a large result.", BYTES, _kinds("part")),
     Body("Declined", tools.Declined, headers=_kinds("declined")),
     Body("Pause", tools.PauseReply, "Ends this round of the call; a person is asked.", headers=_kinds("pause")),

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 
 from contracts import ids
 from contracts.pauses import PauseAnswer
-from runwire.tools.context import ToolLogger, encode_piece
+from runwire.tools.context import ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Paused, Pauses
 
 __all__ = ["Paused", "RecordingContext", "Rejected"]
@@ -31,7 +31,8 @@ class RecordingContext(Pauses):
     """A ToolContext that records what the function reports. Every field may be given, `cancelled=True` for instance.
 
     `progressed` holds (message, fraction) of each report, `pieces` the artifact chunks by stream id, `finished` the
-    stream ids whose last piece said `done`.
+    stream ids whose last piece said `done`, `content` the last text for the model. `request_id` and `context_id` are
+    those of a caller who named no request, unless they are given.
 
     `answers` are those to the function's pauses, in their order: JSON values or models, True for an approval,
     `Rejected(note)` for a rejection. A pause without an answer raises `Paused`, whose `pause` says what was asked;
@@ -44,6 +45,8 @@ class RecordingContext(Pauses):
     session_id: str | None = None
     user_id: str | None = None
     trace_id: str | None = None
+    request_id: str = ""
+    context_id: str = ""
     idempotency_key: str = ""
     deadline_at: int = 253_402_300_799_999
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -52,10 +55,13 @@ class RecordingContext(Pauses):
     progressed: list[tuple[str, float | None]] = field(default_factory=list)
     pieces: dict[str, list[Any]] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
+    content: str = ""
     answers: Sequence[Any] = ()
     state: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.request_id = self.request_id or self.run_id
+        self.context_id = self.context_id or self.session_id or self.run_id
         self.idempotency_key = self.idempotency_key or f"{self.run_id}.{self.call_id}"
         super().__init__([_answer(number, given) for number, given in enumerate(self.answers)], self.state)
 
@@ -74,6 +80,11 @@ class RecordingContext(Pauses):
         if done:
             self.finished.add(stream_id)
         return _Done()
+
+    def set_content(self, text: str) -> None:
+        """Keep the text for the model. Raises ValueError above 32 KiB."""
+        encode_content(text)
+        self.content = text
 
 
 def _answer(number: int, given: Any) -> PauseAnswer:

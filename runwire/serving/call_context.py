@@ -9,7 +9,7 @@ from typing import Any
 
 from contracts import tools as wire
 from runwire.serving.calls import Call, Reply, reply_of
-from runwire.tools.context import ToolLogger, encode_piece
+from runwire.tools.context import ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Pauses
 
 _SEND_TIMEOUT_S = 30
@@ -24,6 +24,8 @@ class CallContext(Pauses):
         super().__init__(request.answers, request.state, accepted=request.understands_pause)
         self.call_id, self.run_id, self.tenant = request.call_id, request.run_id, request.tenant
         self.session_id, self.user_id, self.trace_id = request.session_id, request.user_id, request.trace_id
+        self.request_id = request.request_id or request.run_id
+        self.context_id = request.session_id or request.run_id
         self.idempotency_key, self.deadline_at = request.idempotency_key, request.deadline_at
         self.context: Mapping[str, Any] = request.context
         self.logger: ToolLogger = _CallLogger(
@@ -33,6 +35,7 @@ class CallContext(Pauses):
         self._loop = loop
         self._next_seq: dict[str, int] = {}
         self._seq_lock = threading.Lock()
+        self._content = b""
 
     @property
     def cancelled(self) -> bool:
@@ -53,6 +56,15 @@ class CallContext(Pauses):
             body = encode_piece(stream_id, seq, chunk, done=done, artifact_type=artifact_type)
             self._next_seq[stream_id] = seq + 1
             return self._send(reply_of("artifact_chunk", body))
+
+    def set_content(self, text: str) -> None:
+        """Give the model a text beside the result. Raises ValueError above 32 KiB."""
+        self._content = encode_content(text)
+
+    def content_replies(self) -> list[Reply]:
+        """Return the reply that carries the text for the model, where there is one and the caller accepts it."""
+        is_accepted = self._call.request.understands_content
+        return [reply_of("content", self._content)] if self._content and is_accepted else []
 
     def _send(self, reply: Reply) -> Awaitable[None]:
         sending = self._call.send(reply)

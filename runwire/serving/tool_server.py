@@ -210,7 +210,7 @@ class ToolServer:
         finally:
             call.timer.cancel()
         context.check_not_caught()
-        return result_replies(result, self._client.max_payload)
+        return [*context.content_replies(), *result_replies(result, self._client.max_payload)]
 
     def _begin_watch(self, call: Call) -> None:
         self._spawn(call.send_heartbeat(self._heartbeat))

@@ -30,13 +30,16 @@ class ToolContext(Protocol):
 
     `idempotency_key` is the same for every repetition of the call and unique over all runs: pass it to whatever must
     not happen twice. `deadline_at` is Unix time in ms. `context` is the caller's `tool_context`; the model never sees
-    it. `state` is kept from one pause of the call to the next, up to 32 KiB as JSON.
+    it. `state` is kept from one pause of the call to the next, up to 32 KiB as JSON. `request_id` is what the caller
+    named the request, else the run; `context_id` is the session, else the run.
     """
 
     call_id: str
     run_id: str
     tenant: str
     session_id: str | None
+    request_id: str
+    context_id: str
     user_id: str | None
     trace_id: str | None
     idempotency_key: str
@@ -114,6 +117,21 @@ class ToolContext(Protocol):
         Bytes are sent as base64; their `artifact_type` is `bytes` unless it is a media type such as `audio/wav`.
         The result must hold the whole artifact. Raises ValueError when the piece is larger, or not JSON.
         """
+
+    def set_content(self, text: str) -> None:
+        """Give the model a text beside the result: up to 32 KiB of UTF-8. The last text counts.
+
+        It is sent with the result; a call that fails has none. Raises ValueError when it is larger.
+        """
+
+
+def encode_content(text: str) -> bytes:
+    """Encode a text for the model. Raises ValueError when it is above 32 KiB, or no text that UTF-8 can encode."""
+    body = text.encode()
+    if len(body) > limits.MAX_INLINE_BYTES:
+        limit = f"the limit is {limits.MAX_INLINE_BYTES}: shorten it, or put it into the result"
+        raise ValueError(f"the content has {len(body)} bytes; {limit}")
+    return body
 
 
 def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_type: str | None) -> bytes:

@@ -15,7 +15,7 @@ import structlog
 
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
-from contracts.limits import MAX_OUTCOME_BYTES
+from contracts.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.approvals import is_allowed
@@ -106,14 +106,22 @@ class OutcomeBuilder:
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
         kept = await store.store(clean.artifacts, types, parts.observation, value, until)
-        return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], elapsed_ms(began))
+        warnings = [*clean.warnings, *dropped, *_about_content(call, result)]
+        content = result.content.text if result.content is not None else None
+        return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), content)
 
 
 def _separated(
     call: CallRequested, spec: ToolSpec, annotations: Annotations, result: ResultBody, streamed: list[str]
 ) -> tuple[Any, SeparatedResult]:
-    value = read_result(call, spec, result.read())
+    value = read_result(call, spec, result)
     return value, separate(value, annotations, streamed=streamed)
+
+
+def _about_content(call: CallRequested, result: ResultBody) -> list[str]:
+    if result.content is None or not result.content.is_cut:
+        return []
+    return [f"content_cut: the content of {call.tool} is cut, since at most {MAX_INLINE_BYTES} bytes of it are kept"]
 
 
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
@@ -146,11 +154,17 @@ def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -
         raise InvalidArguments(f"the arguments do not fit {call.tool}: {'; '.join(found)}")
 
 
-def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
-    """Parse and check a tool's result.
+def read_result(call: CallRequested, spec: ToolSpec, result: ResultBody) -> Any:
+    """Parse and check a tool's result. Text alone is null, and no result of a tool with an output schema.
 
     Raises InvalidResult, without quoting the result, which may hold hidden values.
     """
+    body = result.read()
+    if not body and result.content is not None:
+        if spec.output_schema is None:
+            return None
+        missing = f"{call.tool} gave no structuredContent, which its outputSchema requires"
+        raise InvalidResult(f"{missing}: send a result beside the content")
     try:
         value = orjson.loads(body)
     except ValueError as error:
@@ -163,12 +177,17 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
         except InvalidSchema as error:
             raise InvalidResult(f"the output schema of {call.tool} cannot be used: {error}") from error
         if found:
-            raise InvalidResult(f"what {call.tool} answered does not fit its own output schema: {'; '.join(found)}")
+            raise InvalidResult(f"what {call.tool} answered does not fit its outputSchema: {'; '.join(found)}")
     return value
 
 
 def succeeded(
-    call: CallRequested, kept: StoredResult, sources: list[Source], warnings: list[str], latency_ms: int
+    call: CallRequested,
+    kept: StoredResult,
+    sources: list[Source],
+    warnings: list[str],
+    latency_ms: int,
+    content: str | None = None,
 ) -> bytes:
     """Return the encoded outcome of a successful call. Raises ResultTooLarge or InvalidResult."""
     try:
@@ -181,6 +200,7 @@ def succeeded(
             sources=sources,
             warnings=warnings,
             latency_ms=latency_ms,
+            content=content,
         )
         body = finished.model_dump_json().encode()
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nats.aio.msg import Msg
 
@@ -44,6 +44,13 @@ from tests.support.waiting import wait_until
 MODEL = "openai/scripted"
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 """What a tool does with its arguments; a returned Fault is a failure."""
+
+
+class Told(NamedTuple):
+    """A result with a text for the model beside it."""
+
+    content: str
+    result: Any
 
 
 @dataclass
@@ -248,6 +255,9 @@ def _answering(handler: Handler) -> Callable[[Msg], Awaitable[None]]:
             body = ToolFailure(reason=result.reason).model_dump_json().encode()
             await _respond(message, body, "failure")
         else:
+            if isinstance(result, Told):
+                await _respond(message, result.content.encode(), "content")
+                result = result.result
             await _respond(message, json.dumps(result).encode(), "result")
 
     async def hear(message: Msg) -> None:

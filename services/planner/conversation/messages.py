@@ -139,7 +139,8 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
     """Return the outcome of a call as the model receives it."""
     said: dict[str, Any] = {"call": observed.call_id, "tool": shown_name(observed.tool), "status": observed.status}
     if observed.status == "succeeded":
-        return said | {"observation": observed.observation} | _more(observed)
+        content = {"content": observed.content} if observed.content else {}
+        return said | content | {"observation": observed.observation} | _more(observed)
     if observed.failure is not None:
         said |= {
             "error": observed.failure.code,

@@ -209,6 +209,7 @@ class Dispatcher:
             approval_rules=rules_for(started.approval_rules, call.tool),
             session_id=request.session_id,
             trace_id=request.trace_id,
+            request_id=request.request_id or request.run_id,
             user_id=request.user_id,
             context=await self._context(run),
         )

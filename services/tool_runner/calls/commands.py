@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from services.tool_runner.errors import CallFailed
 
+from .events import Content
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -72,16 +74,18 @@ class RememberHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Succeed:
-    """The call is over, with this result."""
+    """The call is over, with this result and the last text beside it."""
 
     data: bytes
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SucceedInParts:
-    """The call is over. The kept parts of a request are its result."""
+    """The call is over. The kept parts of a request are its result, beside the last text."""
 
     request: int
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """The tool's text for the model, beside its result. `is_cut`: its end was left out, since it was too long."""
+
+    text: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A part of a large result."""
 
@@ -132,7 +140,7 @@ class Tick:
     connected_since: float | None
 
 
-Reply = Heartbeat | Progress | Piece | Part | Result | Failure | Pause
+Reply = Heartbeat | Progress | Piece | Content | Part | Result | Failure | Pause
 """What an instance sends that works on the call."""
 Event = (
     Started

@@ -173,7 +173,7 @@ class CallMachine:
         if state.attempts >= self.rules.max_attempts:
             return self._fail(ToolUnavailable(f"{tool} stopped in the middle of this call {state.attempts} times"))
         state.has_heartbeat, state.no_status, state.may_be_unread = False, False, True
-        state.instance = None
+        state.instance = state.content = None
         state.repeats = state.attempts
         state.checked_at = -math.inf  # Another tool runner may have settled the call during the search.
         return self._send(now)
@@ -317,6 +317,9 @@ class CallMachine:
                 return [commands.PublishProgress(data)]
             case events.Piece(data):
                 return [commands.PublishPiece(data)]
+            case events.Content(text):
+                state.content = event if text else None
+                return []
             case events.Part(request, data):
                 count, size = state.parts.get(request, (0, 0))
                 state.parts[request] = (count + 1, size + len(data))
@@ -333,9 +336,10 @@ class CallMachine:
     def _on_result(self, event: events.Result, now: float) -> list[Command]:
         state = self.state
         if event.parts is None:
-            return self._too_large(len(event.data), now) or self._settle(commands.Succeed(event.data), now)
+            ending = commands.Succeed(event.data, state.content)
+            return self._too_large(len(event.data), now) or self._settle(ending, now)
         if state.parts.get(event.request, (0, 0))[0] == event.parts:
-            return self._settle(commands.SucceedInParts(event.request), now)
+            return self._settle(commands.SucceedInParts(event.request, state.content), now)
         # Parts were lost: the instance that has the result sends it again, once.
         if state.has_searched_parts:
             return self._lose_parts(now)

@@ -40,6 +40,7 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
     events.Heartbeat: _TO_WAITING,
     events.Progress: _TO_WAITING,
     events.Piece: _TO_WAITING,
+    events.Content: _TO_WAITING,
     events.Part: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"waiting", "ended"})),
     events.Result: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"searching", "ended"})),
     events.Failure: _TO_END,
@@ -126,3 +127,5 @@ class CallState:
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Request -> number and bytes of the parts of its result."""
     has_searched_parts: bool = False
+    content: events.Content | None = None
+    """The last text of the function that runs now."""

@@ -165,10 +165,12 @@ class CallDriver:
 
     def _end(self, ending: Ending) -> ResultBody | commands.Pause:
         match ending:
-            case commands.Succeed(data):
-                return ResultBody(data)
-            case commands.SucceedInParts(request):
-                return self._parts.pop(request, ResultBody())
+            case commands.Succeed(data, content):
+                return ResultBody(data, content)
+            case commands.SucceedInParts(request, content):
+                body = self._parts.pop(request, ResultBody())
+                body.content = content
+                return body
             case commands.Fail(failure):
                 raise failure
             case commands.Pause():
@@ -230,8 +232,9 @@ class CallDriver:
             answers=call.answers,
             state=call.state,
             understands_pause=True,
+            understands_content=True,
             session_id=call.session_id,
-            request_id=call.call_id,
+            request_id=call.request_id or call.run_id,
             trace_id=call.trace_id,
             user_id=call.user_id,
             context=call.context,

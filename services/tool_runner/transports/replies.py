@@ -10,7 +10,9 @@ from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts import tools
+from contracts.limits import MAX_INLINE_BYTES
 from contracts.tools import PARTS_HEADER, REPLY_HEADER, ToolFailure
+from services.shared.cut_texts import cut
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 
@@ -77,6 +79,8 @@ def event_of(message: Msg, request: int) -> Event:
             return events.Part(request, data)
         case ("progress" | "artifact_chunk" | "pause") as kind:
             return _UNPARSED[kind](data)
+        case "content":
+            return _content(data)
         case "heartbeat":
             return _heartbeat(data)
         case "declined":
@@ -98,6 +102,12 @@ def _heartbeat(data: bytes) -> events.Heartbeat:
     except ValidationError:
         return events.Heartbeat()
     return events.Heartbeat(heartbeat.every_s, heartbeat.instance)
+
+
+def _content(data: bytes) -> events.Content:
+    text = data.decode(errors="replace")
+    kept = cut(text, MAX_INLINE_BYTES)
+    return events.Content(kept, is_cut=kept != text)
 
 
 def _is_busy(data: bytes) -> bool:

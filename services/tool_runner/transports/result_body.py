@@ -1,18 +1,24 @@
-"""A tool's result as it arrived: unparsed JSON, in one message or in parts.
+"""A tool's result as it arrived: unparsed JSON, in one message or in parts, and the text beside it.
 
 Rule: parts beyond a few megabytes are held in a temporary file, so memory does not grow with results in transit.
 """
 
 import tempfile
 
+from services.tool_runner.calls.events import Content
+
 _MAX_MEMORY_BYTES = 4 << 20
 
 
 class ResultBody:
-    """A result as unparsed JSON. `size`: its bytes. The caller closes it."""
+    """A result as unparsed JSON. `size`: its bytes. The caller closes it.
 
-    def __init__(self, data: bytes = b"") -> None:
+    `content`: the tool's text for the model. With one, a result without bytes is text alone.
+    """
+
+    def __init__(self, data: bytes = b"", content: Content | None = None) -> None:
         self.size = len(data)
+        self.content = content
         self._data = data
         self._file: tempfile.SpooledTemporaryFile[bytes] | None = None
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.inbox import CallFinished
+from contracts.tool_responses import RespondedArtifact
 from contracts.tools import ToolSpec
 from services.planner.effects.redaction import Redactor
 
@@ -30,6 +31,15 @@ def test_a_heavy_value_is_hidden_and_goes() -> None:
     """A planner cannot store it, and it is too large for the log: only the placeholder is kept."""
     redacted = Redactor().redacted(finished({"chart": {"a": "x" * 40_000}}), "d", SPEC)
     assert (redacted.observation, redacted.artifacts) == ({"chart": "<artifact:dict size=39KB>"}, {})
+
+
+def test_what_is_beside_the_result_stays() -> None:
+    """The tool's text, and what is known of the artifact of a result in the standard form."""
+    responded = RespondedArtifact(artifact_id="abc-123", fingerprint="draw-0")
+    given = finished({"chart": {"a": 1}}, content="a chart", responded=responded)
+    redacted = Redactor().redacted(given, "d", SPEC)
+    assert redacted.observation != given.observation
+    assert (redacted.content, redacted.responded) == ("a chart", responded)
 
 
 @pytest.mark.parametrize(

@@ -231,5 +231,5 @@ async def test_the_author_of_a_tool_reads_why_a_result_was_not_accepted(
         return [text for record in caplog.records if "failed:" in (text := record.getMessage())]
 
     await wait_until(lambda: len(logged()) == 2, what="both failures are in the log")
-    assert "does not fit its own output schema" in next(text for text in logged() if text.startswith("plotted"))
+    assert "does not fit its outputSchema" in next(text for text in logged() if text.startswith("plotted"))
     assert "canary" not in caplog.text

@@ -6,7 +6,9 @@ from typing import Any, cast
 import pytest
 from nats.aio.msg import Msg
 
+from contracts.limits import MAX_INLINE_BYTES
 from contracts.tools import PARTS_HEADER, REPLY_HEADER, ToolFailure
+from services.shared.cut_texts import CUT_MARK
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 from services.tool_runner.errors import ToolReported
@@ -34,6 +36,10 @@ from services.tool_runner.transports.replies import EventQueue, event_of, read_f
         ({REPLY_HEADER: "of the future"}, b"{}", events.Heartbeat()),
         ({REPLY_HEADER: "progress"}, b"{}", events.Progress(b"{}")),
         ({REPLY_HEADER: "artifact_chunk"}, b"{}", events.Piece(b"{}")),
+        ({REPLY_HEADER: "content"}, "Grüße".encode(), events.Content("Grüße")),
+        ({REPLY_HEADER: "content"}, b"", events.Content("")),
+        ({REPLY_HEADER: "content"}, b"\xff", events.Content("\ufffd")),
+        ({REPLY_HEADER: "content"}, b"x" * MAX_INLINE_BYTES, events.Content("x" * MAX_INLINE_BYTES)),
         ({"Status": "503"}, b"", events.NoResponders(7)),
         ({"Nats-Service-Error": "no paper"}, b"", events.Failure(ToolFailure(reason="no paper"))),
     ],
@@ -41,6 +47,17 @@ from services.tool_runner.transports.replies import EventQueue, event_of, read_f
 def test_a_message_is_one_event(headers: dict[str, str], data: bytes, event: Event) -> None:
     """An unknown kind is a sign of life of a newer tool."""
     assert event_of(cast("Msg", SimpleNamespace(headers=headers or None, data=data)), 7) == event
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "😀"])
+def test_a_longer_content_is_cut_between_two_characters(character: str) -> None:
+    """And bears a mark, within the limit."""
+    data = character.encode() * (MAX_INLINE_BYTES + 1)
+    event = event_of(cast("Msg", SimpleNamespace(headers={REPLY_HEADER: "content"}, data=data)), 7)
+    assert isinstance(event, events.Content)
+    assert event.is_cut
+    assert MAX_INLINE_BYTES - 4 <= len(event.text.encode()) <= MAX_INLINE_BYTES
+    assert set(event.text.removesuffix(CUT_MARK)) == {character}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""The context of a test without a server: it has the checks of a server, and is complete without arguments."""
+
+import pytest
+
+from contracts.limits import MAX_INLINE_BYTES
+from runwire.testing import RecordingContext
+
+
+def test_a_content_has_a_limit_where_it_is_given() -> None:
+    """Of bytes, and the author learns it in the test."""
+    context = RecordingContext()
+    context.set_content("x" * MAX_INLINE_BYTES)
+    with pytest.raises(ValueError, match=f"the content has {MAX_INLINE_BYTES + 2} bytes; the limit is"):
+        context.set_content("ü" * (MAX_INLINE_BYTES // 2 + 1))
+    with pytest.raises(ValueError, match="surrogates"):
+        context.set_content("\ud800")
+    assert context.content == "x" * MAX_INLINE_BYTES
+
+
+def test_what_a_call_belongs_to() -> None:
+    """The caller's request, else the run; the session, else the run."""
+    alone = RecordingContext()
+    assert (alone.request_id, alone.context_id) == (alone.run_id, alone.run_id)
+    context = RecordingContext(session_id="ctx-456", request_id="req-789")
+    assert (context.request_id, context.context_id) == ("req-789", "ctx-456")
