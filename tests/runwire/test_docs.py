@@ -20,14 +20,14 @@ from contracts.events import KNOWN
 from contracts.pauses import ApprovalRule
 from contracts.sessions import KnownSessionEvent
 from contracts.tools import ToolSpec
-from runwire import Client, client, errors, events, serving, testing
+from runwire import Client, client, errors, events, plans, serving, testing
 from services.planner.agents import load_agents
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLIC = (runwire, client, errors, events, serving, testing)
+PUBLIC = (runwire, client, errors, events, plans, serving, testing)
 
 
 def blocks(document: str, language: str) -> list[str]:

@@ -1,0 +1,36 @@
+"""Plans of the strategy `planned`: read, check and resolve them, as a planner does. Pure; nothing is fetched or run.
+
+`read_plan` reads what a model gave, `check_plan` checks its calls against the tools, `resolve` replaces the templates
+of one call by values. `template_paths` lists what templates may name.
+"""
+
+from contracts.plans import Plan, PlanCall, PlanError, PlanWarning
+
+from .checking import PlanBounds, PlanCheck, check_plan
+from .paths import TemplatePath, template_paths
+from .reading import DirectResponse, read_plan
+from .resolving import ArgumentsTooLarge, MissingOutputField, resolve
+from .templates import Template, is_candidate, parse
+from .texts import error_line, warning_line
+
+__all__ = [
+    "ArgumentsTooLarge",
+    "DirectResponse",
+    "MissingOutputField",
+    "Plan",
+    "PlanBounds",
+    "PlanCall",
+    "PlanCheck",
+    "PlanError",
+    "PlanWarning",
+    "Template",
+    "TemplatePath",
+    "check_plan",
+    "error_line",
+    "is_candidate",
+    "parse",
+    "read_plan",
+    "resolve",
+    "template_paths",
+    "warning_line",
+]

@@ -1,0 +1,210 @@
+"""Checks a plan before any of it runs: every template against the schemas of the tools.
+
+Rule 1: bounds come first. Of what is larger, nothing is read.
+Rule 2: all errors are collected, in the order of calls and, inside a call, of arguments.
+Rule 3: no value makes it raise. Its work is bounded (`Steps`): a plan that needs more is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from contracts.plans import (
+    FieldNotFound,
+    ForwardReference,
+    IndexOutOfBounds,
+    NoOutputSchema,
+    OverLimit,
+    PlainError,
+    PlanCall,
+    PlanError,
+    PlanErrorDetail,
+    PlanWarning,
+    TypeMismatch,
+    UnknownTool,
+)
+from contracts.tools import ToolSpec
+
+from .arguments import Key, Place, is_deeper, json_size, marked_strings
+from .findings import MAX_NAME_CHARACTERS, Findings, names_of, shortened
+from .fitting import fit
+from .folding import Schema
+from .schemas import MAX_NAMES, Fields, Missing
+from .steps import Steps, TooManySteps
+from .templates import Template, holds_embedded, is_candidate, parse
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBounds:
+    """How large a plan may be."""
+
+    max_calls: int = 64
+    max_argument_bytes: int = 64 << 10
+    """Bytes of the arguments of one call, as compact JSON."""
+    max_depth: int = 32
+    """Levels of objects and lists in the arguments of a call, and segments of a template's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """What a check has found. A plan with an error does not run."""
+
+    errors: list[PlanError] = field(default_factory=list)
+    warnings: list[PlanWarning] = field(default_factory=list)
+    errors_left_out: int = 0
+    """Number of errors that are not listed: at most 100 are, of 64 KiB together."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether the plan may run."""
+        return not self.errors
+
+
+def check_plan(
+    calls: Sequence[PlanCall],
+    tools: Mapping[str, ToolSpec],
+    bounds: PlanBounds = PlanBounds(),
+) -> PlanCheck:
+    """Check the calls of a plan. `tools`: those that the run may use, by name."""
+    checker = _Checker(calls, tools, bounds)
+    checker.check_all()
+    findings = checker.findings
+    return PlanCheck(findings.errors, findings.warnings, findings.left_out)
+
+
+class _Checker:
+    def __init__(self, calls: Sequence[PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds) -> None:
+        self.findings = Findings()
+        self._calls = calls
+        self._tools = tools
+        self._bounds = bounds
+        self._steps = Steps()
+        self._inputs: dict[str, Fields] = {}
+        self._outputs: dict[str, Fields] = {}
+        self._missing: dict[tuple[str, tuple[str, ...]], FieldNotFound] = {}
+
+    def check_all(self) -> None:
+        limit, found = self._bounds.max_calls, len(self._calls)
+        if found > limit:
+            self.findings.add(None, OverLimit(type="too_many_calls", limit=limit, found=found))
+            return
+        for index, call in enumerate(self._calls):
+            over = self._over_limit(call)
+            if over is not None:
+                self.findings.add(index, over)
+                continue
+            if call.tool_name not in self._tools:
+                available = names_of(islice(self._tools, MAX_NAMES))
+                name = shortened(call.tool_name, MAX_NAME_CHARACTERS)
+                self.findings.add(index, UnknownTool(tool_name=name, available_tools=available))
+            if not self._check_arguments(index, call):
+                return
+
+    def _over_limit(self, call: PlanCall) -> OverLimit | None:
+        if is_deeper(call.arguments, self._bounds.max_depth):
+            return OverLimit(type="too_deep", limit=self._bounds.max_depth)
+        size = json_size(call.arguments)
+        if size is None or size > self._bounds.max_argument_bytes:
+            return OverLimit(type="arguments_too_large", limit=self._bounds.max_argument_bytes, found=size)
+        return None
+
+    def _check_arguments(self, index: int, call: PlanCall) -> bool:
+        """Check the strings of a call. False: the work of the whole check is used up."""
+        for place, key, text in marked_strings(call.arguments):
+            argument = partial(place.dotted, key)
+            try:
+                detail = self._check_string(index, place, key, text)
+            except TooManySteps:
+                detail = OverLimit(type="schema_too_complex", limit=self._steps.limit)
+                self.findings.add(index, detail, argument, text)
+                return False
+            if detail is not None:
+                self.findings.add(index, detail, argument, text)
+        return True
+
+    def _check_string(self, index: int, place: Place, key: Key, text: str) -> PlanErrorDetail | None:
+        self._steps.take()
+        template = parse(text)
+        if template is not None:
+            wrong = self._wrong_reference(index, template)
+            return wrong or self._wrong_field(index, place, key, template)
+        if is_candidate(text):
+            return PlainError(type="invalid_template_syntax")
+        if holds_embedded(text):
+            self.findings.warn(index, "embedded_template_not_resolved", partial(place.dotted, key))
+        return None
+
+    def _wrong_reference(self, index: int, template: Template) -> PlanErrorDetail | None:
+        """Compare the number of a call with those that come before."""
+        number, depth = template.index, len(template.path)
+        if depth > self._bounds.max_depth:
+            return OverLimit(type="too_deep", limit=self._bounds.max_depth, found=depth)
+        if number == index:
+            return PlainError(type="self_reference")
+        if number >= len(self._calls):
+            return IndexOutOfBounds(referenced_index=number, max_valid_index=index - 1 if index else None)
+        if number > index:
+            return ForwardReference(referenced_index=number)
+        return None
+
+    def _wrong_field(self, index: int, place: Place, key: Key, template: Template) -> PlanErrorDetail | None:
+        """Look the field up, and compare its types with those of the argument."""
+        name = self._calls[template.index].tool_name
+        tool = self._tools.get(name)
+        if tool is None:
+            return None  # The call that it refers to has the error.
+        if tool.output_schema is None:
+            return NoOutputSchema(tool_name=name)
+        if name not in self._outputs:
+            self._outputs[name] = Fields(tool.output_schema, self._steps)
+        source = self._outputs[name]
+        found = source.find(template.path)
+        if isinstance(found, Missing):
+            return self._not_found(name, template, found)
+        target = self._target(index)
+        if target is None:
+            return None
+        fitted = fit(source, found, target, target.inside(_schema_of(place, target), str(key)))
+        if not fitted.fits:
+            return TypeMismatch(
+                tool_name=name,
+                field=shortened(".".join(template.path)),
+                source_types=sorted(fitted.source),
+                target_types=sorted(fitted.target),
+            )
+        if fitted.may_be_null:
+            self.findings.warn(index, "nullable_source", partial(place.dotted, key))
+        return None
+
+    def _target(self, index: int) -> Fields | None:
+        """Return the arguments that the tool of a call declares; None: there is no such tool."""
+        name = self._calls[index].tool_name
+        if name not in self._inputs and name in self._tools:
+            self._inputs[name] = Fields(self._tools[name].input_schema, self._steps)
+        return self._inputs.get(name)
+
+    def _not_found(self, name: str, template: Template, missing: Missing) -> FieldNotFound:
+        known = self._missing.get((name, template.path))
+        if known is None:
+            shown = shortened(name, MAX_NAME_CHARACTERS)
+            known = self._missing[name, template.path] = FieldNotFound(
+                tool_name=shown,
+                tool=shown,
+                field=shortened(".".join(template.path[: missing.depth])),
+                available_fields=names_of(missing.names),
+            )
+        return known
+
+
+def _schema_of(place: Place, target: Fields) -> Schema:
+    """Return what the tool's schema says of a container in the arguments, looked up once."""
+    unread = []
+    while not place.is_read and place.parent is not None:
+        unread.append(place)
+        place = place.parent
+    schema = place.schema if place.is_read else target.root
+    for each in reversed(unread):
+        schema = each.schema = target.inside(schema, str(each.key))
+        each.is_read = True
+    return schema

@@ -1,0 +1,55 @@
+"""What a check has found, in bounds: the rest is counted."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from contracts.plans import PlanError, PlanErrorDetail, PlanWarning
+
+MAX_ERRORS = 100
+MAX_ERROR_BYTES = 64 << 10
+"""Bytes of all errors together as JSON; the first one may be larger."""
+MAX_WARNINGS = 100
+MAX_TEXT_CHARACTERS = 500
+MAX_NAME_CHARACTERS = 200
+
+Warned = Literal["nullable_source", "embedded_template_not_resolved"]
+
+
+class Findings:
+    """The errors and warnings of one plan."""
+
+    def __init__(self) -> None:
+        self.errors: list[PlanError] = []
+        self.warnings: list[PlanWarning] = []
+        self.left_out = 0
+        self._room = MAX_ERROR_BYTES
+
+    def add(
+        self, tool_index: int | None, detail: PlanErrorDetail, argument: Callable[[], str] = str, template: str = ""
+    ) -> None:
+        """Add an error, or count it. `argument` is called where there is room."""
+        if self._room <= 0 or len(self.errors) == MAX_ERRORS:
+            self.left_out += 1
+            return
+        error = PlanError(
+            tool_index=tool_index, argument=shortened(argument()), template=shortened(template), error=detail
+        )
+        self._room -= len(error.model_dump_json())
+        self.errors.append(error)
+
+    def warn(self, tool_index: int, warning: Warned, argument: Callable[[], str]) -> None:
+        """Add a warning; those after the hundredth are left out."""
+        if len(self.warnings) < MAX_WARNINGS:
+            text = shortened(argument())
+            self.warnings.append(PlanWarning(tool_index=tool_index, argument=text, warning=warning))
+
+
+def shortened(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
+    """Return text that UTF-8 can encode, of at most `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def names_of(names: Iterable[str]) -> list[str]:
+    """Return names, each shortened."""
+    return [shortened(name, MAX_NAME_CHARACTERS) for name in names]

@@ -1,0 +1,172 @@
+"""Evaluates a JSON Schema together with the schemas that apply to the same value: `$ref`, `allOf`, `anyOf`, `oneOf`.
+
+Rule 1: only `#` and `#/a/json/pointer` are followed. Nothing is fetched; a reference that leads elsewhere or nowhere
+makes its place unknown.
+Rule 2: nothing recurses, so no schema is too deep. A schema that contains itself contributes nothing a second time.
+Rule 3: each schema that is visited is a step (`Steps`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import unquote
+
+from .steps import Steps
+
+T = TypeVar("T")
+Schema = Any
+"""A JSON Schema: an object, true or false. Any other value counts as true."""
+
+_MAX_INDEX_DIGITS = 9
+_MAX_PLAIN_REFERENCES = 100
+_UNIONS = ("anyOf", "oneOf")
+_IN_PLACE = frozenset({"$ref", "allOf", *_UNIONS})
+
+
+class Reading(Protocol[T]):
+    """What is read of a schema, and how it is put together."""
+
+    unknown: T
+    """What is read of a reference that cannot be followed."""
+
+    def of_itself(self, schema: Schema) -> T:
+        """Read a schema without those that it combines."""
+
+    def of_all(self, schema: Schema, parts: list[T]) -> T:
+        """Put together what applies at once: a schema itself (the first part), and those that it combines."""
+
+    def of_any(self, parts: list[T]) -> T:
+        """Put together alternatives."""
+
+
+class Parts(Generic[T]):
+    """The schemas that apply to the same value as one schema does."""
+
+    __slots__ = ("together", "unions", "unknown")
+
+    def __init__(self) -> None:
+        self.together: list[Schema] = []
+        self.unions: list[list[Schema]] = []
+        self.unknown = False
+        """A reference could not be followed."""
+
+    def __iter__(self) -> Iterator[Schema]:
+        yield from self.together
+        for union in self.unions:
+            yield from union
+
+
+class Document:
+    """A whole schema, against which references are resolved."""
+
+    def __init__(self, root: Schema, steps: Steps) -> None:
+        self.root = root
+        self.steps = steps
+        self._targets: dict[str, tuple[bool, Schema]] = {}
+        self._parts: dict[int, Parts[Any]] = {}
+
+    def fold(self, schema: Schema, reading: Reading[T]) -> T:
+        """Read a schema and all that applies to the same value. Raises TooManySteps."""
+        if not _combines(schema):
+            self.steps.take()
+            return reading.of_all(schema, [reading.of_itself(schema)])
+        done: dict[int, T] = {}
+        begun: set[int] = set()
+        stack = [schema]
+        while stack:
+            place = stack[-1]
+            key = id(place)
+            if key in done:
+                stack.pop()
+                continue
+            parts = self.parts(place)
+            if key not in begun:
+                begun.add(key)
+                inside = [part for part in parts if id(part) not in begun]
+                self.steps.take(1 + len(inside))
+                stack.extend(reversed(inside))
+                continue
+            stack.pop()
+            done[key] = _combined(place, parts, reading, done)
+        return done[id(schema)]
+
+    def parts(self, schema: Schema) -> Parts[Any]:
+        """Return what a schema combines, each reference replaced by what it leads to."""
+        known = self._parts.get(id(schema))
+        if known is not None:
+            return known
+        parts: Parts[Any] = Parts()
+        if _combines(schema):
+            if "$ref" in schema:
+                found, target = self.target(schema["$ref"])
+                if found:
+                    parts.together.append(target)
+                parts.unknown = not found
+            parts.together += map(self.plain, _list(schema.get("allOf")))
+            parts.unions = [
+                list(map(self.plain, members)) for keyword in _UNIONS if (members := _list(schema.get(keyword)))
+            ]
+        self._parts[id(schema)] = parts
+        return parts
+
+    def plain(self, schema: Schema) -> Schema:
+        """Follow a schema that is nothing but a reference to what it leads to, at most 100 references far."""
+        for _ in range(_MAX_PLAIN_REFERENCES):
+            if not isinstance(schema, Mapping) or len(schema) != 1 or "$ref" not in schema:
+                return schema
+            self.steps.take()
+            found, target = self.target(schema["$ref"])
+            if not found:
+                return schema
+            schema = target
+        return schema
+
+    def target(self, reference: Any) -> tuple[bool, Schema]:
+        """Return whether a reference leads to a schema in this document, and the schema."""
+        if not isinstance(reference, str):
+            return False, None
+        known = self._targets.get(reference)
+        if known is None:
+            known = self._targets[reference] = self._follow(reference)
+        return known
+
+    def _follow(self, reference: str) -> tuple[bool, Schema]:
+        if reference != "#" and not reference.startswith("#/"):
+            return False, None
+        names = unquote(reference[1:]).split("/")[1:]
+        self.steps.take(len(names))
+        place = self.root
+        for name in names:
+            key = name.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, Mapping) and key in place:
+                place = place[key]
+            elif isinstance(place, list) and is_index(key) and int(key) < len(place):
+                place = place[int(key)]
+            else:
+                return False, None
+        return isinstance(place, Mapping | bool), place
+
+
+def is_index(segment: str) -> bool:
+    """Whether a path segment is the number of an item, of at most 9 digits."""
+    return len(segment) <= _MAX_INDEX_DIGITS and segment.isascii() and segment.isdecimal()
+
+
+def _combines(schema: Schema) -> bool:
+    return isinstance(schema, Mapping) and not _IN_PLACE.isdisjoint(schema)
+
+
+def _combined(schema: Schema, parts: Parts[Any], reading: Reading[T], done: Mapping[int, T]) -> T:
+    """Put together what was read of the parts; those that contain this schema are not read yet, and left out."""
+    found = [reading.of_itself(schema)]
+    if parts.unknown:
+        found.append(reading.unknown)
+    found += [done[id(part)] for part in parts.together if id(part) in done]
+    for union in parts.unions:
+        members = [done[id(part)] for part in union if id(part) in done]
+        if members:
+            found.append(reading.of_any(members))
+    return reading.of_all(schema, found)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,103 @@
+"""The JSON types that a schema allows, and whether one schema's values fit another.
+
+Rule 1: `ANY` means that a schema does not say. It fits everything.
+Rule 2: `integer` fits `number`; nothing else is converted.
+Rule 3: items of lists are compared, three levels deep; members of objects are not.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .folding import Reading, Schema
+
+Types = frozenset[str]
+ANY: Types = frozenset({"any"})
+NULL: Types = frozenset({"null"})
+_KNOWN = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_OBJECT_KEYWORDS = frozenset({"properties", "patternProperties", "additionalProperties"})
+_ARRAY_KEYWORDS = frozenset({"items", "prefixItems"})
+
+
+def types_of_itself(schema: Schema) -> Types:
+    """Return the types that a schema allows, without those that it combines: as declared, of its values, by shape."""
+    if not isinstance(schema, Mapping):
+        return frozenset() if schema is False else ANY
+    kinds = schema.get("type")
+    declared = _KNOWN.intersection([kinds] if isinstance(kinds, str) else _names(kinds))
+    if declared:
+        return declared | NULL if schema.get("nullable") is True else declared
+    if "const" in schema:
+        return frozenset({type_of(schema["const"])})
+    if isinstance(schema.get("enum"), list):
+        return frozenset(map(type_of, schema["enum"]))
+    shape = {"object"} if not _OBJECT_KEYWORDS.isdisjoint(schema) else set[str]()
+    shape |= {"array"} if not _ARRAY_KEYWORDS.isdisjoint(schema) else set[str]()
+    return frozenset(shape) or ANY
+
+
+def type_of(value: Any) -> str:
+    """Return the JSON type of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    for name, kinds in (("string", str), ("integer", int), ("number", float), ("object", Mapping)):
+        if isinstance(value, kinds):
+            return name
+    return "array"
+
+
+class TypesReading(Reading[Types]):
+    """Reads the types of a schema and all that applies to the same value."""
+
+    unknown = ANY
+
+    def of_itself(self, schema: Schema) -> Types:
+        """Read the types of one schema."""
+        return types_of_itself(schema)
+
+    def of_all(self, schema: Schema, parts: list[Types]) -> Types:
+        """Keep the types that every part allows; `nullable` adds null."""
+        found = ANY
+        for part in parts:
+            found = _both(found, part)
+        nullable = isinstance(schema, Mapping) and schema.get("nullable") is True and found != ANY
+        return found | NULL if nullable else found
+
+    def of_any(self, parts: list[Types]) -> Types:
+        """Keep the types that some part allows."""
+        return ANY if ANY in parts else frozenset[str]().union(*parts)
+
+
+def _both(one: Types, other: Types) -> Types:
+    if ANY in (one, other):
+        return other if one == ANY else one
+    narrowed = {"integer"} if ("integer" in one or "integer" in other) and _numeric(one) and _numeric(other) else set()
+    return (one & other) | narrowed
+
+
+def _numeric(types: Types) -> bool:
+    return not types.isdisjoint({"integer", "number"})
+
+
+def fits(source: Types, target: Types) -> bool:
+    """Whether every type of a source but null is one that the target takes; a source of nulls alone needs null."""
+    if ANY in (source, target):
+        return True
+    if source == NULL:
+        return "null" in target
+    return all(name in target or (name == "integer" and "number" in target) for name in source - NULL)
+
+
+def may_be_null(source: Types, target: Types) -> bool:
+    """Whether a source may be null where the target must not."""
+    return "null" in source and target != ANY and "null" not in target
+
+
+def only_arrays(types: Types) -> bool:
+    """Whether values of these types are lists, or null."""
+    return types - NULL == {"array"}
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

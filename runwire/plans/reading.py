@@ -1,0 +1,57 @@
+"""Reads what a model gave as a plan.
+
+Rule 1: what a plan does not need may be missing, and what it does not know is left alone.
+Rule 2: all errors are collected. No value makes it raise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.plans import PlainError, Plan, PlanCall, PlanError
+
+from .findings import MAX_ERRORS
+
+
+@dataclass(frozen=True, slots=True)
+class DirectResponse:
+    """The model answers without tools."""
+
+    content: str
+    """As the model wrote it."""
+
+
+def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
+    """Return the answer or the plan that a model gave as an object, or what is wrong with it, at most 100 errors."""
+    if not isinstance(value, Mapping):
+        return [_error("unparseable")]
+    kind = value.get("type")
+    if kind == "direct_response":
+        content = value.get("content")
+        return DirectResponse(content) if isinstance(content, str) else [_error("content_missing")]
+    if kind != "tool_calls":
+        return [_error("unknown_type")]
+    calls = value.get("calls")
+    if not isinstance(calls, list):
+        return [_error("calls_missing")]
+    if not calls:
+        return [_error("empty_plan")]
+    errors = [error for index, call in enumerate(calls) if (error := _wrong_call(index, call))]
+    if errors:
+        return errors[:MAX_ERRORS]
+    reasoning = value.get("reasoning")
+    return Plan(
+        reasoning=reasoning if isinstance(reasoning, str) else "",
+        calls=[PlanCall(tool_name=call["tool_name"], arguments=call.get("arguments", {})) for call in calls],
+    )
+
+
+def _wrong_call(index: int, call: Any) -> PlanError | None:
+    name = call.get("tool_name") if isinstance(call, Mapping) else None
+    if not isinstance(name, str) or not name:
+        return _error("tool_name_missing", index)
+    return None if isinstance(call.get("arguments", {}), dict) else _error("arguments_not_object", index)
+
+
+def _error(code: str, index: int | None = None) -> PlanError:
+    return PlanError(tool_index=index, error=PlainError.model_validate({"type": code}))

@@ -1,0 +1,268 @@
+"""Which fields a JSON Schema declares, and of which types (drafts 7 to 2020-12).
+
+Rule 1: the first segment of a path has to be declared. Below it, what a schema leaves open is accepted as unknown.
+Rule 2: an object with `properties` is closed, although JSON Schema allows more: a template names what is declared.
+Rule 3: a field that one alternative (`anyOf`, `oneOf`) declares is declared. If another leaves it open, its type is
+unknown.
+Rule 4: everything is counted in steps and remembered by the identity of subschemas, which must not change meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from .folding import Document, Reading, Schema, is_index
+from .json_types import ANY, Types, TypesReading, types_of_itself
+from .patterns import Patterns
+from .steps import Steps
+
+MAX_NAMES = 100
+"""Most names that an error lists."""
+
+
+class Place(IntEnum):
+    """What a schema says of a part of its value."""
+
+    CLOSED = 0
+    """There is no such part."""
+    UNSAID = 1
+    """Nothing: it may be there."""
+    OPEN = 2
+    """It says that undeclared parts are allowed."""
+    FOREIGN = 3
+    """What a reference out of the document would say."""
+    DECLARED = 4
+
+
+class Found(NamedTuple):
+    """What a schema says of a part, and the part's schema if it is declared."""
+
+    place: Place
+    schema: Schema = True
+
+
+class Part(IntEnum):
+    """A part that no path names."""
+
+    ITEMS = 1
+    """Every item of a list."""
+    VALUES = 2
+    """Every undeclared member of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A path leads nowhere."""
+
+    depth: int
+    """Number of its segments up to and including the missing one."""
+    names: list[str]
+    """What is declared there."""
+
+
+class Fields:
+    """The fields of one schema, for one check."""
+
+    def __init__(self, root: Schema, steps: Steps) -> None:
+        self.root = root
+        self._document = Document(root, steps)
+        self._steps = steps
+        self._patterns = Patterns(steps)
+        self._found: dict[tuple[int, str | Part], Found] = {}
+        self._types: dict[int, Types] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], Schema] = {}
+        self._paths: dict[tuple[str, ...], Schema | Missing] = {}
+
+    def find(self, path: tuple[str, ...]) -> Schema | Missing:
+        """Return the schema of what a path leads to. Raises TooManySteps."""
+        self._steps.take(2)
+        if path not in self._paths:
+            self._paths[path] = self._find(path)
+        return self._paths[path]
+
+    def _find(self, path: tuple[str, ...]) -> Schema | Missing:
+        schema = self.root
+        for depth, segment in enumerate(path):
+            found = self.part(schema, segment)
+            least = Place.UNSAID if depth else Place.FOREIGN
+            if found.place < least:
+                return Missing(depth + 1, self.names(schema))
+            schema = found.schema
+        return schema
+
+    def inside(self, schema: Schema, segment: str) -> Schema:
+        """Return the schema of a part; true if it is not declared. Raises TooManySteps."""
+        return self.part(schema, segment).schema
+
+    def part(self, schema: Schema, segment: str | Part) -> Found:
+        """Return what a schema says of a part."""
+        key = id(schema), segment
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._document.fold(schema, _PartReading(self, segment))
+        else:
+            self._steps.take()
+        return found
+
+    def types(self, schema: Schema) -> Types:
+        """Return the JSON types of a schema."""
+        found = self._types.get(id(schema))
+        if found is None:
+            found = self._types[id(schema)] = self._document.fold(schema, _TYPES)
+        return found
+
+    def names(self, schema: Schema, limit: int = MAX_NAMES) -> list[str]:
+        """Return the names of the members that a schema declares, in their order, at most `limit`."""
+        found: dict[str, None] = {}
+        for properties in self.properties(schema):
+            for name, part in properties.items():
+                self._steps.take()
+                if part is not False:
+                    found[name] = None
+                if len(found) == limit:
+                    return list(found)
+        return list(found)
+
+    def properties(self, schema: Schema) -> Iterator[Mapping[str, Schema]]:
+        """Yield the `properties` of a schema and of all that applies to the same value, in their order."""
+        seen: set[int] = set()
+        stack = [(schema, False)]
+        while stack:
+            place, own = stack.pop()
+            if not isinstance(place, Mapping):
+                continue
+            if own:
+                yield place["properties"]
+            elif id(place) not in seen:
+                seen.add(id(place))
+                self._steps.take()
+                stack += reversed(list(self._in_order(place)))
+
+    def _in_order(self, schema: Mapping[str, Any]) -> Iterator[tuple[Schema, bool]]:
+        """Yield what a schema combines, in the order of its keywords; True: its own properties."""
+        for keyword, value in schema.items():
+            if keyword == "properties" and isinstance(value, Mapping) and "object" in types_of_itself(schema):
+                yield schema, True
+            elif keyword == "$ref":
+                yield self._document.target(value)[1], False
+            elif keyword in {"allOf", "anyOf", "oneOf"} and isinstance(value, list):
+                for part in value:
+                    yield part, False
+
+    def made(self, keyword: str, schemas: Sequence[Schema]) -> Schema:
+        """Return one schema for several that apply at once (`allOf`) or are alternatives (`anyOf`)."""
+        distinct = {id(schema): schema for schema in map(self._document.plain, schemas)}
+        parts = [schema for schema in distinct.values() if not is_open(schema)]
+        self._steps.take(len(distinct))
+        if not parts or (keyword == "anyOf" and len(parts) < len(distinct)):
+            return True
+        if len(parts) == 1:
+            return parts[0]
+        key = keyword, tuple(map(id, parts))
+        return self._made.setdefault(key, {keyword: parts})
+
+    def of_object(self, schema: Mapping[str, Any], segment: str | Part) -> Found:
+        """Return what an object's schema itself says of a member."""
+        properties, others = schema.get("properties"), schema.get("additionalProperties")
+        if segment is Part.ITEMS:
+            return _CLOSED
+        if isinstance(segment, str):
+            if isinstance(properties, Mapping) and segment in properties:
+                return _declared(properties[segment])
+            matching = self._matching(schema, segment)
+            if matching:
+                return _declared(self.made("allOf", matching))
+        elif isinstance(patterns := schema.get("patternProperties"), Mapping) and patterns:
+            return _declared(self.made("anyOf", [*patterns.values(), *([others] if others is not None else [])]))
+        if others is None:
+            others = _unevaluated(schema)
+        if isinstance(others, Mapping):
+            return _declared(others)
+        if others is True:
+            return Found(Place.OPEN)
+        return _CLOSED if others is False or isinstance(properties, Mapping) else _UNSAID
+
+    def _matching(self, schema: Mapping[str, Any], name: str) -> list[Schema]:
+        """Return the schemas of the patterns that match a name; true for one that cannot be matched."""
+        patterns = schema.get("patternProperties")
+        if not isinstance(patterns, Mapping):
+            return []
+        found = []
+        for pattern, part in patterns.items():
+            matches = self._patterns.match(pattern, name)
+            if matches is not False:
+                found.append(part if matches else True)
+        return found
+
+    def of_array(self, schema: Mapping[str, Any], segment: str | Part) -> Found:
+        """Return what a list's schema itself says of an item."""
+        items, prefix = schema.get("items"), schema.get("prefixItems")
+        if isinstance(items, list):  # drafts before 2020-12
+            prefix, items = items, schema.get("additionalItems")
+        prefix = prefix if isinstance(prefix, list) else []
+        if segment is Part.ITEMS:
+            if items is None and not prefix:
+                return _UNSAID
+            declared = [] if items is False else [True if items is None else items]
+            return _declared(self.made("anyOf", [*prefix, *declared]))
+        if isinstance(segment, Part) or not (segment.isascii() and segment.isdecimal()):
+            return _CLOSED
+        number = int(segment) if is_index(segment) else len(prefix)
+        return _declared(prefix[number] if number < len(prefix) else True if items is None else items)
+
+
+def _unevaluated(schema: Mapping[str, Any]) -> bool | None:
+    """Whether members that nothing declares are allowed; None: not said."""
+    said = schema.get("unevaluatedProperties")
+    return None if said is None else said is not False
+
+
+def _declared(schema: Schema) -> Found:
+    return _CLOSED if schema is False else Found(Place.DECLARED, schema if isinstance(schema, Mapping) else True)
+
+
+def is_open(schema: Schema) -> bool:
+    """Whether a schema allows everything, as far as its own text shows."""
+    return schema is not False and (not isinstance(schema, Mapping) or not schema)
+
+
+_CLOSED, _UNSAID = Found(Place.CLOSED), Found(Place.UNSAID)
+_SURE = frozenset({Place.CLOSED, Place.DECLARED})
+_TYPES = TypesReading()
+
+
+class _PartReading(Reading[Found]):
+    """Reads what a schema says of one part."""
+
+    unknown = Found(Place.FOREIGN)
+
+    def __init__(self, fields: Fields, segment: str | Part) -> None:
+        self._fields = fields
+        self._segment = segment
+
+    def of_itself(self, schema: Schema) -> Found:
+        types = types_of_itself(schema)
+        if types == ANY:
+            return _UNSAID
+        found = [self._fields.of_object(schema, self._segment)] if "object" in types else []
+        found += [self._fields.of_array(schema, self._segment)] if "array" in types else []
+        return self.of_any(found) if found else _CLOSED
+
+    def of_all(self, schema: Schema, parts: list[Found]) -> Found:  # noqa: ARG002, the reading of types needs it
+        if len(parts) == 1:
+            return parts[0]
+        declared = [part.schema for part in parts if part.place is Place.DECLARED]
+        if declared:
+            return Found(Place.DECLARED, self._fields.made("allOf", declared))
+        said = [part for part in parts if part.place is not Place.UNSAID]
+        return max(said, default=_UNSAID, key=lambda part: part.place)
+
+    def of_any(self, parts: list[Found]) -> Found:
+        if len(parts) == 1:
+            return parts[0]
+        declared = [part.schema for part in parts if part.place is Place.DECLARED]
+        if not declared:
+            return max(parts, key=lambda part: part.place)
+        others: list[Schema] = [True] if any(part.place not in _SURE for part in parts) else []
+        return Found(Place.DECLARED, self._fields.made("anyOf", [*declared, *others]))

@@ -1,0 +1,121 @@
+"""One line for each error and warning of a plan, for people and for models: where it is, and what to do.
+
+Rule 1: names and templates come from models and tools: control characters are left out, and long ones are cut.
+Rule 2: a line has no line break and a bounded length.
+"""
+
+from collections.abc import Sequence
+
+from contracts.plans import (
+    FieldNotFound,
+    ForwardReference,
+    IndexOutOfBounds,
+    NoOutputSchema,
+    OverLimit,
+    PlainError,
+    PlanCall,
+    PlanError,
+    PlanErrorDetail,
+    PlanWarning,
+    TypeMismatch,
+    UnknownTool,
+)
+
+MAX_LISTED_NAMES = 20
+MAX_NAME_CHARACTERS = 80
+MAX_TEMPLATE_CHARACTERS = 200
+
+_PLAIN = {
+    "invalid_template_syntax": "is no template; write $N.output.field as the whole string, with the number N of an"
+    " earlier call and without blanks",
+    "self_reference": "refers to its own call; only the output of an earlier call can be used",
+    "unparseable": "the plan is not a JSON object; give an object with type direct_response or tool_calls",
+    "unknown_type": "the plan has no known type; it is direct_response or tool_calls",
+    "content_missing": "a direct_response needs content, a text",
+    "calls_missing": "a plan of type tool_calls needs calls, a list",
+    "empty_plan": "calls is empty; plan at least one call, or give a direct_response",
+    "tool_name_missing": "the call needs tool_name, the name of a tool",
+    "arguments_not_object": "arguments must be a JSON object",
+}
+_LIMITS = {
+    "too_many_calls": "the plan has {found} calls, and at most {limit} are allowed; plan fewer",
+    "arguments_too_large": "the arguments have {found} bytes as JSON, and at most {limit} are allowed; refer to the"
+    " output of an earlier call instead of repeating it",
+    "too_deep": "has {found} levels, and at most {limit} are allowed",
+    "schema_too_complex": "checking the plan needs more than {limit} steps; use fewer templates",
+}
+_WARNINGS = {
+    "nullable_source": "the value may be null, which the tool does not take",
+    "embedded_template_not_resolved": "the template inside the text is passed on as text; a template has to be the"
+    " whole string",
+}
+
+
+def error_line(error: PlanError, calls: Sequence[PlanCall]) -> str:
+    """Return an error in one line: call, argument, template, and what to do. `calls`: those of the plan."""
+    template = f"template {printable(error.template, MAX_TEMPLATE_CHARACTERS)} - " if error.template else ""
+    return f"{_where(error.tool_index, error.argument, calls)}{template}{_text(error.error)}"
+
+
+def warning_line(warning: PlanWarning, calls: Sequence[PlanCall]) -> str:
+    """Return a warning in one line."""
+    return f"{_where(warning.tool_index, warning.argument, calls)}{_WARNINGS[warning.warning]}"
+
+
+def printable(text: str, limit: int = MAX_NAME_CHARACTERS) -> str:
+    """Return text without control characters, cut to `limit` characters."""
+    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return "".join(character if character.isprintable() else " " for character in cut)
+
+
+def _where(index: int | None, argument: str, calls: Sequence[PlanCall]) -> str:
+    if index is None:
+        return ""
+    tool = f" ({printable(calls[index].tool_name)})" if index < len(calls) else ""
+    place = f", argument {printable(argument, MAX_TEMPLATE_CHARACTERS)}" if argument else ""
+    return f"Call {index}{tool}{place}: "
+
+
+def _text(detail: PlanErrorDetail) -> str:
+    match detail:
+        case PlainError():
+            return _PLAIN[detail.type]
+        case OverLimit():
+            found = f"more than {detail.limit}" if detail.found is None else str(detail.found)
+            return _LIMITS[detail.type].format(found=found, limit=detail.limit)
+        case UnknownTool():
+            return f"there is no tool {printable(detail.tool_name)}; {_listed('the tools are', detail.available_tools)}"
+        case NoOutputSchema():
+            return f"{printable(detail.tool_name)} declares no output, so no template can refer to it"
+        case FieldNotFound():
+            field = printable(detail.field, MAX_TEMPLATE_CHARACTERS)
+            names = _listed("it has" if "." not in field else "there it has", detail.available_fields)
+            return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
+        case TypeMismatch():
+            return _mismatch(detail)
+        case ForwardReference():
+            return f"call {detail.referenced_index} comes later; only the output of an earlier call can be used"
+        case IndexOutOfBounds():
+            last = detail.max_valid_index
+            known = "no call comes before this one" if last is None else f"use a number from 0 to {last}"
+            return f"the plan has no call {detail.referenced_index}; {known}"
+
+
+def _mismatch(detail: TypeMismatch) -> str:
+    field, tool = printable(detail.field, MAX_TEMPLATE_CHARACTERS), printable(detail.tool_name)
+    if detail.source_types == detail.target_types:
+        return f'the items of "{field}" of {tool} are of other types than the argument takes'
+    given, taken = _types(detail.source_types), _types(detail.target_types)
+    return f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
+
+
+def _types(names: Sequence[str]) -> str:
+    return " or ".join(names) or "nothing"
+
+
+def _listed(intro: str, names: Sequence[str]) -> str:
+    if not names:
+        return f"{intro} none"
+    more = len(names) - MAX_LISTED_NAMES
+    shown = ", ".join(map(printable, names[:MAX_LISTED_NAMES]))
+    return f"{intro} {shown}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,117 @@
+"""Templates: how they read, how a plan that holds them is checked and resolved, and what a plan leads to.
+
+`parse`, `validate` and `resolve` go through the pure functions. What a plan leads to, `execute` and the stages of
+`plan_output`, is a whole run: `_planned_runs.check_run(vector)` compares it.
+"""
+
+import importlib
+import importlib.util
+import inspect
+from typing import Any
+
+from contracts.plans import Plan, PlanCall
+from contracts.tools import ToolSpec
+from runwire.plans import (
+    DirectResponse,
+    MissingOutputField,
+    PlanCheck,
+    check_plan,
+    is_candidate,
+    parse,
+    read_plan,
+    resolve,
+)
+from tests.conformance.compare import assert_same
+
+WHOLE_RUNS = f"{__package__}._planned_runs"
+OF_A_RUN = {"stages", "ai_calls"}
+
+
+async def check(vector: dict[str, Any]) -> None:
+    """Compare what the operation of the vector gives."""
+    given, expected = vector["input"], vector["expected"]
+    match vector["op"]:
+        case "parse":
+            assert_same(parsed(given["text"]), expected, "the template")
+        case "validate":
+            assert_same(validated(given, expected), expected, "the check")
+        case "resolve":
+            assert_same(resolved(given), expected, "the arguments")
+        case "plan_output":
+            wanted = {key: value for key, value in expected.items() if key not in OF_A_RUN}
+            assert_same(classified(given["plan"], wanted), wanted, "the plan")
+            await check_whole_run(vector)
+        case "execute":
+            await check_whole_run(vector)
+        case other:
+            raise AssertionError(f"an operation {other!r} is not known")
+
+
+async def check_whole_run(vector: dict[str, Any]) -> None:
+    """Play the run, where there is an adapter for it."""
+    if importlib.util.find_spec(WHOLE_RUNS) is not None:
+        running = importlib.import_module(WHOLE_RUNS).check_run(vector)
+        if inspect.isawaitable(running):
+            await running
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """What a string is."""
+    template = parse(text)
+    found = None if template is None else {"tool_index": template.index, "path": list(template.path)}
+    return {"candidate": is_candidate(text), "ref": found}
+
+
+def validated(given: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """What a check finds; of an error only the fields that a vector knows."""
+    result = check_plan([PlanCall.model_validate(call) for call in given["calls"]], catalogue(given["tools"]))
+    return {
+        "valid": result.valid,
+        "errors": errors_of(result, expected["errors"]),
+        "warnings": [warning.model_dump() for warning in result.warnings],
+    }
+
+
+def errors_of(result: PlanCheck, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The errors; `tool`, the same as `tool_name`, only where the vectors have it."""
+    found = [error.model_dump() for error in result.errors]
+    if not any("tool" in error["error"] for error in expected):
+        for error in found:
+            error["error"].pop("tool", None)
+    return found
+
+
+def catalogue(tools: list[dict[str, Any]]) -> dict[str, ToolSpec]:
+    """The tools by name. A vector names schemas as MCP does."""
+    specs = [
+        ToolSpec(
+            name=tool["name"],
+            input_schema=tool.get("inputSchema") or {},
+            output_schema=tool.get("outputSchema"),
+        )
+        for tool in tools
+    ]
+    return {spec.name: spec for spec in specs}
+
+
+def resolved(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with their values, or the error."""
+    try:
+        return {"arguments": resolve(given["arguments"], given["outputs"])}
+    except MissingOutputField as missing:
+        return {"error": {"type": "missing_output_field", "field": missing.field}}
+
+
+def classified(plan: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    """What a plan is, with the details that the vector names."""
+    # A reply without a plan is an answer: a planner does not read it as one.
+    read = DirectResponse(plan) if isinstance(plan, str) else read_plan(plan)
+    match read:
+        case DirectResponse():
+            found: dict[str, Any] = {"kind": "direct_response", "content": read.content}
+        case Plan():
+            calls = [call.model_dump() for call in read.calls]
+            found = {"kind": "tool_calls", "reasoning": read.reasoning, "tool_count": len(calls), "calls": calls}
+        case errors:
+            found = {"kind": "invalid", "error": errors[0].error.type}
+    return {key: value for key, value in found.items() if key in wanted}

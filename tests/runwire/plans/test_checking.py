@@ -1,0 +1,238 @@
+"""Plans against the schemas of tools: order, rules and records of errors."""
+
+from typing import Any
+
+import pytest
+
+from contracts.plans import PlanCall
+from contracts.tools import ToolSpec
+from runwire.plans import PlanCheck, check_plan
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+
+
+def tool(name: str, arguments: dict[str, Any] | None = None, output: dict[str, Any] | None = None) -> ToolSpec:
+    """A tool with these properties; without `output` it declares none."""
+    return ToolSpec(
+        name=name,
+        input_schema={"type": "object", "properties": arguments or {}},
+        output_schema=None if output is None else {"type": "object", "properties": output},
+    )
+
+
+TOOLS = {
+    spec.name: spec
+    for spec in (
+        tool(
+            "source",
+            output={
+                "id": STRING,
+                "count": INTEGER,
+                "maybe": {"type": ["string", "null"]},
+                "null": {"type": "null"},
+                "art": {"type": "object", "properties": {"title": STRING}},
+                "tags": {"type": "array", "items": STRING},
+                "any": {},
+            },
+        ),
+        tool(
+            "sink",
+            {
+                "text": STRING,
+                "number": {"type": "number"},
+                "optional": {"type": ["string", "null"]},
+                "list": {"type": "array", "items": {"type": "object", "properties": {"n": INTEGER}}},
+                "pair": {"prefixItems": [STRING, INTEGER]},
+                "map": {"type": "object", "additionalProperties": INTEGER},
+                "tags": {"type": "array", "items": STRING},
+            },
+            {"done": {"type": "boolean"}},
+        ),
+        tool("silent", {"x": STRING}),
+    )
+}
+
+
+def check(*calls: tuple[str, dict[str, Any]]) -> PlanCheck:
+    """Check a plan."""
+    return check_plan([PlanCall(tool_name=name, arguments=arguments) for name, arguments in calls], TOOLS)
+
+
+def second(arguments: dict[str, Any]) -> PlanCheck:
+    """Check a call of `sink` behind one of `source`."""
+    return check(("source", {}), ("sink", arguments))
+
+
+def shown(result: PlanCheck) -> list[tuple[int | None, str, str]]:
+    """Call, argument and code of each error."""
+    return [(error.tool_index, error.argument, error.error.type) for error in result.errors]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"text": "$0.output.id"},
+        {"text": "$00.output.art.title"},
+        {"number": "$0.output.count"},
+        {"text": "$0.output.any", "number": "$0.output.any.deeper.0"},
+        {"optional": "$0.output.maybe"},
+        {"optional": "$0.output.null"},
+        {"list": [{"n": 1}, {"n": "$0.output.count"}]},
+        {"pair": ["$0.output.id", "$0.output.count"]},
+        {"map": {"a.b": "$0.output.count", "$0.output.gone": 1}},
+        {"tags": "$0.output.tags"},
+        {"tags": ["$0.output.tags.0"]},
+        {"undeclared": {"x": ["$0.output.art"]}},
+        {"text": "costs $5.00"},
+    ],
+)
+def test_plans_that_run(arguments: dict[str, Any]) -> None:
+    """No error, no warning."""
+    result = second(arguments)
+    assert result == PlanCheck()
+    assert result.valid
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "error"),
+    [
+        ({"text": "$0.output"}, "text", {"type": "invalid_template_syntax"}),
+        ({"text": "$0.output.id\n"}, "text", {"type": "invalid_template_syntax"}),
+        ({"text": "$1.output.done"}, "text", {"type": "self_reference"}),
+        (
+            {"text": "$2.output.id"},
+            "text",
+            {"type": "index_out_of_bounds", "referenced_index": 2, "max_valid_index": 0},
+        ),
+        (
+            {"text": "$99999999999999999999.output.id"},
+            "text",
+            {"type": "index_out_of_bounds", "referenced_index": 99999999999999999999, "max_valid_index": 0},
+        ),
+        (
+            {"list": [{}, {"n": "$0.output.art.n"}]},
+            "list[1].n",
+            {
+                "type": "field_not_found",
+                "tool_name": "source",
+                "tool": "source",
+                "field": "art.n",
+                "available_fields": ["title"],
+            },
+        ),
+        (
+            {"number": "$0.output.id"},
+            "number",
+            {
+                "type": "type_mismatch",
+                "tool_name": "source",
+                "field": "id",
+                "source_types": ["string"],
+                "target_types": ["number"],
+            },
+        ),
+        (
+            {"text": "$0.output.null"},
+            "text",
+            {
+                "type": "type_mismatch",
+                "tool_name": "source",
+                "field": "null",
+                "source_types": ["null"],
+                "target_types": ["string"],
+            },
+        ),
+        (
+            {"map": {"a.b": "$0.output.tags.0"}},
+            "map.a.b",
+            {
+                "type": "type_mismatch",
+                "tool_name": "source",
+                "field": "tags.0",
+                "source_types": ["string"],
+                "target_types": ["integer"],
+            },
+        ),
+        (
+            {"pair": ["a", "$0.output.id"]},
+            "pair[1]",
+            {
+                "type": "type_mismatch",
+                "tool_name": "source",
+                "field": "id",
+                "source_types": ["string"],
+                "target_types": ["integer"],
+            },
+        ),
+        (
+            {"list": "$0.output.tags"},
+            "list",
+            {
+                "type": "type_mismatch",
+                "tool_name": "source",
+                "field": "tags",
+                "source_types": ["array"],
+                "target_types": ["array"],
+            },
+        ),
+    ],
+)
+def test_records_of_errors(arguments: dict[str, Any], argument: str, error: dict[str, Any]) -> None:
+    """Each has the call, the argument, the template and the details of its code."""
+    result = second(arguments)
+    (found,) = result.errors
+    assert not result.valid
+    assert (found.tool_index, found.argument, found.error.model_dump()) == (1, argument, error)
+    assert found.template in repr(arguments) or "\n" in found.template
+
+
+def test_warnings_do_not_keep_a_plan_from_running() -> None:
+    """They come in the order of the arguments."""
+    result = second({"text": "$0.output.maybe", "b": "see $0.output.id", "optional": "$0.output.maybe"})
+    assert result.valid
+    assert [(each.tool_index, each.argument, each.warning) for each in result.warnings] == [
+        (1, "text", "nullable_source"),
+        (1, "b", "embedded_template_not_resolved"),
+    ]
+
+
+def test_the_number_of_a_call_is_checked_before_its_tool() -> None:
+    """Self reference, out of bounds, later call; then what the earlier call declares."""
+    result = check(
+        ("silent", {"x": "$0.output.a", "y": "$1.output.a", "z": "$3.output.a"}),
+        ("ghost", {"x": "$0.output.a", "y": "$2.output.done", "z": "$1.output.a"}),
+        ("sink", {"text": "$1.output.a", "number": "$0.output.b"}),
+    )
+    assert shown(result) == [
+        (0, "x", "self_reference"),
+        (0, "y", "forward_reference"),
+        (0, "z", "index_out_of_bounds"),
+        (1, "", "unknown_tool"),
+        (1, "x", "no_output_schema"),
+        (1, "y", "forward_reference"),
+        (1, "z", "self_reference"),
+        (2, "number", "no_output_schema"),
+    ]
+    assert [error.error.model_dump() for error in result.errors][2:5] == [
+        {"type": "index_out_of_bounds", "referenced_index": 3, "max_valid_index": None},
+        {"type": "unknown_tool", "tool_name": "ghost", "available_tools": ["source", "sink", "silent"]},
+        {"type": "no_output_schema", "tool_name": "silent"},
+    ]
+
+
+def test_an_unknown_tool_takes_every_argument() -> None:
+    """What its templates refer to is checked, their types are not; no error follows from it elsewhere."""
+    result = check(("source", {}), ("ghost", {"x": "$0.output.null", "y": "$0.output.gone"}))
+    assert shown(result) == [(1, "", "unknown_tool"), (1, "y", "field_not_found")]
+
+
+def test_a_template_that_comes_twice_is_reported_at_both_places() -> None:
+    """With the path of each."""
+    result = second({"a": {"b": ["$0.output.x"]}, "c": "$0.output.x"})
+    assert shown(result) == [(1, "a.b[0]", "field_not_found"), (1, "c", "field_not_found")]
+
+
+def test_an_empty_plan_has_no_errors() -> None:
+    """`read_plan` refuses it."""
+    assert check_plan([], {}) == PlanCheck()

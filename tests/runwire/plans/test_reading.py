@@ -1,0 +1,75 @@
+"""What a model gave, as an answer, a plan, or what is wrong with it."""
+
+from typing import Any
+
+import pytest
+
+from contracts.plans import Plan, PlanCall, PlanError
+from runwire.plans import DirectResponse, read_plan
+
+
+def codes(value: Any) -> list[tuple[int | None, str]]:
+    """The errors of a plan."""
+    found = read_plan(value)
+    assert isinstance(found, list)
+    assert all(isinstance(error, PlanError) for error in found)
+    return [(error.tool_index, error.error.type) for error in found]
+
+
+def test_an_answer_is_verbatim() -> None:
+    """Blanks, line breaks and an empty text stay; other keys do not matter."""
+    for content in (" Hello!\n", "", "$0.output.x"):
+        assert read_plan({"type": "direct_response", "content": content, "calls": 5}) == DirectResponse(content)
+
+
+def test_a_plan() -> None:
+    """What may be missing is filled in."""
+    plan = read_plan({"type": "tool_calls", "calls": [{"tool_name": "a"}, {"tool_name": "b", "arguments": {"x": 1}}]})
+    assert plan == Plan(calls=[PlanCall(tool_name="a"), PlanCall(tool_name="b", arguments={"x": 1})])
+    more = {"type": "tool_calls", "reasoning": "r", "k": 1, "calls": [{"tool_name": "a", "arguments": {}, "id": 3}]}
+    assert read_plan(more) == Plan(reasoning="r", calls=[PlanCall(tool_name="a")])
+    assert read_plan(more | {"reasoning": None}) == Plan(calls=[PlanCall(tool_name="a")])
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (None, "unparseable"),
+        ([], "unparseable"),
+        ("text", "unparseable"),
+        (5, "unparseable"),
+        ({}, "unknown_type"),
+        ({"type": "plan", "content": "x"}, "unknown_type"),
+        ({"type": "Direct_Response", "content": "x"}, "unknown_type"),
+        ({"type": ["tool_calls"], "calls": [{"tool_name": "a"}]}, "unknown_type"),
+        ({"calls": [{"tool_name": "a"}]}, "unknown_type"),
+        ({"type": "direct_response"}, "content_missing"),
+        ({"type": "direct_response", "content": None}, "content_missing"),
+        ({"type": "direct_response", "content": {"text": "x"}}, "content_missing"),
+        ({"type": "tool_calls"}, "calls_missing"),
+        ({"type": "tool_calls", "calls": {"tool_name": "a"}}, "calls_missing"),
+        ({"type": "tool_calls", "calls": None}, "calls_missing"),
+        ({"type": "tool_calls", "calls": []}, "empty_plan"),
+    ],
+)
+def test_what_is_no_plan(value: Any, code: str) -> None:
+    """One error, about the whole."""
+    assert codes(value) == [(None, code)]
+
+
+def test_wrong_calls_are_all_found() -> None:
+    """Each with its number."""
+    calls = [
+        {"tool_name": "a"},
+        {"arguments": {}},
+        "b",
+        {"tool_name": 5},
+        {"tool_name": ""},
+        {"tool_name": "a", "arguments": "x"},
+        {"tool_name": "a", "arguments": None},
+        {"tool_name": "a", "arguments": []},
+    ]
+    expected = [(number, "tool_name_missing") for number in range(1, 5)]
+    expected += [(number, "arguments_not_object") for number in range(5, 8)]
+    assert codes({"type": "tool_calls", "calls": calls}) == expected
+    assert len(codes({"type": "tool_calls", "calls": [5] * 1000})) == 100

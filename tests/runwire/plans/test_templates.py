@@ -1,0 +1,114 @@
+"""The grammar of templates, string by string."""
+
+import pytest
+
+from runwire.plans import Template, is_candidate, parse
+from runwire.plans.templates import holds_embedded
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "path"),
+    [
+        ("$0.output.a", 0, "a"),
+        ("$12.output.a.b.0.c", 12, "a/b/0/c"),
+        ("$007.output.a", 7, "a"),
+        ("$0.output.sources[0]", 0, "sources[0]"),
+        ("$0.output.output", 0, "output"),
+        ("$0.output.output.output", 0, "output/output"),
+        ("$0.output.$1", 0, "$1"),
+        ("$0.output.größe", 0, "größe"),
+        ("$0.output.a-b", 0, "a-b"),
+        ("$99999999999999999999.output.x", 99999999999999999999, "x"),
+        ("$" + "9" * 30 + ".output.x", 10**30 - 1, "x"),
+        ("$" + "9" * 31 + ".output.x", 10**30, "x"),
+        ("$" + "0" * 5000 + "1.output.x", 1, "x"),
+        ("$" + "1" * 5000 + ".output.x", 10**30, "x"),
+    ],
+)
+def test_templates(text: str, index: int, path: str) -> None:
+    """The number of a call, of any length, and the segments of the path."""
+    assert parse(text) == Template(index, tuple(path.split("/")))
+    assert is_candidate(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$x.output.a",
+        "$-1.output.a",
+        "$+1.output.a",
+        "$1.0.output.a",
+        "$.output.a",
+        "$$0.output.a",
+        "$0.output.",
+        "$0.output..a",
+        "$0.output.a..b",
+        "$0.output.a.",
+        "$0.output.a b",
+        "$0.output.a\n",
+        "$0.output.a\u00a0",
+        "$0.output.a\u2028b",
+        "$0 .output.a",
+        "$٣.output.a",
+        "$²..output.a",
+        "$0.output.a $1.output.b",
+        "${0}.output.a",
+        "$0.output",
+        "$0.result.id",
+        "$0.Output.x",
+        "$0.outputs.x",
+        "$0._x",
+        "$0.output[0].a",
+        "$1.a-b",
+    ],
+)
+def test_what_is_meant_as_a_template_and_is_none(text: str) -> None:
+    """An error, not a text."""
+    assert parse(text) is None
+    assert is_candidate(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "$",
+        "$0",
+        "$0.",
+        "$5.00",
+        "$5.00 per month",
+        "$0.result is here",
+        "$٣.result",
+        "$0.resultä",
+        " $0.output.a",
+        "\n$0.output.a",
+        "See $0.output.a",
+        "0.output.a",
+        "$a.b",
+        "$0.result\n",
+        "\uff04" + "0.output.a",
+    ],
+)
+def test_text(text: str) -> None:
+    """Anything else is left as it is."""
+    assert parse(text) is None
+    assert not is_candidate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("Use $0.output.title as headline", True),
+        (" $0.output.a", True),
+        ("a$10.output.b", True),
+        ("a $0.output. b", False),
+        ("a $0.output", False),
+        ("a $x.output.b", False),
+        ("a $٣.output.b", False),
+        ("$0.output..", False),
+        ("costs $5.00", False),
+    ],
+)
+def test_templates_inside_longer_strings(text: str, holds: bool) -> None:  # noqa: FBT001, a row of the table
+    """They are found, for a warning."""
+    assert holds_embedded(text) is holds
