@@ -6,6 +6,7 @@ Rule 2: following a run or session survives gateways that stop, crash or are rep
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from types import TracebackType
@@ -30,6 +31,7 @@ from runwire.client.tasks import TaskMethods
 from runwire.client.transport import Page, Transport
 from runwire.errors import NotFound
 
+_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _IMAGES_TIMEOUT_S = 120.0
 """A gateway checks every image before it answers."""
 
@@ -86,6 +88,8 @@ class Client(TaskMethods, ScheduleMethods):
         *,
         images: Iterable[Image] = (),
         idempotency_key: str | None = None,
+        request_id: str | None = None,
+        trace_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> str:
         """Start a run and return its id.
@@ -94,15 +98,19 @@ class Client(TaskMethods, ScheduleMethods):
             query: the question.
             images: shown to the model: paths of files, bytes, ids of artifacts, or `ImageInput`s.
             idempotency_key: the same key with the same question gives the same run; default: a new one.
+            request_id: your id of the request, which tools get and log; default: the run's id.
+            trace_id: your id of the trace that the request is part of; default: a new one.
             **options: see `RunOptions`.
 
         Raises:
             IdempotencyConflict: the key was used for another question.
             RunwireError: the gateway refused, or cannot be reached.
             OSError: an image file cannot be read.
-            ValueError: an image cannot be sent.
+            ValueError: an image cannot be sent, or an id is not 1 to 200 visible ASCII characters.
         """
+        ids_given = _id_headers(request_id, trace_id)
         request = await _with_images({"query": query, **options}, images, idempotency_key)
+        request["headers"] |= ids_given
         return (await self._transport.ask(runs.RunAccepted, "POST", "/v1/runs", **request)).run_id
 
     def follow(
@@ -147,6 +155,8 @@ class Client(TaskMethods, ScheduleMethods):
         *,
         images: Iterable[Image] = (),
         idempotency_key: str | None = None,
+        request_id: str | None = None,
+        trace_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> runs.RunStatus:
         """Start a run and wait for its end: `.payload.raw_answer` is the answer. Arguments and errors as in `start`.
@@ -154,7 +164,15 @@ class Client(TaskMethods, ScheduleMethods):
         If the run waits for a person, `.payload` is None and `.pauses` holds what it waits for; `wait` goes on after
         the decisions.
         """
-        return await self.wait(await self.start(query, images=images, idempotency_key=idempotency_key, **options))
+        run_id = await self.start(
+            query,
+            images=images,
+            idempotency_key=idempotency_key,
+            request_id=request_id,
+            trace_id=trace_id,
+            **options,
+        )
+        return await self.wait(run_id)
 
     async def pauses(self, run_id: str) -> list[OpenPause]:
         """Return what a run waits for a person to decide. Raises NotFound."""
@@ -329,6 +347,16 @@ async def _with_images(body: dict[str, Any], images: Iterable[Image], idempotenc
     if shown := await asyncio.to_thread(image_inputs, images):
         body["images"], request["timeout"] = shown, httpx.Timeout(_IMAGES_TIMEOUT_S, connect=5)
     return {**request, "json": body}
+
+
+def _id_headers(request_id: str | None, trace_id: str | None) -> dict[str, str]:
+    """The headers of these ids. Raises ValueError for those that the gateway would ignore."""
+    given = {"X-Request-Id": request_id, "X-Trace-Id": trace_id}
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        if not _ID.fullmatch(value):
+            raise ValueError(f"{name} takes 1 to 200 visible ASCII characters, not {value[:50]!r}")
+    return found
 
 
 def _session_path(session_id: str) -> str:

@@ -43,7 +43,7 @@ class RunOptions(TypedDict, total=False):
 
     agent: str
     """An entry of the agents file."""
-    strategy: Literal["react"] | None
+    strategy: Literal["react", "planned"] | None
     model: str | None
     """LiteLLM's name of a model that the deployment allows; None: the agent's."""
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None

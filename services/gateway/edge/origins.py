@@ -33,6 +33,8 @@ REQUEST_HEADERS = (
     "Last-Event-ID",
     "Range",
     "Traceparent",
+    "X-Request-Id",
+    "X-Trace-Id",
 )
 """What the gateway reads of a request, but for what browsers set themselves."""
 EXPOSED_HEADERS = (

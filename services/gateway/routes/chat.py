@@ -59,7 +59,7 @@ class ChatRoutes:
             dependencies=[needs("run")],
             response_model=ChatAnswer,
             responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
-            openapi_extra=body_of(ChatInput, keyed=True),
+            openapi_extra=body_of(ChatInput, keyed=True, traced=True),
         )(self.chat)
         return router
 

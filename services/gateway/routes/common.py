@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from services.gateway.auth.caller import Caller, Right
 from services.gateway.errors import InvalidInput
+from services.gateway.submissions.request_ids import REQUEST_ID_HEADER, TRACE_ID_HEADER
 
 
 async def _caller(request: Request) -> Caller:
@@ -48,8 +49,18 @@ def new_router(tag: str) -> APIRouter:
     return APIRouter(dependencies=[Depends(_prepare)], tags=[tag])
 
 
-def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:
-    """Describe for OpenAPI a JSON body that the gateway reads itself. `keyed`: with an `Idempotency-Key`."""
+def body_of(
+    model: type[BaseModel], *, keyed: bool = False, traced: bool = False, optional: bool = False
+) -> dict[str, Any]:
+    """Describe for OpenAPI a JSON body that the gateway reads itself.
+
+    `keyed`: with an `Idempotency-Key`. `traced`: with the ids of the request and its trace.
+    """
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
     key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
-    return {"requestBody": {"required": not optional, "content": content}, "parameters": [key] if keyed else []}
+    ids = [
+        {"name": name, "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"}}
+        for name in (REQUEST_ID_HEADER, TRACE_ID_HEADER)
+    ]
+    parameters = ([key] if keyed else []) + (ids if traced else [])
+    return {"requestBody": {"required": not optional, "content": content}, "parameters": parameters}

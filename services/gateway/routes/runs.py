@@ -87,7 +87,7 @@ class RunRoutes:
             dependencies=[needs("run")],
             response_model=RunAccepted,
             responses={200: EVENT_STREAM},
-            openapi_extra=body_of(RunInput, keyed=True),
+            openapi_extra=body_of(RunInput, keyed=True, traced=True),
         )(self.create_run)
         router.get("/v1/runs")(self.list_runs)
         router.get("/v1/runs/{run_id}", response_model=RunStatus)(self.get_run)

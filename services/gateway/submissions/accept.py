@@ -6,7 +6,6 @@ the run has subscribed by then, and has nothing to read back.
 """
 
 import asyncio
-import re
 from dataclasses import dataclass
 
 import structlog
@@ -30,14 +29,11 @@ from .key_budgets import KeyBudgets
 from .models import ModelProfiles
 from .quota import RunQuota
 from .request_body import RunInputReader
+from .request_ids import request_ids
 from .run_request import encoded, image_digests, run_request
 from .writer import MessageWriter
 
 logger = structlog.get_logger(__name__)
-
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +95,7 @@ class Submissions:
             key = idempotency_key(request)
             run = caller.run_id_for_key(key) if key else new_id()
             digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
-            requested = run_request(caller, run, run_input, trace_id(request), digests)
+            requested = run_request(caller, run, run_input, request_ids(request), digests)
             data = encoded(requested)
             follower = RunFollower(self._bus, tenant, run)
             session_id = requested.session_id or own_session_id(run)
@@ -158,9 +154,3 @@ class Submissions:
             return await self._writer.store(subjects.request(tenant, run), data, run)
         finally:
             self._time_slices.give_back(tenant)
-
-
-def trace_id(request: Request) -> str | None:
-    """Return the trace of a valid `traceparent` header (W3C Trace Context), else None."""
-    match = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
-    return match[1] if match else None

@@ -12,11 +12,13 @@ from contracts.runs import LimitsInput, MemoryInput, RunInput, RunRequested
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import BodyTooLarge, InvalidInput
 
+from .request_ids import RequestIds
+
 _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
 
 
 def run_request(
-    caller: Caller, run_id: str, run_input: RunInput, trace_id: str | None, image_digests: list[dict[str, Any]]
+    caller: Caller, run_id: str, run_input: RunInput, given_ids: RequestIds, image_digests: list[dict[str, Any]]
 ) -> RunRequested:
     """Return the request, still without images, with what the caller's key adds.
 
@@ -42,7 +44,8 @@ def run_request(
         **{**content, **caller.request_fields(run_input)},
         run_id=run_id,
         requested_at=unix_ms(),
-        trace_id=trace_id or new_id(),
+        trace_id=given_ids.trace_id or new_id(),
+        request_id=given_ids.request_id,
         body_sha256=digest_of({**content, "images": image_digests} if image_digests else content),
     )
 

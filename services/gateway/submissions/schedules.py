@@ -40,6 +40,7 @@ from services.shared.schedules.moments import checked_cron, moment_from_text, zo
 from .idempotency import idempotency_key
 from .models import ModelProfiles
 from .request_body import read_json
+from .request_ids import RequestIds
 from .run_request import digest_of, encoded, run_request
 from .writer import MessageWriter
 
@@ -130,7 +131,8 @@ class Schedules:
         with _fields_of("run"):
             if run.images:
                 raise InvalidInput("images", "a schedule shows no images")
-            requested = run_request(caller, schedule_id, run, None, []).model_copy(update={"schedule_id": schedule_id})
+            requested = run_request(caller, schedule_id, run, RequestIds(), [])
+            requested = requested.model_copy(update={"schedule_id": schedule_id})
             await self._models.check_name(run.model)
         encoded(requested)
         if requested.session_id is not None:

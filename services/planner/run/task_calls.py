@@ -114,6 +114,7 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
         tenant=started.tenant,
         requested_at=decided_at,
         trace_id=parent.trace_id,
+        request_id=parent.request_id or started.run_id,
         query=args["query"] if not is_job else args.get("name") or args["tool"],
         agent=parent.agent,
         strategy=parent.strategy,

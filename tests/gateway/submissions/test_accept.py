@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,12 +15,17 @@ from contracts import subjects
 from contracts.events import Done
 from contracts.ids import new_id
 from contracts.runs import RunInput, RunRequested
+from runwire.client import Client
 from services.gateway.auth.caller import KEYLESS
+from services.gateway.submissions.request_ids import RequestIds
 from services.gateway.submissions.run_request import run_request
 from services.messaging.connection import Bus
 from services.messaging.direct_get import DirectReader
 from tests.support.gateways import Served, Writer
 from tests.support.waiting import wait_until
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
 async def stored(bus: Bus, run: str) -> RunRequested:
@@ -66,15 +72,66 @@ async def test_an_accepted_run_is_stored_with_its_whole_request(served: Served, 
 
 async def test_the_trace_of_the_caller_goes_on(served: Served, bus: Bus) -> None:
     """A valid traceparent gives the run's trace; anything else a new one."""
-    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     for parent, expected in (
-        (f"00-{trace}-00f067aa0ba902b7-01", trace),
+        (TRACEPARENT, TRACE),
         (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
         ("nonsense", None),
     ):
         answer = await served.http.post("/v1/runs", json={"query": "x"}, headers={"traceparent": parent})
         found = (await stored(bus, answer.json()["run_id"])).trace_id
         assert found == expected or (expected is None and len(found) == 32 and found != "0" * 32)
+
+
+@pytest.mark.parametrize(
+    ("headers", "request_id", "trace"),
+    [
+        ([("X-Request-Id", "req-789"), ("X-Trace-Id", "trace-012")], "req-789", "trace-012"),
+        ([("x-request-id", "~" * 200), ("traceparent", TRACEPARENT), ("X-Trace-Id", "t")], "~" * 200, TRACE),
+        ([("traceparent", "nonsense"), ("X-Trace-Id", "!")], None, "!"),
+        ([("X-Request-Id", ""), ("X-Trace-Id", "x" * 201)], None, None),
+        ([("X-Request-Id", "two words"), ("X-Trace-Id", "é")], None, None),
+        ([("X-Request-Id", "one"), ("X-Request-Id", "two")], None, None),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/runs", "/chat"])
+async def test_the_ids_of_the_caller(
+    served: Served, bus: Bus, path: str, headers: list[tuple[str, str]], request_id: str | None, trace: str | None
+) -> None:
+    """Of the request and of its trace, in whatever form; one that cannot be used is ignored."""
+    key = new_id()
+    sent = [(name.encode(), value.encode()) for name, value in [*headers, ("Idempotency-Key", key)]]
+    run = KEYLESS.run_id_for_key(key)
+    asking = asyncio.create_task(served.http.post(path, json={"query": "x"}, headers=sent))
+    await wait_until(lambda: bus.last(subjects.REQUESTS, subjects.request("default", run)), what="it is stored")
+    asking.cancel()
+    found = await stored(bus, run)
+    assert found.request_id == request_id
+    assert found.trace_id == trace or (trace is None and re.fullmatch("[0-9a-f]{32}", found.trace_id))
+
+
+async def test_ids_are_no_part_of_the_body(served: Served, bus: Bus) -> None:
+    """A request that is repeated with its key has a new id of its own mostly; the first one stays."""
+    runs = {
+        (
+            await served.http.post(
+                "/v1/runs", json={"query": "x"}, headers={"Idempotency-Key": "same", "X-Request-Id": request_id}
+            )
+        ).json()["run_id"]
+        for request_id in ("first", "second")
+    }
+    (run,) = runs
+    assert (await stored(bus, run)).request_id == "first"
+
+
+async def test_the_client_sends_ids(served: Served, bus: Bus) -> None:
+    """Those that the gateway would ignore are an error."""
+    async with Client(str(served.http.base_url)) as client:
+        run = await client.start("x", request_id="req-789", trace_id="trace-012")
+        found = await stored(bus, run)
+        assert (found.request_id, found.trace_id) == ("req-789", "trace-012")
+        for wrong in ({"request_id": "two words"}, {"trace_id": ""}, {"request_id": "é"}):
+            with pytest.raises(ValueError, match="visible ASCII"):
+                await client.start("x", **wrong)
 
 
 async def test_the_same_key_and_body_give_the_same_run(served: Served) -> None:
@@ -304,7 +361,7 @@ async def test_a_conversation_may_come_with_the_question(served: Served, bus: Bu
 
 def test_a_version_without_sessions_recognises_the_requests_of_this_one() -> None:
     """And the other way round: what a request leaves out is not part of its digest."""
-    requested = run_request(KEYLESS, new_id(), RunInput(query="buy", session_id="a"), None, [])
+    requested = run_request(KEYLESS, new_id(), RunInput(query="buy", session_id="a"), RequestIds(), [])
     content = {"query": "buy", "session_id": "a", "limits": {}}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     assert requested.body_sha256 == digest

@@ -85,6 +85,7 @@ def test_the_request_of_the_task() -> None:
     same = {"agent", "session_id", "user_id", "key_id", "tools", "key_budget", "llm_context", "trace_id", "tenant"}
     assert world.run.started is not None
     assert child.model_dump(include=same) == world.run.started.request.model_dump(include=same)
+    assert child.request_id == RUN, "the request for the run that spawned it had no id of its own"
 
 
 def test_the_request_of_a_job() -> None:
