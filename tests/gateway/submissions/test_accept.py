@@ -129,7 +129,8 @@ async def test_the_client_sends_ids(served: Served, bus: Bus) -> None:
         run = await client.start("x", request_id="req-789", trace_id="trace-012")
         found = await stored(bus, run)
         assert (found.request_id, found.trace_id) == ("req-789", "trace-012")
-        for wrong in ({"request_id": "two words"}, {"trace_id": ""}, {"request_id": "é"}):
+        refused: tuple[dict[str, Any], ...] = ({"request_id": "two words"}, {"trace_id": ""}, {"request_id": "é"})
+        for wrong in refused:
             with pytest.raises(ValueError, match="visible ASCII"):
                 await client.start("x", **wrong)
 
