@@ -5,9 +5,10 @@ from pathlib import Path
 from pydantic import Field
 
 from services.images.settings import ImageSettings
+from services.shared.plan_settings import PlanSettings
 
 
-class GatewaySettings(ImageSettings):
+class GatewaySettings(ImageSettings, PlanSettings):
     """Where the gateway listens, whom it admits, and how long it waits."""
 
     host: str = Field(default="127.0.0.1", description="any other address than loopback needs API keys")

@@ -151,7 +151,7 @@ def test_schemas_that_contain_themselves_in_place() -> None:
     fields = Fields(schema, Steps())
     for path in ("a.x", "a.y", "b.x", "b.y"):
         assert not isinstance(fields.find(tuple(path.split("."))), Missing), path
-    assert fields.find(("b", "z")) == Missing(2, ["x", "y"]) or fields.find(("b", "z")) == Missing(2, ["y", "x"])
+    assert fields.find(("b", "z")) == Missing(2, ["x", "y"])
     assert found(inside(a={"$ref": "#/properties/a"}), "a") == ["any"]
     assert found(inside(a={"allOf": [{"$ref": "#/properties/a"}, STRING]}), "a") == ["string"]
 
