@@ -7,7 +7,7 @@ is shown a preview of it.
 from pydantic import AliasChoices, Field
 
 from .artifacts import ArtifactRef, JsonType
-from .base import Message
+from .base import Message, is_absent
 
 MAX_OWN_ID_CHARACTERS = 200
 """Longest id that a tool gives its artifact."""
@@ -24,12 +24,12 @@ class ToolResponseMetadata(Message):
     executed_at: str = Field(
         description="UTC, ISO 8601 with Z", validation_alias=AliasChoices("executed_at", "timestamp")
     )
-    session_id: str | None = None
-    task_id: str | None = None
-    agent_name: str | None = None
-    skill_id: str | None = None
-    skill_name: str | None = None
-    execution_id: str | None = None
+    session_id: str | None = Field(default=None, exclude_if=is_absent)
+    task_id: str | None = Field(default=None, exclude_if=is_absent)
+    agent_name: str | None = Field(default=None, exclude_if=is_absent)
+    skill_id: str | None = Field(default=None, exclude_if=is_absent)
+    skill_name: str | None = Field(default=None, exclude_if=is_absent)
+    execution_id: str | None = Field(default=None, exclude_if=is_absent)
 
 
 class ArtifactPreview(Message):

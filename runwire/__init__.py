@@ -1,4 +1,4 @@
-"""Runwire's SDK: `tool` and `ToolContext` to write tools, `Client` to start and follow runs.
+"""Runwire's SDK: `tool`, `ToolContext` and `ToolResponse` to write tools, `Client` to start and follow runs.
 
 `runwire.events`, `runwire.errors` and `runwire.testing` are public too. docs/sdk.md lists what stays stable.
 """
@@ -9,9 +9,9 @@ from runwire.errors import RunwireError, ToolError
 
 if TYPE_CHECKING:
     from runwire.client import Client
-    from runwire.tools import Tool, ToolContext, tool
+    from runwire.tools import Tool, ToolContext, ToolResponse, tool
 
-__all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "tool"]
+__all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "ToolResponse", "tool"]
 
 
 if not TYPE_CHECKING:  # With `__getattr__` in sight a type checker would accept any name.

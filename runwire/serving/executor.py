@@ -52,13 +52,13 @@ class Execution:
             value = tool.start(arguments, ctx)
             if inspect.isawaitable(value):
                 value = asyncio.run_coroutine_threadsafe(_awaited(value), self._tools_loop).result()
-            self._end(tool.encode(value), None)
+            self._end(tool.encode(value, ctx), None)
         except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
             self._end(b"", error)
 
     async def _run_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         try:
-            self._end(tool.encode(await tool.start(arguments, ctx)), None)
+            self._end(tool.encode(await tool.start(arguments, ctx), ctx), None)
         except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
             self._end(b"", error)
 

@@ -2,5 +2,6 @@
 
 from runwire.tools.context import ToolContext
 from runwire.tools.decorator import Tool, tool
+from runwire.tools.responses import ToolResponse
 
-__all__ = ["Tool", "ToolContext", "tool"]
+__all__ = ["Tool", "ToolContext", "ToolResponse", "tool"]

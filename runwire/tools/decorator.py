@@ -21,6 +21,7 @@ from contracts.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.tools.context import ToolContext
 from runwire.tools.pauses import Pauses
+from runwire.tools.responses import ToolResponse
 from runwire.tools.signatures import Signature
 
 P = ParamSpec("P")
@@ -86,13 +87,15 @@ class Tool(Generic[P, R]):
             return self._function(**arguments, **{self._signature.context: ctx})
         return self._function(**arguments)
 
-    def encode(self, value: Any) -> bytes:
-        """Return a result as JSON, bytes as base64.
+    def encode(self, value: Any, ctx: ToolContext | None = None) -> bytes:
+        """Return a result as JSON, bytes as base64. `ctx`: completes a ToolResponse, and gets its content.
 
         Raises ToolError, code `invalid_result`, when it does not fit the return annotation.
         """
         adapter = self._signature.result
         try:
+            if isinstance(value, ToolResponse) and ctx is not None:
+                value = value.completed(self.name, ctx)
             checked = adapter.validate_python(value)
             # tool_runner refuses a model that was changed after its validation; a warning of pydantic would show the
             # value in the log.
@@ -121,7 +124,7 @@ class Tool(Generic[P, R]):
         result = await value if inspect.isawaitable(value) else value
         if isinstance(ctx, Pauses):
             ctx.check_not_caught()
-        return self.encode(result)
+        return self.encode(result, ctx)
 
 
 @overload

@@ -47,7 +47,8 @@ async def run(document: str, names: dict[str, Any]) -> None:
 
 async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
     """What it serves answers."""
-    names: dict[str, Any] = {"NATS_URL": nats_server.url, "NATS_USER": None, "NATS_PASSWORD": None, "__name__": "docs"}
+    login = {"NATS_URL": nats_server.url, "NATS_USER": None, "NATS_PASSWORD": None}
+    names: dict[str, Any] = {**login, "__name__": __name__}
     await run("tools.md", names)
 
     assert names["analyze_sales"].spec.idempotent
@@ -89,7 +90,7 @@ async def until_offered(url: str, names: set[str]) -> None:
 @pytest.mark.system
 async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Against a whole system."""
-    names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
+    names: dict[str, Any] = {"URL": gateway_url, "__name__": __name__}
     await run("sdk.md", names)
 
     assert "391" in names["answer"]
@@ -106,7 +107,7 @@ async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> Non
         *("ann@example.org", "The report was sent to ann@example.org", "Not to Ann, she has left"),
     ):
         assert text in printed, printed
-    await run("control.md", {"URL": gateway_url, "__name__": "docs"})
+    await run("control.md", {"URL": gateway_url, "__name__": __name__})
 
 
 @pytest.mark.system
@@ -115,7 +116,7 @@ async def test_the_page_on_tasks_runs(gateway_url: str, capsys: pytest.CaptureFi
     printed = await in_a_shell("tasks.md", gateway_url, ROOT)
     for text in ("background work", "In the background", "spawned: What is 6*7?", "- What is 17*23?: 17*23 = 391"):
         assert text in printed, printed
-    await run("tasks.md", {"URL": gateway_url, "__name__": "docs"})
+    await run("tasks.md", {"URL": gateway_url, "__name__": __name__})
     printed = capsys.readouterr().out
     for text in ("succeeded: 3*4 = 12", "succeeded: 5*6 = 30", "- What is 3*4?: 3*4 = 12"):
         assert text in printed, printed
@@ -127,7 +128,7 @@ async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> N
     printed = await in_a_shell("schedules.md", gateway_url, tmp_path)
     for text in ("nightly", "30 2 * * 1-5 Europe/Berlin", "T07:00:00+09:00", "6*7 = 42", '"status":"queued"'):
         assert text in printed, printed
-    names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
+    names: dict[str, Any] = {"URL": gateway_url, "__name__": __name__}
     await run("schedules.md", names)
     assert "391" in names["run"].payload.raw_answer
     assert names["answers"][0].content == names["answers"][1].content

@@ -1,6 +1,6 @@
 """Mistakes of a tool's author; each is found where the comment stands."""
 
-from runwire import ToolContext, tool
+from runwire import ToolContext, ToolResponse, tool
 from runwire.testing import RecordingContext
 
 
@@ -28,6 +28,14 @@ async def report(ctx: ToolContext) -> None:
     await ctx.pause("boredom")  # mypy: call-overload
     seat: int = await ctx.pause(schema=str)  # mypy: arg-type
     print(seat, ctx.secrets)  # mypy: attr-defined
+
+
+@tool
+async def respond(topic: str) -> ToolResponse[int]:
+    """A result without its artifact, and with another one than the function says."""
+    if not topic:
+        return ToolResponse(artifact_id="abc-123")  # mypy: call-arg
+    return ToolResponse(topic, skill="research_blog")  # mypy: arg-type, call-arg
 
 
 double("2")  # mypy: arg-type
