@@ -72,6 +72,7 @@ __all__ = [
     "UnknownEvent",
 ]
 
+DEFAULT_STRATEGY = "react"
 ActionFormat = Literal["auto", "unified", "legacy"]
 ActionTransport = Literal["json", "tools"]
 
@@ -96,6 +97,11 @@ class RunStarted(Message):
     tenant: str
     request: RunRequested
     limits: RunLimits
+    strategy: str = Field(
+        default=DEFAULT_STRATEGY,
+        exclude_if=lambda name: name == DEFAULT_STRATEGY,
+        description="how it plans, until its end; absent: react",
+    )
     tools: dict[str, str] = Field(
         default_factory=dict, description="tool name -> digest of the specification, which the run uses until its end"
     )

@@ -55,6 +55,11 @@ class PlannedCall(Message):
     )
     round: int = Field(default=0, description="how many pauses of the tool the call has had; each begins a new round")
     set_aside: Reservation | None = Field(default=None, description="of a spawned task: its part of the run's limits")
+    resolved: bool = Field(
+        default=False,
+        exclude_if=is_absent,
+        description="arguments hold values of earlier results, which the model may not be shown",
+    )
 
 
 class Step(Message):

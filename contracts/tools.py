@@ -231,6 +231,9 @@ class CallRequested(Message):
     args: dict[str, Any]
     spec: str = Field(description="digest of the ToolSpec that the run uses")
     step: int
+    resolved: bool = Field(
+        default=False, description="arguments hold values of earlier results: complaints about them quote none"
+    )
     deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
     again: bool = Field(default=False, description="it may have been sent before: check whether it has an outcome")
     start_by: int | None = Field(

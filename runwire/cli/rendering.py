@@ -81,11 +81,28 @@ class Screen:
 
     def _on_step(self, event: dict[str, Any]) -> None:
         if event["status"] == "started":
-            for call in event.get("calls") or []:
-                arguments = json.dumps(call.get("args"), ensure_ascii=False)
-                self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(short(arguments))}[/dim]")
+            self._show_plan(event.get("plan"))
+            self._show_calls(event.get("calls") or [])
+        elif event.get("halt_reason"):
+            self._line(f"[red]✗ plan halted: {escape(short(one_line(event['halt_reason'])))}[/red]")
         elif event["status"] in {"failed", "invalid", "skipped"}:
             self._line(f"[red]✗ step {event['step']} {event['status']}[/red]")
+            for error in event.get("errors") or []:
+                what = escape(short(error.get("template") or error.get("argument") or ""))
+                self._line(f"[red]  call {error['tool_index']}: {error['error']['type']}[/red] [dim]{what}[/dim]")
+
+    def _on_called(self, event: dict[str, Any]) -> None:
+        self._show_calls(event["calls"])
+
+    def _show_plan(self, plan: dict[str, Any] | None) -> None:
+        if plan is not None:
+            names = " → ".join(escape(call["tool_name"]) for call in plan["calls"])
+            self._line(f"[cyan]plan: {names}[/cyan] [dim]{escape(short(one_line(plan['reasoning'])))}[/dim]")
+
+    def _show_calls(self, calls: list[dict[str, Any]]) -> None:
+        for call in calls:
+            arguments = json.dumps(call.get("args"), ensure_ascii=False)
+            self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(short(arguments))}[/dim]")
 
     def _on_observed(self, event: dict[str, Any]) -> None:
         if event["status"] == "succeeded":

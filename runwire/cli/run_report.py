@@ -32,7 +32,8 @@ async def report_of(client: Client, run_id: str) -> dict[str, Any]:
     """
     status = await client.status(run_id, artifacts="refs")
     report = {**status.model_dump(mode="json"), "model": None, "steps": [], "error": None, "artifacts": []}
-    steps: dict[int, dict[str, Any]] = {}
+    steps: dict[tuple[int, str], dict[str, Any]] = {}
+    node = ""
     calls: dict[str, dict[str, Any]] = {}
     async with aclosing(_known_events(client, run_id, has_ended=status.ended_at is not None)) as known:
         async for event in known:
@@ -40,8 +41,11 @@ async def report_of(client: Client, run_id: str) -> dict[str, Any]:
                 case events.RunStarted():
                     report |= {"query": event.request.query, "model": event.model or None}
                 case events.Step() | events.Called():
-                    step = steps.setdefault(event.step, {"step": event.step, "calls": []})
+                    # A plan and its execution are steps of one number.
+                    node = event.node if isinstance(event, events.Step) else node
+                    step = steps.setdefault((event.step, node), {"step": event.step, "calls": []})
                     if isinstance(event, events.Step):
+                        step |= _plan(event)
                         step |= {"node": event.node, "status": event.status, "latency_ms": event.latency_ms}
                     for planned in event.calls:
                         calls[planned.call_id] = _call(planned)
@@ -54,10 +58,15 @@ async def report_of(client: Client, run_id: str) -> dict[str, Any]:
                     report["error"] = event.error
                 case _:
                     pass
-    report["steps"] = [steps[number] for number in sorted(steps)]
+    report["steps"] = sorted(steps.values(), key=lambda step: step["step"])
     if status.payload is not None:
         report["artifacts"] = [artifact.described() for artifact in await artifacts_of(client, run_id)]
     return report
+
+
+def _plan(step: events.Step) -> dict[str, Any]:
+    """Return what a step of the strategy `planned` adds to its entry."""
+    return step.model_dump(mode="json", include={"plan", "errors", "statuses", "halt_reason"})
 
 
 def _call(planned: events.PlannedCall) -> dict[str, Any]:
@@ -129,6 +138,11 @@ def _print_pauses(report: dict[str, Any], line: Callable[[str], None]) -> None:
 def _print_step(step: dict[str, Any], line: Callable[[str], None]) -> None:
     took = f" · {step['latency_ms']} ms" if step.get("latency_ms") is not None else ""
     line(f"\n[bold]step {step['step']}[/bold] {escape(step.get('node', ''))} · {step.get('status', 'started')}{took}")
+    for error in step.get("errors") or []:
+        what = error["template"] or error["argument"]
+        line(f"  [red]✗ call {error['tool_index']}: {error['error']['type']}[/red] [dim]{escape(one_line(what))}[/dim]")
+    if step.get("halt_reason"):
+        line(f"  [red]✗ halted: {escape(one_line(step['halt_reason']))}[/red]")
     for call in step["calls"]:
         line(f"  [cyan]→ {escape(call['tool'])}[/cyan] [dim]{_json(call['args'])}[/dim]")
         if call["status"] == "succeeded":

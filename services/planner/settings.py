@@ -11,11 +11,12 @@ from contracts.images import VisionContextPolicy, VisionMode
 from contracts.runs import RequestedEffort
 from services.planner.models.providers import ModelServer
 from services.runtime.settings import BusSettings
+from services.shared.plan_settings import PlanSettings
 
 from .agents import ModelName
 
 
-class PlannerSettings(BusSettings):
+class PlannerSettings(BusSettings, PlanSettings):
     """What a deployment sets for all its runs."""
 
     model: str | None = Field(
@@ -52,8 +53,9 @@ class PlannerSettings(BusSettings):
     action_format: Literal["auto", "unified", "legacy"] = Field(
         default="auto", description="the form of actions that the prompt asks for"
     )
-    action_transport: Literal["json", "tools"] = Field(
-        default="json", description="actions as JSON in the reply, or as native tool calls"
+    action_transport: Literal["json", "tools"] | None = Field(
+        default=None,
+        description="actions as JSON in the reply, or as native tool calls; none: JSON, and native for `planned`",
     )
     vision: VisionMode = Field(
         default="strict",

@@ -43,7 +43,14 @@ from tests.support.waiting import wait_until
 
 MODEL = "openai/scripted"
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
-"""What a tool does with its arguments; a returned Fault is a failure."""
+"""What a tool does with its arguments; a returned Fault is a failure, and a Replied all of its replies."""
+
+
+@dataclass(frozen=True)
+class Replied:
+    """The replies of a tool: kind and body of each, the result last."""
+
+    replies: list[tuple[str, bytes]]
 
 
 class Told(NamedTuple):
@@ -254,6 +261,9 @@ def _answering(handler: Handler) -> Callable[[Msg], Awaitable[None]]:
         if isinstance(result, Fault):
             body = ToolFailure(reason=result.reason).model_dump_json().encode()
             await _respond(message, body, "failure")
+        elif isinstance(result, Replied):
+            for kind, body in result.replies:
+                await _respond(message, body, kind)
         else:
             if isinstance(result, Told):
                 await _respond(message, result.content.encode(), "content")

@@ -18,11 +18,13 @@ from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import Message, answer_note, input_message, question_message
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.past_turns import lead_lines, past_messages
+from services.planner.conversation.plans import PlanReplies, executed_messages
 from services.planner.run.history import (
     Added,
     Compaction,
     Conversation,
     Decided,
+    Executed,
     History,
     ImagesShown,
     Length,
@@ -55,6 +57,8 @@ def dialect(action_format: ActionFormat = "auto", transport: ActionTransport = "
 
 def dialect_of(started: RunStarted) -> Dialect:
     """Return the dialect of a run."""
+    if started.strategy == "planned":
+        return PlanReplies()
     return dialect(started.action_format, started.action_transport)
 
 
@@ -92,7 +96,9 @@ class _Rendered:
             self.history.add(message)
         self.compacted_characters = self.history.characters
 
-    def _messages(self, item: Conversation | Question | Added | Decided | Outcomes | ImagesShown) -> list[Message]:
+    def _messages(
+        self, item: Conversation | Question | Added | Decided | Outcomes | Executed | ImagesShown
+    ) -> list[Message]:
         match item:
             case Conversation():
                 self._conversation = item
@@ -116,6 +122,8 @@ class _Rendered:
                 return [self.dialect.decision(item.step)]
             case Outcomes():
                 return self.dialect.outcomes(item.step, item.observed, item.note)
+            case Executed():
+                return executed_messages(item)
             case ImagesShown():
                 return images_messages(item.images)
             case _:

@@ -95,7 +95,7 @@ class ModelRequests:
         """Return the strategy of a run; the default one for a run that is not open, or was refused."""
         if started is not None and started.request.cause == "job":
             return self._strategies[JOB]
-        name = DEFAULT if started is None else started.request.strategy or self._agent(started).strategy
+        name = DEFAULT if started is None else started.strategy
         return self._strategies.get(name) or self._strategies[DEFAULT]
 
     def _agent(self, started: RunStarted) -> Agent:

@@ -30,6 +30,8 @@ class Facts:
     """The run may spawn background tasks."""
     legacy: bool = False
     """The action format is `legacy`."""
+    stage: str = ""
+    """Of the strategy `planned`: `plan` or `respond`. Empty: the run has another strategy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,8 @@ from contracts.inbox import (
     TopUpRequested,
 )
 from contracts.runs import RunRequested
-from services.planner.run import budgets, inputs, outcomes, pauses, terminal, turns
+from services.planner.run import asking, budgets, inputs, outcomes, pauses, plan_execution, terminal, turns
+from services.planner.run.asking import after, awaits_triage, next_asked
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -81,7 +82,7 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.decide import after, awaits_triage, decide, next_asked
+from services.planner.run.decide import decide
 from services.planner.run.decision import Final
 from services.planner.run.last_words import completed
 from services.planner.run.state import Run, waiting_calls
@@ -206,7 +207,7 @@ def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> 
     if (rule := progress.opening.checked.rule) is not None:
         text = progress.opening.checked.text
         return Append([started, inputs.pause_of_rule(started, "question", rule, text, progress.now)])
-    return Append([started, *outcomes.go_on(opened, handling, rules)])
+    return Append([started, *asking.go_on(opened, handling, rules)])
 
 
 def _settle(run: Run, handling: Handling, ended: Sequence[CallFinished], rules: Rules) -> Command:
@@ -240,8 +241,12 @@ def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
         return pauses.after_decision(run, handling.progress) if run.waits_seq else Ack()
     if run.paused is not None:
         return _wait(run, handling, run.paused)
+    if plan_execution.is_late_without_request(run):
+        return pauses.wake(run, handling.progress)
     if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
         return Ack()
+    if (halted := plan_execution.at_deadline(run, handling)) is not None:
+        return Append(halted)
     return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
 
 
@@ -378,4 +383,4 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         if _lacks_specs(run, handling.progress):
             return LoadSpecs()
         return Append(outcomes.conclude(run, handling, run.step, rules))
-    return Append(outcomes.go_on(run, handling, rules))
+    return Append(asking.go_on(run, handling, rules))

@@ -4,26 +4,23 @@ Every further model call is checked against the budgets first: a repair costs as
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from contracts.actions import FINAL_RESPONSE
 from contracts.events import (
     Asked,
     AskedCause,
     Compacted,
     ModelFailed,
-    Observed,
     PlannedCall,
     Repaired,
     Step,
     StepStatus,
 )
-from services.planner.run import approvals, budgets, failures, followups, task_calls, terminal
+from services.planner.run import approvals, budgets, failures, followups, plan_execution, task_calls, terminal
+from services.planner.run.asking import after, next_asked
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
-from services.planner.run.fold import take_in
+from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid, Planned
 from services.planner.run.followups import Continues
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique
@@ -80,6 +77,10 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
     match decision:
         case Calls():
             return _step_of_calls(run, handling, asked, decision)
+        case Planned():
+            return plan_execution.decided(
+                run, handling, _step(asked, decision, plan_execution.PLAN, "started"), decision, rules
+            )
         case Final() if not decision.has_text and run.final_args is None:
             return _ask_for_the_text(run, handling, asked, decision)
         case Final() if handling.progress.critique is not None and _is_wanting(run, handling.progress.critique):
@@ -92,39 +93,6 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
             return _fail(run, handling, asked, decision, rules)
         case _:
             assert_never(decision)
-
-
-def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: AskedCause) -> Asked:
-    """Return the `asked` record of a model call that this handling makes."""
-    model = "" if awaits_triage(run, turn) else run.calling if turn == run.turn else run.model
-    return Asked(
-        turn=turn,
-        attempt=attempt,
-        by=handling.incoming.owner,
-        holder=handling.incoming.attempt_token,
-        model=model or None,
-        cause=cause,
-    )
-
-
-def awaits_triage(run: Run, turn: int) -> bool:
-    """Whether a short model call must first choose one of several models."""
-    several = run.started is not None and len(run.started.models) > 1
-    return several and (run.effort == "auto" or (run.effort is None and turn == 1))
-
-
-def after(run: Run, *, decision: Decision | None = None, observed: Sequence[Observed] = ()) -> Run:
-    """Return the run as it will be after the decision or outcomes of the record that is being made.
-
-    The payload of a terminal event in the same record is built from it.
-    """
-    later = replace(run, collected=run.collected.copy(), warnings=list(run.warnings))
-    if decision is not None:
-        later.usage = spent(run.usage, decision.usage)
-        later.warnings = [*run.warnings, *decision.warnings]
-    for each in observed:
-        take_in(later, each)
-    return later
 
 
 def _ask_again(
@@ -220,12 +188,12 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
     score = critique.score if critique is not None else None
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
-    started = _step(asked, decision, FINAL_RESPONSE, "started")
+    started = _step(asked, decision, decision.node, "started")
     done = terminal.answered(after(run, decision=decision), decision.args, score)
     status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
     ended = Step(
         step=asked.turn,
-        node=FINAL_RESPONSE,
+        node=decision.node,
         status=status,
         latency_ms=_latency_ms(run, handling),
         attempt=asked.attempt,

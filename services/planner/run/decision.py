@@ -1,12 +1,13 @@
-"""The four kinds of decision that a model's reply can mean, each with the data that the run records."""
+"""The kinds of decision that a model's reply can mean, each with the data that the run records."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.actions import Join
+from contracts.actions import FINAL_RESPONSE, Join
 from contracts.events import Chunk, Thinking
 from contracts.faults import Fault
 from contracts.payload import Usage
+from contracts.plans import Plan, PlanError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,22 @@ class Final(_Common):
     """End the run with an answer. `args`: those of `final_response`, as the model gave them."""
 
     args: dict[str, Any]
+    node: str = FINAL_RESPONSE
     has_text: bool = True
     """False: the answer text is missing. One further model call asks for the text alone."""
     judged: bool = False
     """A critique judged it before, and no better answer followed."""
     restate: bool = False
     """The streamed text is not a prefix of the answer, so the answer is streamed again under a new attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(_Common):
+    """Run the calls of a plan one after another; where it has errors, tell the model instead, and run nothing."""
+
+    plan: Plan
+    errors: tuple[PlanError, ...] = ()
+    errors_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,4 +88,4 @@ class Failed(_Common):
     """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""
 
 
-Decision = Calls | Final | Invalid | Failed
+Decision = Calls | Planned | Final | Invalid | Failed

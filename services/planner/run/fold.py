@@ -1,7 +1,7 @@
 """Folds the log of a run: each record changes the `Run`. Pure: no clock, no await, no randomness."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from contracts import events
@@ -21,7 +21,8 @@ from contracts.events import (
 )
 from contracts.pauses import text_pause_id
 from contracts.payload import FinalPayload
-from services.planner.run.history import Added, Compaction, Decided, History, ImagesShown, Outcomes, Question
+from services.planner.run.active_plan import EXECUTE, ActivePlan
+from services.planner.run.history import Added, Compaction, Decided, Executed, History, ImagesShown, Outcomes, Question
 from services.planner.run.pause_decisions import called_again
 from services.planner.run.state import Run, waiting_calls
 from services.planner.run.task_budgets import with_settled
@@ -158,6 +159,7 @@ def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
         for added in run.inputs.take_unread(lambda added: _is_held(run, added)):
             run.history.add(Added(added))
+            run.plan = None  # What the user adds may need calls, so the model plans again.
 
 
 def _is_held(run: Run, added: events.InputAdded) -> bool:
@@ -180,22 +182,45 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.warnings += step.warnings
     if step.node == TASK:
         run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
-    if step.calls or step.answer is not None:
+    if step.plan is not None:
+        run.plan = ActivePlan(step)
+    elif step.node == EXECUTE and run.plan is not None:
+        run.plan = replace(run.plan, has_begun=True)
+    elif step.calls or step.answer is not None:
         run.history.add(Decided(step))
 
 
 def _conclude(run: Run, step: Step) -> None:
     """Apply the end of a step. A skipped or invalid step has no `started` event before it."""
     run.concluded = True
-    if step.status in {"skipped", "invalid"}:
+    if step.node == EXECUTE and run.plan is not None:
+        _end_execution(run, run.plan, step)
+    elif step.status in {"skipped", "invalid"}:
         run.asked = None
         run.usage = spent(run.usage, step.usage)
+        if step.errors:
+            run.plan = ActivePlan(step, has_ended=True)
+            run.warnings += step.warnings
+            run.history.add(Executed(step))
     elif run.observed and run.step is not None:
         run.history.add(Outcomes(run.step, tuple(run.observed.values()), step.note))
-        policy = run.started.vision_context if run.started else None
-        if shown := allowed_images(policy, run.observed.values(), run.tool_images):
-            run.tool_images += shown
-            run.history.add(ImagesShown(tuple(shown)))
+        _show_images(run)
+
+
+def _end_execution(run: Run, plan: ActivePlan, step: Step) -> None:
+    run.plan = replace(plan, has_ended=True, is_late=step.deadline_at is not None)
+    run.warnings += step.warnings
+    run.deadline_at = step.deadline_at or run.deadline_at
+    run.history.add(Executed(plan.step, step, tuple(run.observed.values())))
+    _show_images(run)
+
+
+def _show_images(run: Run) -> None:
+    """Show the model the images in the results of the step, as far as the run's policy allows it."""
+    policy = run.started.vision_context if run.started else None
+    if shown := allowed_images(policy, run.observed.values(), run.tool_images):
+        run.tool_images += shown
+        run.history.add(ImagesShown(tuple(shown)))
 
 
 def _fold_called(run: Run, called: Called, at: int) -> None:
@@ -203,8 +228,8 @@ def _fold_called(run: Run, called: Called, at: int) -> None:
         run.open[call.call_id] = call
         run.owner[call.call_id], run.announced_at[call.call_id] = called.by, at
     run.collected.expect(called.calls)
-    if called.join:
-        run.joined = True
+    run.joined = run.joined or called.join
+    if called.join or run.plan is not None:
         run.usage = spent(run.usage, None, tool_calls=len(called.calls))
 
 

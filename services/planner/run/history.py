@@ -75,6 +75,17 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True)
+class Executed:
+    """What came of a plan of the strategy `planned`: the outcomes of its calls, or why it was rejected."""
+
+    plan: Step
+    """The decision."""
+    end: Step | None = None
+    """The end of the execution; None: the plan was rejected."""
+    observed: tuple[Observed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolImage:
     """An image in a tool's result: base64 in `inline`, or an artifact of this run."""
 
@@ -102,7 +113,7 @@ class Compaction:
     newest: bool = False
 
 
-Item = Conversation | Question | Added | Decided | Outcomes | ImagesShown | Compaction
+Item = Conversation | Question | Added | Decided | Outcomes | Executed | ImagesShown | Compaction
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)

@@ -18,6 +18,8 @@ from services.planner.models.selection import ANY_MODEL, named_models
 from services.planner.models.vision import VisionSupport, models_for
 
 STRATEGIES: tuple[str, ...] = get_args(StrategyName)
+TRANSPORTS: dict[str, ActionTransport] = {"react": "json", "planned": "tools"}
+"""The transport of each strategy where neither the agent nor the deployment names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class Defaults:
     triage_model: str | None = None
     fallbacks: tuple[str, ...] = ()
     action_format: ActionFormat = "auto"
-    action_transport: ActionTransport = "json"
+    action_transport: ActionTransport | None = None
+    """None: that of the strategy."""
     vision_support: VisionSupport = field(default_factory=VisionSupport)
     models: tuple[str, ...] = ()
     """Further models that requests may name."""
@@ -46,12 +49,14 @@ def open_run(
     tools = _allowed(request, agent, live)
     vision = defaults.vision_support.opening(request, models, _fallbacks(agent, defaults), agent, tools)
     model = vision.models[0]
+    strategy = request.strategy or agent.strategy
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,
         request=listed(request),
         has_tool_context=bool(request.tool_context),
         limits=limits,
+        strategy=strategy,
         tools={name: spec.digest() for name, spec in tools.items()},
         approval_rules=agent.approvals,
         approvals=[name for name, spec in tools.items() if spec.requires_approval],
@@ -66,10 +71,14 @@ def open_run(
         tasks=_tasks(request, agent),
         action_format=agent.action_format or defaults.action_format,
         # The demo model answers in JSON.
-        action_transport="json" if model == demo.NAME else agent.action_transport or defaults.action_transport,
+        action_transport="json"
+        if model == demo.NAME
+        else agent.action_transport or defaults.action_transport or TRANSPORTS[strategy],
         images=vision.images,
         vision_context=vision.policy,
         warnings=[
+            # In a plan, the model has no other place for it.
+            *([demo.WARNING] if model == demo.NAME and strategy == "planned" else []),
             *vision.warnings,
             *(f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live)),
         ],
@@ -144,7 +153,7 @@ def _memory(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], de
 
 def _tasks(request: RunRequested, agent: Agent) -> TaskPolicy | None:
     """Return what the run may do in the background; None: nothing, as for tasks that are nested too deep."""
-    policy = agent.tasks
+    policy = agent.tasks if (request.strategy or agent.strategy) == "react" else None
     if policy is None or request.cause in {"summary", "job"}:
         return None
     return None if request.depth >= policy.max_depth or request.hops >= policy.max_hops else policy

@@ -6,16 +6,14 @@ That is the next call, the join, the next model call or the end of the run.
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
+from contracts.events import Called, Observed, PlannedCall, Step, StepStatus
 from contracts.limits import MAX_OUTCOME_BYTES
-from services.planner.models.model_table import known_model
-from services.planner.run import approvals, budgets, pauses
-from services.planner.run.commands import CHARACTERS_PER_TOKEN, Handling, Rules
-from services.planner.run.decide import after, next_asked
+from services.planner.run import approvals, budgets, pauses, plan_execution
+from services.planner.run.active_plan import EXECUTE
+from services.planner.run.asking import after, go_on
+from services.planner.run.commands import Handling, Rules
 from services.planner.run.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.state import Event, Run, waiting_calls
-
-MIN_LINE_CHARACTERS = 120
 
 
 def settle(run: Run, handling: Handling, observed: Sequence[Observed], rules: Rules) -> list[Event]:
@@ -55,6 +53,8 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
 
     `last`: the outcomes in the record that is being made.
     """
+    if step.node == EXECUTE and run.plan is not None:
+        return plan_execution.after_call(run, handling, run.plan, rules, last)
     outcomes = run.observed | {each.call_id: each for each in last}
     join = _join(run, handling, step, outcomes)
     if isinstance(join, PlannedCall):
@@ -84,38 +84,3 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
     if isinstance(outcome, JoinCall):
         return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)
     return None if isinstance(outcome, JoinAbsent) else outcome.line
-
-
-def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()) -> list[Event]:
-    """End or pause the run when a budget is exhausted; else do what the run's strategy says.
-
-    `observed`: the outcomes in the record that is being made.
-    """
-    budget = budgets.spent_steps(run) or budgets.spent(run, handling.progress.now)
-    if budget is not None:
-        return [budgets.out_of(after(run, observed=observed), budget, handling.progress.now)]
-    return rules.strategy.next(run, handling, rules, observed)
-
-
-def ask_next(run: Run, handling: Handling, rules: Rules) -> list[Event]:
-    """Ask the model for the next decision. A conversation that is too long is compacted first."""
-    asked = next_asked(run, handling, run.turn + 1, 1, "turn")
-    length, limit = rules.strategy.length(run), max_characters(run.model, rules)
-    # A history that stays above the limit must grow by a quarter before the next attempt: not at every step.
-    if length.characters <= max(limit, length.compacted_characters * 5 // 4):
-        return [asked]
-    # The more messages, the shorter their lines, so that the history stays below the limit for some steps.
-    line = max(MIN_LINE_CHARACTERS, limit // (4 * max(1, length.messages)))
-    return [Compacted(turn=run.turn + 1, cause="threshold", line_characters=line), asked]
-
-
-def max_characters(model: str, rules: Rules) -> int:
-    """Return the length above which a conversation with this model is compacted.
-
-    It is the limit of the deployment, and at most half of the model's context where that is known. The other half is
-    for the system message, the reply and texts with fewer characters per token than estimated.
-    """
-    known = known_model(model)
-    if known is None or not known.context_tokens:
-        return rules.max_characters
-    return min(rules.max_characters, known.context_tokens * CHARACTERS_PER_TOKEN // 2)

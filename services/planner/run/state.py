@@ -35,6 +35,7 @@ from contracts.events import (
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from contracts.tasks import Reservation
+from services.planner.run.active_plan import ActivePlan
 from services.planner.run.added_inputs import AddedInputs
 from services.planner.run.collected import Collected
 from services.planner.run.history import (
@@ -115,6 +116,8 @@ class Run:
     """Call id -> time of the record that made it a call of its owner, Unix ms by the clock of its writer."""
     observed: dict[str, Observed] = field(default_factory=dict)
     """Outcomes of the newest step, by call id."""
+    plan: ActivePlan | None = None
+    """Of the strategy `planned`: the plan that the next request, or the next call, is about."""
     joined: bool = False
     concluded: bool = True
     """The newest step has ended."""

@@ -4,13 +4,13 @@ from typing import Any
 
 import orjson
 
-from contracts.actions import FINAL_RESPONSE
 from contracts.events import Cancelled, Chunk, Done, Error, Observed, Paused, Repaired, RunEvent, Step
 from contracts.faults import Fault
 from contracts.limits import MAX_RECORD_BYTES
 from contracts.payload import FinalPayload, Reason
 from contracts.records import Record
 from services.planner.run import payload
+from services.planner.run.active_plan import begins_answer
 from services.planner.run.state import Event, Run
 
 MAX_ANSWER_BYTES = 600_000
@@ -73,9 +73,11 @@ def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:
 def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
     """The model ended the run: `args` of `final_response`. `score` is the critique's, 0..1, where there was one.
 
-    Where neither the arguments nor the tool results hold an answer, the reason is `no_path`.
+    Where neither the arguments nor the tool results hold an answer, the reason is `no_path`. After a plan that the
+    deadline has halted it is `budget_exhausted`.
     """
-    done = _done(run, "answer_complete", args, (), score)
+    is_late = run.plan is not None and run.plan.is_late
+    done = _done(run, "budget_exhausted" if is_late else "answer_complete", args, (), score)
     if done.raw_answer != payload.NO_ANSWER:
         return done
     return done.model_copy(
@@ -113,10 +115,7 @@ def _done(
 def shown(run: Run, events: list[Event]) -> list[Event]:
     """Insert the text of a forced end as a chunk of the same record, under a turn newer than all streamed ones."""
     end = events[-1] if events else None
-    was_shown = any(
-        isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events
-    )
-    if not isinstance(end, Done) or was_shown or not end.raw_answer:
+    if not isinstance(end, Done) or begins_answer(events) or not end.raw_answer:
         return events
     end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]

@@ -6,6 +6,7 @@
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import JOB, Strategies
 from services.planner.strategies.job import Job
+from services.planner.strategies.planned.strategy import Planned
 from services.planner.strategies.react.strategy import React
 
 
@@ -16,6 +17,12 @@ def strategies_of(settings: PlannerSettings) -> Strategies:
             native_reasoning=settings.use_native_reasoning,
             idle_s=settings.model_idle_s,
             total_s=settings.model_total_s,
+        ),
+        "planned": Planned(
+            native_reasoning=settings.use_native_reasoning,
+            idle_s=settings.model_idle_s,
+            total_s=settings.model_total_s,
+            bounds=settings.bounds(),
         ),
         JOB: Job(),
     }

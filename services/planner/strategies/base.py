@@ -9,6 +9,7 @@ from typing import Protocol
 from contracts.runs import StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
+from services.planner.models import demo
 from services.planner.models.types import CallPiece, ModelRequest, Reply
 from services.planner.run.commands import StrategyRules
 from services.planner.run.decision import Decision
@@ -57,3 +58,9 @@ Strategies = Mapping[str, Strategy]
 DEFAULT: StrategyName = "react"
 JOB = "job"
 """The strategy of runs with the cause `job`."""
+
+
+def may_call_demo_model(run: Run) -> bool:
+    """Whether the demo model, which works from the items of the history, may be called."""
+    started = run.started
+    return started is None or demo.NAME in {started.model, *started.models, *started.fallbacks}

@@ -10,8 +10,8 @@ from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.compact import compact
 from services.planner.run import approvals, budgets, terminal
+from services.planner.run.asking import after
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.decide import after
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
 from services.shared.cut_texts import cut

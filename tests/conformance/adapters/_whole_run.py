@@ -71,6 +71,10 @@ class Stack:
         running = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, cancel_at_turn, fields), self._loop)
         return await asyncio.wrap_future(running)
 
+    def requests(self) -> int:
+        """How many requests the provider has received for the last run."""
+        return len(self._model.ledger)
+
     async def _tell(
         self,
         replies: list[Say],

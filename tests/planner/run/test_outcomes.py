@@ -8,7 +8,7 @@ import pytest
 from contracts.actions import Join
 from contracts.events import Observed, Step
 from contracts.tools import ToolSpec
-from services.planner.run import outcomes
+from services.planner.run import asking
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls
 from services.planner.run.history import Length
@@ -25,7 +25,7 @@ class Noting:
     def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
         """Ask the model."""
         self.seen.append((run.turn, len(run.observed)))
-        return outcomes.ask_next(run, handling, rules)
+        return asking.ask_next(run, handling, rules)
 
     def length(self, run: Run) -> Length:
         """A conversation that is never too long."""
@@ -86,7 +86,7 @@ def test_an_exhausted_budget_comes_first(limits: dict[str, object]) -> None:
 def test_a_conversation_has_half_of_a_small_context(model: str, characters: int) -> None:
     """Of a known one, and never more than the deployment allows; at that length it is not compacted yet."""
     rules = Rules(strategy=Noting(), max_characters=400_000)
-    assert outcomes.max_characters(model, rules) == characters
+    assert asking.max_characters(model, rules) == characters
 
 
 @pytest.mark.parametrize(("model", "compacted"), [("openai/gpt-4", True), ("openai/scripted", False)])

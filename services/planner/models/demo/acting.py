@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from contracts.default_models import DEMO_MODEL
-from services.planner.models.demo import answering, background, choosing
+from services.planner.models.demo import answering, background, choosing, planning
 from services.planner.models.demo.choosing import Choice
 from services.planner.models.demo.situation import Situation, Tried
 
@@ -34,6 +34,8 @@ def act(situation: Situation) -> Act:
         return _answer(situation, "I list what was said.", _summary(situation))
     if situation.reported:
         return _answer(situation, "I tell what the tasks found.", background.report(situation.reported))
+    if situation.stage:
+        return _planned(situation)
     if (task := background.next_task(situation)) is not None:
         return _action(situation, f"This can go on in the background: {task['query']}", "task", task)
     if text := background.begun(situation):
@@ -59,6 +61,13 @@ def act(situation: Situation) -> Act:
         _without_tools(situation) + _recalled(situation),
         followup=True,
     )
+
+
+def _planned(situation: Situation) -> Act:
+    """Plan, or answer from what came of the plan."""
+    if situation.stage == "plan":
+        return Act(*planning.plan(situation, _without_tools(situation) + _recalled(situation)))
+    return Act(*planning.answer(situation))
 
 
 def _call(situation: Situation, choice: Choice, failed: list[Tried]) -> Act:

@@ -73,11 +73,27 @@ def rank(situation: Situation, *, text: str | None = None, without: Iterable[str
 
 def parts(situation: Situation) -> list[Choice]:
     """Return one choice per part of a question that clearly asks several tools; else an empty list."""
-    clauses = [clause.strip(" ,.?!") for clause in _CLAUSE.split(situation.question)]
-    clauses = [clause for clause in clauses if len(words(clause)) > 1]
-    chosen = [ranked[0] for clause in clauses if (ranked := rank(situation, text=clause)) and not ranked[0].guess]
+    asked = clauses(situation.question)
+    chosen = [ranked[0] for clause in asked if (ranked := rank(situation, text=clause)) and not ranked[0].guess]
     different = list({choice.tool.name: choice for choice in chosen}.values())
-    return different if len(different) > 1 and len(different) == len(chosen) == len(clauses) else []
+    return different if len(different) > 1 and len(different) == len(chosen) == len(asked) else []
+
+
+def clauses(question: str) -> list[str]:
+    """Return the parts of a question that may ask for a tool each, in their order."""
+    found = [clause.strip(" ,.?!") for clause in _CLAUSE.split(question)]
+    return [clause for clause in found if len(words(clause)) > 1]
+
+
+def named(situation: Situation, text: str, without: Iterable[str] = ()) -> list[Tool]:
+    """Return the tools that fit a text, best first, whether or not it says all that they need."""
+    evidence, rarity, excluded = gather(text, situation.asked_on), _rarity(situation.tools), set(without)
+    asked = stems(evidence.text)
+    scores = [(_score(tool, evidence, asked, rarity)[0], tool) for tool in situation.tools if tool.name not in excluded]
+    fitting = [
+        (score, tool) for score, tool in scores if score >= ENOUGH and (not tool.writes or asked & stems(tool.name))
+    ]
+    return [tool for _, tool in sorted(fitting, key=lambda each: -each[0])]
 
 
 def _rarity(tools: Sequence[Tool]) -> dict[str, float]:

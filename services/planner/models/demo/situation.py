@@ -14,11 +14,12 @@ import orjson
 from contracts.events import Observed, PlannedCall, Repaired
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
+from runwire.plans import error_line
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.added_inputs import AddedInputs
-from services.planner.run.history import Added, Conversation, Outcomes, PastTurn, Question
+from services.planner.run.history import Added, Conversation, Executed, Outcomes, PastTurn, Question
 from services.planner.tasks.reports import REPORTED_TASKS
 
 MAX_DESCRIPTION_CHARACTERS = 1_000
@@ -34,6 +35,8 @@ class Tool:
     args: dict[str, Any]
     tags: tuple[str, ...] = ()
     writes: bool = False
+    result: dict[str, Any] | None = None
+    """The schema of its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,12 @@ class Situation:
     """Earlier turns of the conversation, oldest first."""
     images: tuple[str, ...] = ()
     """Type and size of each image that came with the question."""
+    stage: str = ""
+    """Of the strategy `planned`: `plan` or `respond`."""
+    rejected: tuple[str, ...] = ()
+    """The errors of the plan; empty: it has none."""
+    not_executed: tuple[str, ...] = ()
+    """Tools of calls that were not executed, since an earlier one failed."""
 
 
 def situation_of(request: ModelRequest) -> Situation:
@@ -92,7 +101,22 @@ def situation_of(request: ModelRequest) -> Situation:
         reported=_reported(question.request),
         past=next((item.turns for item in facts.history if isinstance(item, Conversation)), ()),
         images=tuple(_images(request.messages)) if question.images else (),
+        stage=facts.stage,
+        **_of_plan(facts),
     )
+
+
+def _of_plan(facts: Facts) -> dict[str, Any]:
+    """Return what came of the newest plan."""
+    executed = next((item for item in reversed(facts.history) if isinstance(item, Executed)), None)
+    plan = executed.plan.plan if executed is not None else None
+    if executed is None or plan is None:
+        return {}
+    left = plan.calls[len(executed.observed) :] if executed.end is not None else []
+    return {
+        "rejected": tuple(error_line(error, plan.calls) for error in executed.plan.errors),
+        "not_executed": tuple(call.tool_name for call in left),
+    }
 
 
 def _reported(request: RunRequested) -> list[dict[str, Any]]:
@@ -106,6 +130,7 @@ def _tool(spec: ToolSpec) -> Tool:
         args=spec.input_schema,
         tags=tuple(spec.tags[:MAX_TAGS]),
         writes=spec.side_effects in {"write", "external"},
+        result=spec.output_schema,
     )
 
 
@@ -118,6 +143,11 @@ def _tried(facts: Facts) -> Iterator[tuple[Tried, ...]]:
                 item.observed, key=lambda each: order.index(each.call_id) if each.call_id in calls else len(order)
             )
             yield tuple(_outcome(each, calls.get(each.call_id)) for each in observed)
+        elif isinstance(item, Executed) and item.plan.plan is not None:
+            yield tuple(
+                _outcome(each, PlannedCall(call_id=each.call_id, tool=call.tool_name, args=call.arguments))
+                for each, call in zip(item.observed, item.plan.plan.calls, strict=False)
+            )
     for repaired in facts.rejected:
         if calls_refused := _calls(repaired):
             reason = repaired.reason.strip().partition("\n")[0]
@@ -127,10 +157,19 @@ def _tried(facts: Facts) -> Iterator[tuple[Tried, ...]]:
 def _outcome(observed: Observed, call: PlannedCall | None) -> Tried:
     tool, args = shown_name(observed.tool), call.args if call is not None else {}
     if observed.status == "succeeded":
-        return Tried(tool, args, observed.observation)
+        return Tried(tool, args, _said(observed))
     failure = observed.failure
     reason = (failure.reason or failure.code) if failure is not None else "no reason given"
     return Tried(tool, args, observed.observation, reason=reason)
+
+
+def _said(observed: Observed) -> Any:
+    """Return the text that a tool gave the model, else what it is shown of the result."""
+    if observed.content is not None:
+        return observed.content
+    if observed.responded is not None:
+        return f"{observed.tool} made the artifact {observed.responded.artifact_id}."
+    return observed.observation
 
 
 def _calls(repaired: Repaired) -> list[tuple[str, dict[str, Any]]]:

@@ -12,24 +12,18 @@ from contracts.tools import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
-from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run import outcomes
+from services.planner.run import asking
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
 from services.planner.run.task_budgets import taken
+from services.planner.strategies.base import may_call_demo_model
 from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 MAX_CACHED_PREFIXES = 256
-
-
-def _may_call_demo_model(run: Run) -> bool:
-    """Whether the demo model, which works from the items of the history, may be called."""
-    started = run.started
-    return started is None or demo.NAME in {started.model, *started.models, *started.fallbacks}
 
 
 class React:
@@ -39,12 +33,12 @@ class React:
         self._native_reasoning = native_reasoning
         self._idle_s = idle_s
         self._total_s = total_s
-        self._renderer = Renderer(_may_call_demo_model)
+        self._renderer = Renderer(may_call_demo_model)
         self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
 
     def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
         """Ask for the next action: at the opening, and after each step."""
-        return outcomes.ask_next(run, handling, rules)
+        return asking.ask_next(run, handling, rules)
 
     def length(self, run: Run) -> Length:
         """Measure the conversation, without the system message."""

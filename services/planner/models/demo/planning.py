@@ -1,0 +1,85 @@
+"""The demo model with the strategy `planned`: a plan for the question, and the answer from what came of it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from runwire.plans import template_paths
+from services.planner.models.demo import answering, arguments, choosing
+from services.planner.models.demo.evidence import gather
+from services.planner.models.demo.situation import Situation, Tool
+
+_TEMPLATE = re.compile(r"\$\d+\.output\.[\w.]+\w")
+
+
+def plan(situation: Situation, without_tools: str) -> tuple[str, str]:
+    """Return the reasoning and the text of a plan. `without_tools`: the answer where no tool fits."""
+    calls = [] if situation.must_answer else _calls(situation)
+    if not calls:
+        reasoning = "No tool here fits the question, so I answer directly."
+        return reasoning, orjson.dumps({"type": "direct_response", "content": without_tools}).decode()
+    names = " and then ".join(call["tool_name"] for call in calls)
+    reasoning = f"The question needs {names}."
+    return reasoning, orjson.dumps({"type": "tool_calls", "reasoning": reasoning, "calls": calls}).decode()
+
+
+def answer(situation: Situation) -> tuple[str, str]:
+    """Return the reasoning and the text of the answer, from what came of the plan."""
+    if situation.rejected:
+        lines = "\n".join(f"- {line}" for line in situation.rejected)
+        return "My plan was rejected, so I say why.", f"My plan had errors, so nothing was executed:\n{lines}"
+    tried = situation.tried[-1] if situation.tried else ()
+    told = [answering.tell(each) if each.reason is None else f"{each.tool} failed: {each.reason}" for each in tried]
+    told += [f"{tool} was not executed." for tool in situation.not_executed]
+    return "The plan has ended. That is what I can say.", "\n\n".join(told)
+
+
+def _calls(situation: Situation) -> list[dict[str, Any]]:
+    """Return the calls that the question asks for, one for each of its parts; the last ones may use earlier results."""
+    calls: list[dict[str, Any]] = []
+    made: list[Tool] = []
+    for clause in choosing.clauses(situation.question) or [situation.question]:
+        found = _call(situation, clause, made)
+        if found is None and not made:
+            continue
+        if found is None:
+            return []
+        tool, args = found
+        calls.append({"tool_name": tool.name, "arguments": args})
+        made.append(tool)
+    if calls:
+        return calls
+    ranked = choosing.rank(situation)
+    return [{"tool_name": ranked[0].tool.name, "arguments": ranked[0].args}] if ranked else []
+
+
+def _call(situation: Situation, clause: str, made: list[Tool]) -> tuple[Tool, dict[str, Any]] | None:
+    """Return the call for a part of the question. Arguments named like a field of an earlier result take it."""
+    offered = _offered(made)
+    for tool in choosing.named(situation, clause, without={tool.name for tool in made}):
+        template = _TEMPLATE.search(clause)
+        given = {**offered, **_spelled(tool, template[0])} if template is not None else offered
+        text = _TEMPLATE.sub("", clause)
+        args = arguments.fill(tool.args, gather(text, situation.asked_on), {**situation.context, **given})
+        if args is not None:
+            return tool, args
+    return None
+
+
+def _offered(made: list[Tool]) -> dict[str, str]:
+    """Return a template for each field of the results of earlier calls, by its name; the newest and shortest counts."""
+    offered: dict[str, str] = {}
+    for index, tool in enumerate(made):
+        paths: list[str] = [path.path for path in template_paths(tool.result)] if tool.result is not None else []
+        for path in sorted(paths, key=len, reverse=True):
+            if "<" not in path:
+                offered[path.rpartition(".")[2]] = f"${index}.output.{path}"
+    return offered
+
+
+def _spelled(tool: Tool, template: str) -> Mapping[str, str]:
+    """Return a template of the question for the first required argument of the tool."""
+    required = tool.args.get("required")
+    return {required[0]: template} if isinstance(required, list) and required else {}

@@ -1,0 +1,75 @@
+"""Streams the content of a direct response while the model is still writing its plan. Pure.
+
+The first object with a `type` of its own counts. Its `content` is streamed once the type is known to be
+`direct_response`; before that it is held. Nothing of a plan of calls is ever streamed.
+"""
+
+from services.planner.replies.answer_stream.prose import ObjectFinder
+from services.planner.replies.answer_stream.tokens import Token, Tokens
+
+DIRECT_RESPONSE = "direct_response"
+
+
+class PlanStream:
+    """Reads one reply part by part, and returns the text to stream at once."""
+
+    def __init__(self) -> None:
+        self._finder = ObjectFinder()
+        self._tokens: Tokens | None = None
+        self._field = ""
+        self._type: list[str] = []
+        self._is_direct: bool | None = None
+        """None: the type is not known yet."""
+        self._held: list[str] = []
+        self._shown: list[str] = []
+        self._over = False
+
+    @property
+    def shown(self) -> str:
+        """The text returned so far."""
+        return "".join(self._shown)
+
+    def feed(self, text: str) -> str:
+        """Read the next part of the reply, and return the text to stream now."""
+        here, before = 0, len(self._shown)
+        while here < len(text) and not self._over:
+            if self._tokens is None:
+                here = self._finder.search(text, here)
+                self._over = self._finder.lost
+                self._tokens = Tokens(self._on_token) if self._finder.found else None
+            else:
+                here = self._read(self._tokens, text, here)
+        return "".join(self._shown[before:])
+
+    def _read(self, tokens: Tokens, text: str, here: int) -> int:
+        here = tokens.read(text, here)
+        if tokens.ended and self._is_direct is None:
+            self._tokens = None
+            self._held.clear()
+        else:
+            self._over = tokens.ended or tokens.broken or self._is_direct is False
+        return here
+
+    def _on_token(self, token: Token, depth: int, text: str) -> None:
+        if depth != 1:
+            return
+        if token is Token.KEY:
+            self._field, self._type = text, []
+        elif self._field == "type" and self._is_direct is None:
+            self._on_type(token, text)
+        elif self._field == "content" and token is Token.TEXT:
+            self._held.append(text)
+            self._release()
+
+    def _on_type(self, token: Token, text: str) -> None:
+        if token is Token.TEXT:
+            self._type.append(text)
+        elif token is not Token.TEXT_BEGINS:
+            self._is_direct = token is Token.TEXT_ENDS and "".join(self._type) == DIRECT_RESPONSE
+            self._release()
+
+    def _release(self) -> None:
+        if self._is_direct:
+            self._shown += self._held
+        if self._is_direct is not None:
+            self._held.clear()

@@ -1,0 +1,56 @@
+"""Finds the plan in a reply of the model: the arguments of a native call, or an object in a text. Pure."""
+
+from typing import Any
+
+from contracts.plans import OverLimit, PlainError, PlanError
+from services.planner.replies.actions.fast_path import well_formed_object
+from services.planner.replies.actions.scan import Broken, Scan
+from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently
+
+TYPES = frozenset({"direct_response", "tool_calls"})
+
+
+class NoPlan(ValueError):
+    """The text holds no object. `error`: the broken one that it holds instead; None: it holds none."""
+
+    def __init__(self, error: PlanError | None = None) -> None:
+        super().__init__("no plan")
+        self.error = error
+
+
+def arguments_of(text: str, max_depth: int) -> Any:
+    """Return the arguments of a native call as JSON. Raises NoPlan."""
+    if not text.strip():
+        return {}
+    try:
+        return loads_leniently(text)
+    except NotJson as error:
+        raise NoPlan(_broken(error, max_depth)) from None
+
+
+def plan_in(text: str, max_depth: int) -> Any:
+    """Return the object in a text that is a plan, the first one with a known type. Raises NoPlan."""
+    stripped = text.strip(" \t\r\n")
+    whole = well_formed_object(stripped, 0) if stripped.startswith("{") and stripped.endswith("}") else None
+    if whole is not None:
+        return whole[0]
+    first: dict[str, Any] | None = None
+    broken: NotJson | None = None
+    for found in Scan(text).items():
+        if isinstance(found, Broken):
+            broken = broken or found.error
+        elif found.value.get("type") in TYPES if isinstance(found.value.get("type"), str) else False:
+            return found.value
+        else:
+            first = first or found.value
+    if broken is not None:
+        raise NoPlan(_broken(broken, max_depth))
+    if first is None:
+        raise NoPlan
+    return first
+
+
+def _broken(error: NotJson, max_depth: int) -> PlanError:
+    if error.depth >= MAX_DEPTH:
+        return PlanError(tool_index=None, error=OverLimit(type="too_deep", limit=max_depth))
+    return PlanError(tool_index=None, error=PlainError(type="unparseable"))

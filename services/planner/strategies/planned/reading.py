@@ -1,0 +1,222 @@
+"""Reads the replies of the strategy `planned` while they stream: a plan, and the answer."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts.events import ActionTransport
+from contracts.plans import OverLimit, PlainError, Plan, PlanCall, PlanError
+from contracts.tools import ToolSpec
+from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
+from services.planner.conversation.plans import PLANNING
+from services.planner.models.types import CallPiece, Reply
+from services.planner.replies.actions import THINK_TAGS
+from services.planner.replies.answer_stream.plan import PlanStream
+from services.planner.replies.plans import NoPlan, arguments_of, plan_in
+from services.planner.run.active_plan import PLAN
+from services.planner.run.decision import Decision, Final, Planned
+from services.shared.redaction import wire_size
+
+MAX_PLAN_BYTES = 512_000
+"""Largest plan: its record can hold one megabyte."""
+MAX_ERRORS_BYTES = 200_000
+_NAMES = "|".join(THINK_TAGS)
+_THOUGHT = re.compile(rf"\s*<({_NAMES})>.*?</\1>", re.IGNORECASE | re.DOTALL)
+_MAY_BE_THOUGHT = re.compile(rf"<(?:{_NAMES})>|<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
+_SEVERAL = "the model planned several times in one reply; the first plan counts"
+_CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
+
+
+class PlanReading:
+    """A reply to the request for a plan. `specs`: the tools by the names that the model knows."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, ToolSpec],
+        *,
+        transport: ActionTransport,
+        bounds: PlanBounds,
+        native_reasoning: bool = True,
+    ) -> None:
+        self._specs = specs
+        self._is_native = transport == "tools"
+        self._bounds = bounds
+        self._native_reasoning = native_reasoning
+        self._stream = PlanStream()
+        self._first: int | None = None
+        self._name = ""
+
+    @property
+    def shown(self) -> str:
+        """The text of this reply that was streamed to listeners."""
+        return self._stream.shown
+
+    def feed(self, text: str) -> str:
+        """Read a part of the reply. With native calls, text beside them is the model's reasoning."""
+        return "" if self._is_native else self._stream.feed(text)
+
+    def feed_call(self, piece: CallPiece) -> str:
+        """Read a part of a native call, and return the text to stream: of the first call, if it is a plan."""
+        self._first = piece.index if self._first is None else self._first
+        if not self._is_native or piece.index != self._first:
+            return ""
+        self._name += piece.name
+        return self._stream.feed(piece.arguments) if self._name == PLANNING else ""
+
+    def feed_reasoning(self, text: str) -> str:
+        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
+        return text if self._native_reasoning else ""
+
+    def decide(self, reply: Reply) -> Decision:
+        """Return the answer of a direct response, or the plan with its errors."""
+        reasoning = reply.reasoning if self._native_reasoning else None
+        thought = reasoning or (reply.text.strip() or None if reply.tool_calls else None)
+        common: dict[str, Any] = {"usage": reply.usage, "reasoning": reasoning, "thought": thought}
+        try:
+            found, warnings = self._read(reply)
+        except NoPlan as error:
+            if error.error is None or (self._is_native and not reply.tool_calls):
+                return _direct(visible(reply.text), common)
+            found, warnings = [error.error], ()
+        if isinstance(found, DirectResponse):
+            return _direct(found.content, {**common, "warnings": warnings})
+        return self._planned(found, {**common, "warnings": warnings})
+
+    def _read(self, reply: Reply) -> tuple[DirectResponse | Plan | list[PlanError], tuple[str, ...]]:
+        """Return what the reply plans, with warnings. Raises NoPlan."""
+        called = [(call["function"]["name"], call["function"]["arguments"]) for call in reply.tool_calls]
+        planned = [arguments for name, arguments in called if name == PLANNING]
+        if planned:
+            warnings = (_SEVERAL,) if len(called) > 1 else ()
+            return read_plan(arguments_of(planned[0], self._bounds.max_depth)), warnings
+        if called:
+            calls = [
+                {"tool_name": name, "arguments": arguments_of(text, self._bounds.max_depth)} for name, text in called
+            ]
+            return read_plan({"type": "tool_calls", "reasoning": visible(reply.text), "calls": calls}), (_CALLED,)
+        value = plan_in(reply.text, self._bounds.max_depth)
+        if self._is_native and value.get("type") not in ("direct_response", "tool_calls"):
+            raise NoPlan  # A text without a call is the answer, whatever JSON it holds.
+        return read_plan(value), ()
+
+    def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
+        if isinstance(found, list):
+            return Planned(plan=Plan(calls=[]), **_kept(found, 0), **common)
+        if (size := wire_size(found.model_dump())) > MAX_PLAN_BYTES:
+            error = OverLimit(type="arguments_too_large", limit=MAX_PLAN_BYTES, found=size)
+            return Planned(plan=Plan(calls=[]), errors=(PlanError(tool_index=None, error=error),), **common)
+        checked = check_plan(found.calls, self._specs, self._bounds)
+        if not checked.valid:
+            return Planned(plan=_without(found, checked), **_kept(checked.errors, checked.errors_left_out), **common)
+        warnings = (*common["warnings"], *(warning_line(each, found.calls) for each in checked.warnings))
+        calls = [PlanCall(tool_name=self._specs[call.tool_name].name, arguments=call.arguments) for call in found.calls]
+        return Planned(plan=Plan(reasoning=found.reasoning, calls=calls), **{**common, "warnings": warnings})
+
+
+class AnswerReading:
+    """The answer text, streamed as it comes, without thoughts before it.
+
+    `args`: the other fields of an answer whose text is asked for alone. `node`: of the step that it ends. A model that
+    still writes a plan answers by its content.
+    """
+
+    def __init__(self, args: Mapping[str, Any], node: str, *, native_reasoning: bool = True) -> None:
+        self._args, self._node = args, node
+        self._native_reasoning = native_reasoning
+        self._head = ""
+        self._plan: PlanStream | None = None
+        self._flows = False
+        self._text: list[str] = []
+
+    @property
+    def shown(self) -> str:
+        """The text of this reply that was streamed to listeners."""
+        return self._plan.shown if self._plan is not None else "".join(self._text)
+
+    def feed(self, text: str) -> str:
+        """Read a part of the reply, and return the text to stream now."""
+        if self._plan is not None:
+            return self._plan.feed(text)
+        if not self._flows:
+            self._head += text
+            text = visible(self._head)
+            if not text or _MAY_BE_THOUGHT.match(text):
+                return ""
+            if text[0] in "{`":
+                self._plan = PlanStream()
+                return self._plan.feed(text)
+            self._flows = True
+        self._text.append(text)
+        return text
+
+    def feed_call(self, piece: CallPiece) -> str:
+        """Ignore native calls: no tool was offered."""
+        del piece
+        return ""
+
+    def feed_reasoning(self, text: str) -> str:
+        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
+        return text if self._native_reasoning else ""
+
+    def decide(self, reply: Reply) -> Decision:
+        """Return the answer; without a text, it is asked for once more."""
+        text = visible(reply.text)
+        if text[:1] in {"{", "`"}:
+            text = _content_of(text)
+        args = {**self._args, "answer": text} if text.strip() else dict(self._args)
+        reasoning = reply.reasoning if self._native_reasoning else None
+        return Final(
+            args=args,
+            node=self._node,
+            has_text=bool(text.strip()),
+            usage=reply.usage,
+            reasoning=reasoning,
+            thought=reasoning,
+        )
+
+
+def visible(text: str) -> str:
+    """Return a text without blanks and thoughts before it."""
+    while (thought := _THOUGHT.match(text)) is not None:
+        text = text[thought.end() :]
+    return text.lstrip()
+
+
+def _content_of(text: str) -> str:
+    """Return the content of a direct response, nothing of a plan of calls, and any other text as it is."""
+    try:
+        value = plan_in(text, PlanBounds().max_depth)
+    except NoPlan:
+        return text
+    if value.get("type") not in {"direct_response", "tool_calls"}:
+        return text
+    found = read_plan(value)
+    return found.content if isinstance(found, DirectResponse) else ""
+
+
+def _direct(content: str, common: Mapping[str, Any]) -> Final:
+    return Final(args={"answer": content}, node=PLAN, has_text=bool(content.strip()), **common)
+
+
+def _kept(errors: Sequence[PlanError], left_out: int) -> dict[str, Any]:
+    """Return the errors that a record has room for."""
+    kept: list[PlanError] = []
+    room = MAX_ERRORS_BYTES
+    for error in errors:
+        room -= wire_size(error.model_dump(mode="json"))
+        if room < 0:
+            break
+        kept.append(error)
+    if not kept:
+        kept = [PlanError(tool_index=errors[0].tool_index, error=PlainError(type="unparseable"))]
+    return {"errors": tuple(kept), "errors_left_out": left_out + len(errors) - len(kept)}
+
+
+def _without(plan: Plan, checked: PlanCheck) -> Plan:
+    """Return a plan for the log, without the arguments of calls that are over a limit."""
+    over = {error.tool_index for error in checked.errors if isinstance(error.error, OverLimit)}
+    calls = [
+        call if index not in over else call.model_copy(update={"arguments": {}})
+        for index, call in enumerate(plan.calls)
+    ]
+    return plan.model_copy(update={"calls": calls})

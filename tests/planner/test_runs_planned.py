@@ -1,0 +1,387 @@
+"""Whole runs of the strategy `planned`: one request to the model without tools, two with, whatever happens."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from contracts.events import Observed, Step
+from contracts.faults import Fault
+from contracts.tools import ToolSpec
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, words
+from tests.support.run_services import Handler, Story
+
+BLOG = {
+    "type": "object",
+    "properties": {
+        "blog_id": {"type": "string"},
+        "title": {"type": "string"},
+        "secret": {"type": "string", "artifact": True},
+        "parts": {"type": "array", "items": {"type": "object", "properties": {"url": {"type": "string"}}}},
+    },
+    "required": ["blog_id", "title"],
+}
+WRITING = {
+    "type": "object",
+    "properties": {"blog_id": {"type": "string"}, "words": {"type": "integer"}, "text": {"type": "string"}},
+    "required": ["blog_id"],
+    "additionalProperties": False,
+}
+RESEARCH = {"tool_name": "research", "arguments": {"topic": "AI"}}
+
+
+def planned(*calls: dict[str, Any], **more: Any) -> Say:
+    """A plan of calls, as a native call."""
+    return native({"type": "tool_calls", "reasoning": "because", "calls": list(calls)}, **more)
+
+
+def native(value: Any, **more: Any) -> Say:
+    """A native call of the planning function."""
+    return Say(tool_calls=[{"name": "__planning__", "arguments": json.dumps(value)}], **more)
+
+
+def write(**arguments: Any) -> dict[str, Any]:
+    """A call of `write`."""
+    return {"tool_name": "write", "arguments": arguments}
+
+
+class Tools:
+    """`research` and `write`, which keep what they are called with."""
+
+    def __init__(self, result: Any = None, written: Any = None) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.result = {"blog_id": "b-1", "title": "AI now", "secret": "CANARY"} if result is None else result
+        self.written = {"done": True} if written is None else written
+
+    def of(self) -> dict[str, tuple[ToolSpec, Handler]]:
+        """The tools, as the test services serve them."""
+        topic = {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}
+        return {
+            "research": (
+                ToolSpec(name="research", input_schema=topic, output_schema=BLOG, idempotent=True),
+                self._tool("research", lambda: self.result),
+            ),
+            "write": (ToolSpec(name="write", input_schema=WRITING), self._tool("write", lambda: self.written)),
+        }
+
+    def _tool(self, name: str, result: Any) -> Handler:
+        async def answer(args: dict[str, Any]) -> Any:
+            self.calls.append((name, args))
+            found = result()
+            if isinstance(found, float):
+                await asyncio.sleep(found)
+                return self.result if name == "research" else {}
+            return found
+
+        return answer
+
+
+def steps(story: Story) -> list[tuple[str, str]]:
+    """The steps of a run, by node and status."""
+    return [(step.node, step.status) for step in story.of("step")]
+
+
+async def test_a_direct_response_takes_one_request(plan: Plan, provider: ModelServer) -> None:
+    """Its content is the answer as it is, and is streamed while the model writes it."""
+    provider.say(native({"type": "direct_response", "content": f" {words(200)} "}))
+    story = await (await plan(Tools().of())).tell(strategy="planned")
+    assert story.end.raw_answer == story.shown() == f" {words(200)} "
+    assert len(story.chunks()) > 1
+    assert (len(provider.ledger), len(story.of("asked"))) == (1, 1)
+    assert steps(story) == [("plan", "started"), ("plan", "succeeded")]
+
+
+async def test_a_plan_with_tools_takes_two_requests(plan: Plan, provider: ModelServer) -> None:
+    """The calls run in order, each with what the earlier ones returned; the answer is streamed."""
+    tools = Tools()
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.blog_id", text="$0.output.title")), Say(text=words(100)))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert story.end.raw_answer == story.shown() == words(100)
+    assert len(story.chunks()) > 1
+    assert tools.calls == [("research", {"topic": "AI"}), ("write", {"blog_id": "b-1", "text": "AI now"})]
+    assert len(provider.ledger) == 2
+    assert steps(story) == [
+        ("plan", "started"),
+        ("plan", "succeeded"),
+        ("execute", "started"),
+        ("execute", "succeeded"),
+        ("respond", "started"),
+        ("respond", "succeeded"),
+    ]
+    execution = story.of("step")[3]
+    assert (execution.statuses, execution.halt_reason) == (["success", "success"], None)
+    asked, answered = (seen.body for seen in provider.ledger)
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["__planning__"]
+    assert "tools" not in answered
+    assert answered["messages"][: len(asked["messages"])] == asked["messages"]
+    assert [each["role"] for each in answered["messages"][len(asked["messages"]) :]] == ["assistant", "user"]
+    assert "1. research - SUCCESS" in answered["messages"][-1]["content"]
+    assert "CANARY" not in provider.ledger[1].text
+
+
+async def test_the_schema_of_the_plan_names_the_tools_of_the_run(plan: Plan, provider: ModelServer) -> None:
+    """Its root has no combinator. Without tools, only a direct response can be given."""
+    provider.say(native({"type": "direct_response", "content": "hi"}))
+    planning = await plan(Tools().of())
+    await planning.tell(strategy="planned")
+    await planning.tell(strategy="planned", tools=[])
+    with_tools, without = (seen.body["tools"][0]["function"]["parameters"] for seen in provider.ledger)
+    assert with_tools["properties"]["calls"]["items"]["properties"]["tool_name"]["enum"] == ["research", "write"]
+    assert not {"oneOf", "anyOf", "allOf"} & with_tools.keys()
+    assert without["properties"]["type"]["enum"] == ["direct_response"]
+    system = provider.ledger[0].body["messages"][0]["content"]
+    assert '"result":{"type":"object","properties":{"blog_id"' in system
+
+
+async def test_the_first_failure_halts_the_plan(plan: Plan, provider: ModelServer) -> None:
+    """Later calls are not executed, and the model answers from what there is."""
+    tools = Tools(written=Fault(code="tool_error", reason="out of order"))
+    provider.say(planned(RESEARCH, write(blog_id="x"), RESEARCH), Say(text="It failed."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert (story.end.reason, story.end.raw_answer, len(provider.ledger)) == ("answer_complete", "It failed.", 2)
+    execution = story.of("step")[3]
+    assert (execution.status, execution.statuses) == ("failed", ["success", "failed", "not_executed"])
+    assert "out of order" in execution.halt_reason
+    told = provider.ledger[1].body["messages"][-1]["content"]
+    assert "2. write - FAILED" in told
+    assert "3. research - NOT EXECUTED" in told
+    assert "out of order" in told
+    assert len(tools.calls) == 2
+
+
+INVALID: dict[str, tuple[Say, str]] = {
+    "a missing field": (planned(RESEARCH, write(blog_id="$0.output.blogId")), "field_not_found"),
+    "a wrong type": (planned(RESEARCH, write(blog_id="x", words="$0.output.title")), "type_mismatch"),
+    "an unknown tool": (planned(RESEARCH, {"tool_name": "nobody", "arguments": {}}), "unknown_tool"),
+    "no arguments": (planned({"tool_name": "research", "arguments": "x"}), "arguments_not_object"),
+    "no calls": (native({"type": "tool_calls", "calls": []}), "empty_plan"),
+    "no type": (native({"calls": []}), "unknown_type"),
+    "no JSON": (Say(tool_calls=[{"name": "__planning__", "arguments": '{"type": "tool_c'}]), "unparseable"),
+    "too many calls": (planned(*[RESEARCH] * 65), "too_many_calls"),
+    "large arguments": (planned(write(blog_id="x" * 70_000)), "arguments_too_large"),
+    "a large plan": (planned(*[write(blog_id="x" * 60_000)] * 20, piece=10_000), "arguments_too_large"),
+    "deep arguments": (planned(write(blog_id=json.loads("[" * 40 + "]" * 40))), "too_deep"),
+    "very deep arguments": (
+        Say(
+            tool_calls=[
+                {
+                    "name": "__planning__",
+                    "arguments": '{"type":"tool_calls","calls":[{"tool_name":"write","arguments":{"blog_id":'
+                    + "[" * 5000
+                    + "]" * 5000
+                    + "}}]}",
+                }
+            ]
+        ),
+        "too_deep",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+async def test_nothing_runs_of_an_invalid_plan(plan: Plan, provider: ModelServer, case: str) -> None:
+    """The model is told each error, and answers."""
+    reply, code = INVALID[case]
+    tools = Tools()
+    provider.say(reply, Say(text="I could not plan that."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert story.end.raw_answer == "I could not plan that."
+    assert len(provider.ledger) == 2
+    assert tools.calls == []
+    assert steps(story) == [("plan", "invalid"), ("respond", "started"), ("respond", "succeeded")]
+    assert code in {error.error.type for error in story.of("step")[0].errors}
+    assert "The plan was rejected" in provider.ledger[1].body["messages"][-1]["content"]
+
+
+AS_TEXT: dict[str, tuple[Say, str]] = {
+    "JSON": (Say(text='{"type": "direct_response", "content": "Hello"}'), "Hello"),
+    "fenced JSON": (Say(text='Here:\n```json\n{"type": "direct_response", "content": "Hello"}\n```'), "Hello"),
+    "prose": (Say(text="Hello there"), "Hello there"),
+    "content first": (Say(text='{"content": "Hello", "type": "direct_response"}'), "Hello"),
+}
+
+
+@pytest.mark.parametrize("transport", ["json", "tools"])
+@pytest.mark.parametrize("case", AS_TEXT)
+async def test_a_text_may_hold_the_plan(plan: Plan, provider: ModelServer, case: str, transport: str) -> None:
+    """Models without tool calling write the plan as JSON; a text without one is the answer."""
+    reply, expected = AS_TEXT[case]
+    provider.say(reply)
+    story = await (await plan(Tools().of(), action_transport=transport)).tell(strategy="planned")
+    assert story.end.raw_answer == story.shown() == expected
+    assert len(provider.ledger) == 1
+    assert ("tools" in provider.ledger[0].body) == (transport == "tools")
+
+
+async def test_a_plan_of_calls_as_json(plan: Plan, provider: ModelServer) -> None:
+    """It is carried out like any other."""
+    tools = Tools()
+    text = json.dumps({"type": "tool_calls", "reasoning": "r", "calls": [RESEARCH, write(blog_id="$0.output.blog_id")]})
+    provider.say(Say(text=text), Say(text="Done."))
+    story = await (await plan(tools.of(), action_transport="json")).tell(strategy="planned")
+    assert (story.end.raw_answer, len(provider.ledger)) == ("Done.", 2)
+    assert tools.calls[1] == ("write", {"blog_id": "b-1"})
+    assert "response_format" in provider.ledger[0].body
+    assert "response_format" not in provider.ledger[1].body
+
+
+async def test_native_calls_of_the_tools_are_the_plan(plan: Plan, provider: ModelServer) -> None:
+    """Though only the planning function was offered; the payload says so."""
+    tools = Tools()
+    provider.say(Say(tool_calls=[{"name": "research", "arguments": '{"topic": "AI"}'}]), Say(text="Done."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert tools.calls == [("research", {"topic": "AI"})]
+    assert any("__planning__" in warning for warning in story.end.warnings)
+
+
+async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provider: ModelServer) -> None:
+    """The tool is not called with an invented value."""
+    tools = Tools()
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.parts.3.url")), Say(text="Done."))
+    tools.result = {"blog_id": "b", "title": "t", "parts": [{"url": "u"}]}
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    execution = story.of("step")[3]
+    assert execution.statuses == ["success", "failed"]
+    assert execution.halt_reason.startswith("missing_output_field")
+    assert "parts.3" in execution.halt_reason
+    assert [name for name, _ in tools.calls] == ["research"]
+
+
+async def test_hidden_values_reach_the_tool_and_not_the_model(plan: Plan, provider: ModelServer) -> None:
+    """Also where the tool's schema refuses one: the complaint does not quote it."""
+    tools = Tools()
+    provider.say(
+        planned(RESEARCH, write(blog_id="$0.output.secret"), write(blog_id="x", words="$0.output.parts")),
+        Say(text="Done."),
+    )
+    tools.result = {"blog_id": "b", "title": "t", "secret": "CANARY", "parts": [{"url": "u"}]}
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert steps(story)[0] == ("plan", "invalid"), "an array is no integer"
+    assert tools.calls == []
+    provider.reset()
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.secret")), Say(text="Done."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert tools.calls[-1] == ("write", {"blog_id": "CANARY"})
+    assert "CANARY" not in provider.ledger[1].text
+
+
+LIMITS: dict[str, tuple[dict[str, Any], str]] = {
+    "max_steps": ({"max_steps": 1}, "max_steps of 1"),
+    "max_tool_calls": ({"max_tool_calls": 1}, "max_tool_calls of 1"),
+    "max_tokens": ({"max_tokens": 5}, "max_tokens of 5"),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+async def test_a_plan_that_the_limits_do_not_carry_runs_nothing(plan: Plan, provider: ModelServer, case: str) -> None:
+    """The run ends, and names the limit."""
+    limits, named = LIMITS[case]
+    tools = Tools()
+    provider.say(planned(RESEARCH, write(blog_id="x")), Say(text="Done."))
+    story = await (await plan(tools.of())).tell(strategy="planned", limits=limits)
+    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
+    assert any(named in warning for warning in story.end.warnings)
+    assert (tools.calls, len(provider.ledger)) == ([], 1)
+    assert story.shown() == story.end.raw_answer
+
+
+async def test_one_step_is_enough_for_a_direct_response(plan: Plan, provider: ModelServer) -> None:
+    """It needs no second request."""
+    provider.say(native({"type": "direct_response", "content": "Hello"}))
+    story = await (await plan(Tools().of())).tell(strategy="planned", limits={"max_steps": 1})
+    assert (story.end.reason, story.end.raw_answer) == ("answer_complete", "Hello")
+
+
+async def test_a_top_up_lets_a_plan_begin(plan: Plan, provider: ModelServer) -> None:
+    """It was kept while the run waited, so the model does not plan again."""
+    tools = Tools()
+    provider.say(planned(RESEARCH), Say(text="Done."))
+    planning = await plan(tools.of())
+    run = await planning.ask(strategy="planned", limits={"max_steps": 1, "grace_s": 60})
+    await planning.until(run, lambda event: event.type == "paused")
+    assert tools.calls == []
+    await planning.top_up(run, max_steps=1)
+    story = await planning.ended(run)
+    assert (story.end.raw_answer, len(provider.ledger), len(tools.calls)) == ("Done.", 2, 1)
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_the_deadline_halts_the_plan(plan: Plan, provider: ModelServer, *, last: bool) -> None:
+    """The model still answers from what there is; the payload names the deadline."""
+    tools = Tools(written=3.0)
+    calls = [RESEARCH, write(blog_id="x")] + ([] if last else [RESEARCH])
+    provider.say(planned(*calls), Say(text="In part."))
+    story = await (await plan(tools.of())).tell(strategy="planned", limits={"deadline_s": 1.5})
+    assert (story.end.reason, story.end.raw_answer, story.end.route) == ("budget_exhausted", "In part.", "partial")
+    assert any("deadline_s of 1.5" in warning for warning in story.end.warnings)
+    assert story.of("step")[3].statuses == ["success", "failed"] + ([] if last else ["not_executed"])
+    assert len(provider.ledger) == 2
+
+
+async def test_an_input_leads_to_a_new_plan(plan: Plan, provider: ModelServer) -> None:
+    """A person adds to the question while calls run: the model may need further calls for it."""
+    tools = Tools(written=1.0)
+    provider.say(
+        planned(RESEARCH, write(blog_id="x")),
+        planned(RESEARCH),
+        Say(text="Done."),
+    )
+    planning = await plan(tools.of())
+    run = await planning.ask(strategy="planned")
+    await planning.until(run, lambda event: isinstance(event, Observed))
+    await planning.add(run, "And look again.")
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "Done."
+    assert [name for name, _ in tools.calls] == ["research", "write", "research"]
+    assert "And look again." in provider.ledger[1].text
+
+
+async def test_another_question_halts_the_plan(plan: Plan, provider: ModelServer) -> None:
+    """Calls that have not begun are not made for a question that nobody asks any more."""
+    tools = Tools(written=1.0)
+    provider.say(
+        planned(RESEARCH, write(blog_id="x"), RESEARCH),
+        native({"type": "direct_response", "content": "Never mind."}),
+    )
+    planning = await plan(tools.of())
+    run = await planning.ask(strategy="planned")
+    await planning.until(run, lambda event: isinstance(event, Observed))
+    await planning.add(run, "Forget it.", redirect=True)
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "Never mind."
+    ended = [step for step in story.of("step") if step.node == "execute" and step.status != "started"]
+    assert ended[0].statuses == ["success", "success", "not_executed"]
+    assert len(tools.calls) == 2
+
+
+async def test_a_person_sees_the_resolved_arguments_and_the_whole_plan(plan: Plan, provider: ModelServer) -> None:
+    """Before a call that needs an approval. A refusal halts the plan."""
+    tools = Tools()
+    agents = {"careful": {"strategy": "planned", "approvals": [{"name": "w", "tools": ["write"]}]}}
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.blog_id")), Say(text="Not written."))
+    planning = await plan(tools.of(), agents=agents)
+    run = await planning.ask(agent="careful")
+    (pause,) = await planning.paused(run)
+    assert pause.arguments == {"blog_id": "b-1"}
+    assert [call["tool_name"] for call in pause.payload["plan"]["calls"]] == ["research", "write"]
+    assert pause.payload["plan"]["calls"][1]["arguments"] == {"blog_id": "$0.output.blog_id"}
+    await planning.decide(pause, run, "reject")
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "Not written."
+    assert [name for name, _ in tools.calls] == ["research"]
+
+
+async def test_the_answer_may_be_asked_for_once_more(plan: Plan, provider: ModelServer) -> None:
+    """A reply without a text is an attempt; the next one counts."""
+    tools = Tools()
+    provider.say(planned(RESEARCH), planned(RESEARCH), Say(text="<think>hm</think>\n\nDone."))
+    story = await (await plan(tools.of(), action_transport="json")).tell(strategy="planned")
+    assert story.end.raw_answer == story.shown() == "Done."
+    assert len(tools.calls) == 1
+
+
+def test_nodes_of_steps() -> None:
+    """The names are part of the events."""
+    assert Step(step=1, node="plan", status="started").plan is None
