@@ -20,7 +20,16 @@ from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.approvals import is_allowed
 from services.shared.json_schema.checks import InvalidSchema, complaints
-from services.shared.redaction import AnnotationCache, Annotations, SeparatedResult, dotted, plain, restore, separate
+from services.shared.redaction import (
+    AnnotationCache,
+    Annotations,
+    SeparatedResult,
+    dotted,
+    holds_reference,
+    plain,
+    restore,
+    separate,
+)
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.errors import ApprovalMissing, InvalidArguments, InvalidResult, ResultTooLarge
@@ -143,9 +152,12 @@ def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:
 
 
 def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:
-    """Raise InvalidArguments if the arguments do not fit the input schema."""
+    """Raise InvalidArguments if the arguments do not fit the input schema.
+
+    Values that come from earlier results are not quoted: the model may not be allowed to read them.
+    """
     try:
-        found = complaints(args, spec.input_schema)
+        found = complaints(args, spec.input_schema, masked=call.resolved or holds_reference(call.args))
     except InvalidSchema as error:
         raise InvalidArguments(f"the input schema of {call.tool} cannot be used: {error}") from error
     except (TypeError, RecursionError) as error:

@@ -385,3 +385,19 @@ async def test_the_answer_may_be_asked_for_once_more(plan: Plan, provider: Model
 def test_nodes_of_steps() -> None:
     """The names are part of the events."""
     assert Step(step=1, node="plan", status="started").plan is None
+
+
+async def test_a_complaint_quotes_no_value_of_an_earlier_result(plan: Plan, provider: ModelServer) -> None:
+    """Neither the log nor the model is given it, though the tool's schema refused it."""
+    tools = Tools({"blog_id": "b", "title": "t", "secret": "CANARY"})
+    served = tools.of()
+    spec, handler = served["write"]
+    schema = {"type": "object", "properties": {"blog_id": {"type": "string", "maxLength": 3}}}
+    served["write"] = (spec.model_copy(update={"input_schema": schema}), handler)
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.secret")), Say(text="Done."))
+    story = await (await plan(served)).tell(strategy="planned")
+    assert story.of("step")[3].statuses == ["success", "failed"]
+    assert story.of("observed")[1].failure.code == "invalid_args"
+    assert "CANARY" not in story.of("step")[3].halt_reason
+    assert "CANARY" not in provider.ledger[1].text
+    assert [name for name, _ in tools.calls] == ["research"]

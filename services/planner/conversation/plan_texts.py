@@ -38,8 +38,8 @@ TEMPLATES = """\
 
 DESCRIPTION = """\
 Plan the reply: answer directly, or list the tools to call. The arguments of a call may take a value from the result \
-of an earlier one: the whole string "$N.output.field", for example "$0.output.order_id", where N counts the calls from 0. \
-Only earlier calls can be named, and only as the whole string."""
+of an earlier one: the whole string "$N.output.field", for example "$0.output.order_id", where N counts the calls from \
+0. Only earlier calls can be named, and only as the whole string."""
 
 NO_TOOLS = "There are no tools: answer directly, from what you know, and say so where you cannot know."
 
@@ -57,8 +57,8 @@ REJECTED = "# The plan was rejected\nIt has errors, so no call was executed:"
 
 RESPOND = """\
 Write the answer to the user's question now, from what stands above: as plain text or Markdown, addressed to the user \
-and in the user's language. No JSON, no plan, and no call of a tool: none can be called in this reply. Where something is \
-missing or has failed, say so plainly. Refer to artifacts by their id, and never rebuild or invent their content."""
+and in the user's language. No JSON, no plan, and no call of a tool: none can be called in this reply. Where something \
+is missing or has failed, say so plainly. Refer to artifacts by their id, and never rebuild or invent their content."""
 
 SHORTENED = "(shortened: {characters:,} characters in all)"
 

@@ -198,6 +198,7 @@ class Dispatcher:
             args=call.args,
             spec=started.tools.get(call.tool, READ_ARTIFACT_DIGEST),
             step=step.step,
+            resolved=call.resolved,
             deadline_at=run.deadline_at,
             again=again,
             start_by=run.announced_at[call.call_id] + int(start_within_s * 1000),

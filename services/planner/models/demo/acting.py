@@ -29,13 +29,16 @@ class Act:
 
 
 def act(situation: Situation) -> Act:
-    """Choose: answer from the last success, else call the best tool not tried yet, else name what is missing."""
+    """Reply as the run's kind and strategy ask for it."""
     if situation.summarises:
         return _answer(situation, "I list what was said.", _summary(situation))
     if situation.reported:
         return _answer(situation, "I tell what the tasks found.", background.report(situation.reported))
-    if situation.stage:
-        return _planned(situation)
+    return _planned(situation) if situation.stage else _next_action(situation)
+
+
+def _next_action(situation: Situation) -> Act:
+    """Choose: answer from the last success, else call the best tool not tried yet, else name what is missing."""
     if (task := background.next_task(situation)) is not None:
         return _action(situation, f"This can go on in the background: {task['query']}", "task", task)
     if text := background.begun(situation):
