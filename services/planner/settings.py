@@ -10,13 +10,12 @@ from pydantic_settings import NoDecode
 from contracts.images import VisionContextPolicy, VisionMode
 from contracts.runs import RequestedEffort
 from services.planner.models.providers import ModelServer
-from services.runtime.settings import BusSettings
 from services.shared.plan_settings import PlanSettings
 
 from .agents import ModelName
 
 
-class PlannerSettings(BusSettings, PlanSettings):
+class PlannerSettings(PlanSettings):
     """What a deployment sets for all its runs."""
 
     model: str | None = Field(

@@ -4,9 +4,6 @@
 `plan_output`, is a whole run: `_planned_runs.check_run(vector)` compares it.
 """
 
-import importlib
-import importlib.util
-import inspect
 from typing import Any
 
 from contracts.plans import Plan, PlanCall
@@ -23,7 +20,8 @@ from runwire.plans import (
 )
 from tests.conformance.compare import assert_same
 
-WHOLE_RUNS = f"{__package__}._planned_runs"
+from ._planned_runs import check_run
+
 OF_A_RUN = {"stages", "ai_calls"}
 
 
@@ -40,19 +38,11 @@ async def check(vector: dict[str, Any]) -> None:
         case "plan_output":
             wanted = {key: value for key, value in expected.items() if key not in OF_A_RUN}
             assert_same(classified(given["plan"], wanted), wanted, "the plan")
-            await check_whole_run(vector)
+            await check_run(vector)
         case "execute":
-            await check_whole_run(vector)
+            await check_run(vector)
         case other:
             raise AssertionError(f"an operation {other!r} is not known")
-
-
-async def check_whole_run(vector: dict[str, Any]) -> None:
-    """Play the run, where there is an adapter for it."""
-    if importlib.util.find_spec(WHOLE_RUNS) is not None:
-        running = importlib.import_module(WHOLE_RUNS).check_run(vector)
-        if inspect.isawaitable(running):
-            await running
 
 
 def parsed(text: str) -> dict[str, Any]:
