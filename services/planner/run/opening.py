@@ -70,20 +70,27 @@ def open_run(
         followup=agent.followup,
         tasks=_tasks(request, agent),
         action_format=agent.action_format or defaults.action_format,
-        # The demo model answers in JSON.
-        action_transport="json"
-        if model == demo.NAME
-        else agent.action_transport or defaults.action_transport or TRANSPORTS[strategy],
+        action_transport=_transport(model, strategy, agent, defaults),
         images=vision.images,
         vision_context=vision.policy,
-        warnings=[
-            # In a plan, the model has no other place for it.
-            *([demo.WARNING] if model == demo.NAME and strategy == "planned" else []),
-            *vision.warnings,
-            *(f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live)),
-        ],
+        warnings=[*_of_demo_model(model, strategy), *vision.warnings, *_of_absent_tools(request, agents, live)],
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def _transport(model: str, strategy: str, agent: Agent, defaults: Defaults) -> ActionTransport:
+    if model == demo.NAME:
+        return "json"
+    return agent.action_transport or defaults.action_transport or TRANSPORTS[strategy]
+
+
+def _of_demo_model(model: str, strategy: str) -> list[str]:
+    """Return the warning of the demo model, which has no place for it in a plan."""
+    return [demo.WARNING] if model == demo.NAME and strategy == "planned" else []
+
+
+def _of_absent_tools(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec]) -> list[str]:
+    return [f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live)]
 
 
 def _models(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], defaults: Defaults) -> list[str]:

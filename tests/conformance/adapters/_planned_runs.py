@@ -82,7 +82,7 @@ def _spec(tool: dict[str, Any]) -> ToolSpec:
 def _handler(name: str, behaviours: Iterator[dict[str, Any]], made: list[dict[str, Any]]) -> Handler:
     async def called(args: dict[str, Any]) -> Any:
         made.append({"tool": name, "arguments": args})
-        behaviour = next(behaviours, {"structuredContent": {}})
+        behaviour: dict[str, Any] = next(behaviours, {"structuredContent": {}})
         text = next((part["text"] for part in behaviour.get("content") or [] if part.get("type") == "text"), None)
         if behaviour.get("isError") or "error" in behaviour or "transport_error" in behaviour:
             said = text or behaviour.get("error") or behaviour.get("transport_error") or "Unknown error"
@@ -106,9 +106,9 @@ def _guessed_tools(plan: Any) -> dict[str, tuple[ToolSpec, Handler]]:
             place[template.path[-1]] = "x"
     tools: dict[str, tuple[ToolSpec, Handler]] = {}
     for call, result in zip(named, results, strict=True):
-        if isinstance(name := call.get("tool_name"), str) and name:
+        if isinstance(tool := call.get("tool_name"), str) and tool:
             schema = {"type": "object", "properties": {key: {} for key in result}}
-            tools[name] = (ToolSpec(name=name, output_schema=schema), _giving(result))
+            tools[tool] = (ToolSpec(name=tool, output_schema=schema), _giving(result))
     return tools
 
 

@@ -1,4 +1,4 @@
-"""The strategy `planned`: PLAN, EXECUTE, RESPOND (docs/plans.md).
+"""The strategy `planned`: PLAN, EXECUTE, RESPOND.
 
 The first request asks for a plan, or for the answer where no tool is needed. The calls of the plan are made one after
 another without the model (`run.plan_execution`). The second request asks for the answer.

@@ -1,0 +1,78 @@
+"""Two tools for runs of the strategy `planned`, and what a model says that plans calls of them."""
+
+import asyncio
+import json
+from typing import Any
+
+from contracts.tools import ToolSpec
+from tests.support.model_server import Say
+from tests.support.run_services import Handler, Story
+
+BLOG = {
+    "type": "object",
+    "properties": {
+        "blog_id": {"type": "string"},
+        "title": {"type": "string"},
+        "secret": {"type": "string", "artifact": True},
+        "parts": {"type": "array", "items": {"type": "object", "properties": {"url": {"type": "string"}}}},
+    },
+    "required": ["blog_id", "title"],
+}
+WRITING = {
+    "type": "object",
+    "properties": {"blog_id": {"type": "string"}, "words": {"type": "integer"}, "text": {"type": "string"}},
+    "required": ["blog_id"],
+    "additionalProperties": False,
+}
+RESEARCH = {"tool_name": "research", "arguments": {"topic": "AI"}}
+
+
+def planned(*calls: dict[str, Any], **more: Any) -> Say:
+    """A plan of calls, as a native call."""
+    return native({"type": "tool_calls", "reasoning": "because", "calls": list(calls)}, **more)
+
+
+def native(value: Any, **more: Any) -> Say:
+    """A native call of the planning function."""
+    return Say(tool_calls=[{"name": "__planning__", "arguments": json.dumps(value)}], **more)
+
+
+def write(**arguments: Any) -> dict[str, Any]:
+    """A call of `write`."""
+    return {"tool_name": "write", "arguments": arguments}
+
+
+class Tools:
+    """`research` and `write`, which keep what they are called with."""
+
+    def __init__(self, result: Any = None, written: Any = None) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.result = {"blog_id": "b-1", "title": "AI now", "secret": "CANARY"} if result is None else result
+        self.written = {"done": True} if written is None else written
+
+    def of(self) -> dict[str, tuple[ToolSpec, Handler]]:
+        """The tools, as the test services serve them."""
+        topic = {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}
+        return {
+            "research": (
+                ToolSpec(name="research", input_schema=topic, output_schema=BLOG, idempotent=True),
+                self._tool("research", lambda: self.result),
+            ),
+            "write": (ToolSpec(name="write", input_schema=WRITING), self._tool("write", lambda: self.written)),
+        }
+
+    def _tool(self, name: str, result: Any) -> Handler:
+        async def answer(args: dict[str, Any]) -> Any:
+            self.calls.append((name, args))
+            found = result()
+            if isinstance(found, float):
+                await asyncio.sleep(found)
+                return self.result if name == "research" else {}
+            return found
+
+        return answer
+
+
+def steps(story: Story) -> list[tuple[str, str]]:
+    """The steps of a run, by node and status."""
+    return [(step.node, step.status) for step in story.of("step")]

@@ -1,0 +1,88 @@
+"""What is streamed of a plan: the content of a direct response, and nothing of a plan of calls."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.planner.replies.answer_stream.plan import PlanStream
+from services.planner.replies.plans import NoPlan, arguments_of, plan_in
+
+
+def streamed(text: str, cuts: list[int]) -> str:
+    """Feed a text in parts that are cut at these places."""
+    stream, places = PlanStream(), sorted({min(cut, len(text)) for cut in cuts})
+    parts = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
+    shown = "".join(map(stream.feed, parts))
+    assert shown == stream.shown
+    return shown
+
+
+@given(content=st.text(), first=st.booleans(), cuts=st.lists(st.integers(0, 200), max_size=8), raw=st.booleans())
+def test_however_it_arrives_the_content_is_streamed(content: str, cuts: list[int], *, first: bool, raw: bool) -> None:
+    """As the final parse reads it, whichever member comes first."""
+    members = {"type": "direct_response", "content": content}
+    text = json.dumps(members if first else dict(reversed(members.items())), ensure_ascii=not raw)
+    assert streamed(text, cuts) == content
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=8), fenced=st.booleans())
+def test_nothing_of_a_plan_is_streamed(cuts: list[int], *, fenced: bool) -> None:
+    """Not even a content beside the calls."""
+    plan = json.dumps(
+        {"content": "no", "type": "tool_calls", "calls": [{"tool_name": "x", "arguments": {"content": "n"}}]}
+    )
+    assert streamed(f"Well:\n```json\n{plan}\n```" if fenced else plan, cuts) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"a": 1} {"type": "direct_response", "content": "yes"}', "yes"),
+        ('{"type": "direct_response", "content": 7}', ""),
+        ('{"type": 7, "content": "no"}', ""),
+        ('{"content": "no"}', ""),
+        ('{"type": "direct_response", "content": "yes", "content": "no"}', "yes"),
+        ('{"type": "direct_response", "inner": {"content": "no"}, "content": "yes"}', "yes"),
+        ('{"type": "direct_response", "content": "yes"} {"type": "direct_response", "content": "no"}', "yes"),
+        (
+            '<think>{"type": "direct_response", "content": "no"}</think>{"type": "direct_response", "content": "yes"}',
+            "yes",
+        ),
+        ("prose", ""),
+    ],
+)
+def test_the_first_object_with_a_type_counts(text: str, shown: str) -> None:
+    """Text, thoughts and other objects before it do not."""
+    assert streamed(text, []) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"type": "tool_c', "unparseable"),
+        ('{"type": "tool_calls", "calls": [{"arguments": {"a": ' + "[" * 120, "too_deep"),
+        ("[" * 5000, "too_deep"),
+        ("{]", "unparseable"),
+    ],
+)
+def test_arguments_that_are_no_json(text: str, code: str) -> None:
+    """The error says why."""
+    with pytest.raises(NoPlan) as raised:
+        arguments_of(text, 32)
+    assert raised.value.error is not None
+    assert raised.value.error.error.type == code
+
+
+def test_a_text_without_an_object_holds_no_plan() -> None:
+    """It is an answer, and no error."""
+    with pytest.raises(NoPlan) as raised:
+        plan_in("Hello.", 32)
+    assert raised.value.error is None
+
+
+def test_an_object_with_a_known_type_is_preferred() -> None:
+    """Others may stand before it."""
+    assert plan_in('{"note": 1} {"type": "tool_calls", "calls": []}', 32) == {"type": "tool_calls", "calls": []}
+    assert plan_in('So: {"note": 1}', 32) == {"note": 1}

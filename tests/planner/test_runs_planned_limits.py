@@ -1,0 +1,115 @@
+"""Runs of the strategy `planned` that limits, deadlines, people and approvals meet."""
+
+from typing import Any
+
+import pytest
+
+from contracts.events import Observed
+from tests.planner.conftest import Plan
+from tests.planner.planned_tools import RESEARCH, Tools, native, planned, write
+from tests.support.model_server import ModelServer, Say
+
+LIMITS: dict[str, tuple[dict[str, Any], str]] = {
+    "max_steps": ({"max_steps": 1}, "max_steps of 1"),
+    "max_tool_calls": ({"max_tool_calls": 1}, "max_tool_calls of 1"),
+    "max_tokens": ({"max_tokens": 5}, "max_tokens of 5"),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+async def test_a_plan_that_the_limits_do_not_carry_runs_nothing(plan: Plan, provider: ModelServer, case: str) -> None:
+    """The run ends, and names the limit."""
+    limits, named = LIMITS[case]
+    tools = Tools()
+    provider.say(planned(RESEARCH, write(blog_id="x")), Say(text="Done."))
+    story = await (await plan(tools.of())).tell(strategy="planned", limits=limits)
+    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
+    assert any(named in warning for warning in story.end.warnings)
+    assert (tools.calls, len(provider.ledger)) == ([], 1)
+    assert story.shown() == story.end.raw_answer
+
+
+async def test_one_step_is_enough_for_a_direct_response(plan: Plan, provider: ModelServer) -> None:
+    """It needs no second request."""
+    provider.say(native({"type": "direct_response", "content": "Hello"}))
+    story = await (await plan(Tools().of())).tell(strategy="planned", limits={"max_steps": 1})
+    assert (story.end.reason, story.end.raw_answer) == ("answer_complete", "Hello")
+
+
+async def test_a_top_up_lets_a_plan_begin(plan: Plan, provider: ModelServer) -> None:
+    """It was kept while the run waited, so the model does not plan again."""
+    tools = Tools()
+    provider.say(planned(RESEARCH), Say(text="Done."))
+    planning = await plan(tools.of())
+    run = await planning.ask(strategy="planned", limits={"max_steps": 1, "grace_s": 60})
+    await planning.until(run, lambda event: event.type == "paused")
+    assert tools.calls == []
+    await planning.top_up(run, max_steps=1)
+    story = await planning.ended(run)
+    assert (story.end.raw_answer, len(provider.ledger), len(tools.calls)) == ("Done.", 2, 1)
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_the_deadline_halts_the_plan(plan: Plan, provider: ModelServer, *, last: bool) -> None:
+    """The model still answers from what there is; the payload names the deadline."""
+    tools = Tools(written=3.0)
+    calls = [RESEARCH, write(blog_id="x")] + ([] if last else [RESEARCH])
+    provider.say(planned(*calls), Say(text="In part."))
+    story = await (await plan(tools.of())).tell(strategy="planned", limits={"deadline_s": 1.5})
+    assert (story.end.reason, story.end.raw_answer, story.end.route) == ("budget_exhausted", "In part.", "partial")
+    assert any("deadline_s of 1.5" in warning for warning in story.end.warnings)
+    assert story.of("step")[3].statuses == ["success", "failed"] + ([] if last else ["not_executed"])
+    assert len(provider.ledger) == 2
+
+
+async def test_an_input_leads_to_a_new_plan(plan: Plan, provider: ModelServer) -> None:
+    """A person adds to the question while calls run: the model may need further calls for it."""
+    tools = Tools(written=1.0)
+    provider.say(
+        planned(RESEARCH, write(blog_id="x")),
+        planned(RESEARCH),
+        Say(text="Done."),
+    )
+    planning = await plan(tools.of())
+    run = await planning.ask(strategy="planned")
+    await planning.until(run, lambda event: isinstance(event, Observed))
+    await planning.add(run, "And look again.")
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "Done."
+    assert [name for name, _ in tools.calls] == ["research", "write", "research"]
+    assert "And look again." in provider.ledger[1].text
+
+
+async def test_another_question_halts_the_plan(plan: Plan, provider: ModelServer) -> None:
+    """Calls that have not begun are not made for a question that nobody asks any more."""
+    tools = Tools(written=1.0)
+    provider.say(
+        planned(RESEARCH, write(blog_id="x"), RESEARCH),
+        native({"type": "direct_response", "content": "Never mind."}),
+    )
+    planning = await plan(tools.of())
+    run = await planning.ask(strategy="planned")
+    await planning.until(run, lambda event: isinstance(event, Observed))
+    await planning.add(run, "Forget it.", redirect=True)
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "Never mind."
+    ended = [step for step in story.of("step") if step.node == "execute" and step.status != "started"]
+    assert ended[0].statuses == ["success", "success", "not_executed"]
+    assert len(tools.calls) == 2
+
+
+async def test_a_person_sees_the_resolved_arguments_and_the_whole_plan(plan: Plan, provider: ModelServer) -> None:
+    """Before a call that needs an approval. A refusal halts the plan."""
+    tools = Tools()
+    agents = {"careful": {"strategy": "planned", "approvals": [{"name": "w", "tools": ["write"]}]}}
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.blog_id")), Say(text="Not written."))
+    planning = await plan(tools.of(), agents=agents)
+    run = await planning.ask(agent="careful")
+    (pause,) = await planning.paused(run)
+    assert pause.arguments == {"blog_id": "b-1"}
+    assert [call["tool_name"] for call in pause.payload["plan"]["calls"]] == ["research", "write"]
+    assert pause.payload["plan"]["calls"][1]["arguments"] == {"blog_id": "$0.output.blog_id"}
+    await planning.decide(pause, run, "reject")
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "Not written."
+    assert [name for name, _ in tools.calls] == ["research"]
