@@ -129,3 +129,21 @@ class PlanWarning(Message):
     tool_index: int
     argument: str
     warning: Literal["nullable_source", "embedded_template_not_resolved"]
+
+
+class PlanReport(Message):
+    """The answer of `POST /v1/plans/check`: what a check says of a plan. Nothing of it has run."""
+
+    valid: bool = Field(description="it would run; a direct response is valid")
+    kind: Literal["direct_response", "tool_calls", "invalid"] = Field(description="`invalid`: it cannot be read")
+    errors: list[PlanError] = Field(default_factory=list)
+    errors_left_out: int = Field(default=0, description="errors that are not listed: at most 100 are")
+    warnings: list[PlanWarning] = Field(default_factory=list)
+    lines: list[str] = Field(
+        default_factory=list, description="the same for people: a line for each error and warning, with what to do"
+    )
+    resolved: list[dict[str, Any] | None] | None = Field(
+        default=None,
+        description="arguments of each call with the values of its templates; null for a call that lacks one. Null as a"
+        " whole without outputs, and for a plan that is not valid",
+    )

@@ -26,6 +26,7 @@ from runwire.cli import (
     history_commands,
     log_commands,
     machine_commands,
+    plan_commands,
     run_commands,
     schedule_commands,
     session_commands,
@@ -71,6 +72,7 @@ app.command()(artifact_commands.artifacts)
 app.command()(artifact_commands.fetch)
 app.add_typer(tool_commands.app, name="tools")
 app.command()(tool_commands.serve)
+app.add_typer(plan_commands.app, name="plan")
 app.add_typer(credential_commands.app, name="credentials")
 app.command()(machine_commands.env)
 app.command()(log_commands.logs)

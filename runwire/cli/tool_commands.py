@@ -1,4 +1,4 @@
-"""Commands on tools: list them, accept their specifications, serve them."""
+"""Commands on tools: list them, describe one, accept their specifications, serve them."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from contracts.names import InvalidName
 from runwire.cli.common import Format, Key, Output, Url, client_of, finish, one_line, print_line, print_table, restart
@@ -16,12 +17,25 @@ from runwire.cli.entry_point import SERVE
 from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
 
-app = typer.Typer(help="List the tools that are available now, and accept specifications that changed.")
+
+class _ToolsGroup(TyperGroup):
+    """A name that is no command is that of a tool: `runwire tools NAME` is `runwire tools show NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        is_name = args[0] not in self.commands and not args[0].startswith("-")
+        return ("show", self.commands["show"], args) if is_name else super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ToolsGroup,
+    subcommand_metavar="[NAME | COMMAND [ARGS]...]",
+    help="List the tools that are available now; with NAME, describe one. Accept specifications that changed.",
+)
 
 
 @app.callback(invoke_without_command=True)
 def tools(context: typer.Context, url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
-    """List the tools that are available now, and accept specifications that changed."""
+    """List the tools that are available now; with NAME, describe one. Accept specifications that changed."""
     if context.invoked_subcommand is not None:
         return
 
@@ -42,6 +56,30 @@ def tools(context: typer.Context, url: Url = None, api_key: Key = None, output: 
         for tool in refused:
             print_line(Console(stderr=True), f"{escape(tool.name)} is refused: {escape(tool.reason)}")
         return 0
+
+    finish(work())
+
+
+@app.command()
+def show(context: typer.Context, name: str, url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
+    """Describe a tool: what it takes, and every path in its output that a template of a plan may name."""
+    from runwire.cli import tool_description  # noqa: PLC0415, the other commands need no rules of plans
+
+    before = context.parent.params if context.parent else {}  # As in `runwire tools -o json NAME`.
+    is_json = Output.text is not (output if output is not Output.text else before.get("output", output))
+
+    async def work() -> int:
+        async with client_of(url or before.get("url"), api_key or before.get("api_key")) as client:
+            specs = {spec.name: spec for spec in await client.tools()}
+            refused = {tool.name: tool.reason for tool in await client.refused_tools()} if name not in specs else {}
+        if name in specs:
+            spec = specs[name]
+            text = json.dumps(tool_description.document(spec), ensure_ascii=False) if is_json else ""
+            sys.stdout.write((text or "\n".join(tool_description.lines(spec))) + "\n")
+            return 0
+        reason = f"it is refused: {refused[name]}" if name in refused else f"the tools are {', '.join(specs) or 'none'}"
+        print_error(f"there is no tool {name}; {reason}")
+        return EXIT_FAILED
 
     finish(work())
 

@@ -2,6 +2,7 @@
 
 from contracts.images import ImageInput
 from contracts.pauses import OpenPause
+from contracts.plans import PlanReport
 from contracts.runs import AgentModels, RunStatus
 from contracts.schedules import ScheduleCreated, ScheduleView
 from contracts.sessions import SessionEntry, SessionStatus
@@ -21,6 +22,7 @@ __all__ = [
     "MemoryOptions",
     "MessageOption",
     "OpenPause",
+    "PlanReport",
     "RefusedTool",
     "RunOptions",
     "RunStatus",

@@ -25,6 +25,7 @@ from contracts.tools import RefusedTool, ToolSpec
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
+from runwire.client.plans import PlanMethods
 from runwire.client.retries import checked
 from runwire.client.schedules import ScheduleMethods
 from runwire.client.tasks import TaskMethods
@@ -57,7 +58,7 @@ class _Agents(BaseModel):
     agents: list[runs.AgentModels]
 
 
-class Client(TaskMethods, ScheduleMethods):
+class Client(TaskMethods, ScheduleMethods, PlanMethods):
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be

@@ -1,14 +1,15 @@
 """Plans of the strategy `planned`: read, check and resolve them, as a planner does. Pure; nothing is fetched or run.
 
 `read_plan` reads what a model gave, `check_plan` checks its calls against the tools, `resolve` replaces the templates
-of one call by values. `template_paths` lists what templates may name.
+of one call by values. `report` says all of it for people and programs. `template_paths` lists what templates may name.
 """
 
-from contracts.plans import Plan, PlanCall, PlanError, PlanWarning
+from contracts.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
 
 from .checking import PlanBounds, PlanCheck, check_plan
 from .paths import TemplatePath, template_paths
 from .reading import DirectResponse, read_plan
+from .reporting import report
 from .resolving import ArgumentsTooLarge, MissingOutputField, resolve
 from .templates import Template, is_candidate, parse
 from .texts import error_line, warning_line
@@ -22,6 +23,7 @@ __all__ = [
     "PlanCall",
     "PlanCheck",
     "PlanError",
+    "PlanReport",
     "PlanWarning",
     "Template",
     "TemplatePath",
@@ -30,6 +32,7 @@ __all__ = [
     "is_candidate",
     "parse",
     "read_plan",
+    "report",
     "resolve",
     "template_paths",
     "warning_line",

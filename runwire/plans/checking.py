@@ -46,6 +46,9 @@ class PlanBounds:
     """Levels of objects and lists in the arguments of a call, and segments of a template's path."""
 
 
+DEFAULT_BOUNDS = PlanBounds()
+
+
 @dataclass(frozen=True, slots=True)
 class PlanCheck:
     """What a check has found. A plan with an error does not run."""
@@ -64,7 +67,7 @@ class PlanCheck:
 def check_plan(
     calls: Sequence[PlanCall],
     tools: Mapping[str, ToolSpec],
-    bounds: PlanBounds = PlanBounds(),
+    bounds: PlanBounds = DEFAULT_BOUNDS,
 ) -> PlanCheck:
     """Check the calls of a plan. `tools`: those that the run may use, by name."""
     checker = _Checker(calls, tools, bounds)

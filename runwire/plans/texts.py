@@ -26,9 +26,9 @@ MAX_NAME_CHARACTERS = 80
 MAX_TEMPLATE_CHARACTERS = 200
 
 _PLAIN = {
-    "invalid_template_syntax": "is no template; write $N.output.field as the whole string, with the number N of an"
+    "invalid_template_syntax": "this is no template; write $N.output.field as the whole string, with the number N of an"
     " earlier call and without blanks",
-    "self_reference": "refers to its own call; only the output of an earlier call can be used",
+    "self_reference": "this refers to its own call; only the output of an earlier call can be used",
     "unparseable": "the plan is not a JSON object; give an object with type direct_response or tool_calls",
     "unknown_type": "the plan has no known type; it is direct_response or tool_calls",
     "content_missing": "a direct_response needs content, a text",
@@ -41,7 +41,7 @@ _LIMITS = {
     "too_many_calls": "the plan has {found} calls, and at most {limit} are allowed; plan fewer",
     "arguments_too_large": "the arguments have {found} bytes as JSON, and at most {limit} are allowed; refer to the"
     " output of an earlier call instead of repeating it",
-    "too_deep": "has {found} levels, and at most {limit} are allowed",
+    "too_deep": "it has {found} levels, and at most {limit} are allowed; use fewer",
     "schema_too_complex": "checking the plan needs more than {limit} steps; use fewer templates",
 }
 _WARNINGS = {

@@ -29,6 +29,7 @@ from .routes.control import ControlRoutes
 from .routes.error_handlers import add_error_handlers
 from .routes.events import EventRoutes
 from .routes.openapi import describe
+from .routes.plans import PlanRoutes
 from .routes.runs import RunRoutes
 from .routes.schedules import ScheduleRoutes
 from .routes.sessions import SessionRoutes
@@ -133,8 +134,9 @@ class Gateway:
         )
         schedules = ScheduleRoutes(self.schedules, self.webhooks)
         tools, agents = ToolRoutes(self.bus, self.tools), AgentRoutes(self.models)
+        plans = PlanRoutes(self.tools, settings.bounds(), settings.max_body_bytes)
         budget = BudgetRoutes(self.budgets)
-        own = (runs, control, sessions, tasks, schedules, events, chat, tools, agents, artifacts, budget)
+        own = (runs, control, sessions, tasks, schedules, events, chat, plans, tools, agents, artifacts, budget)
         return [*(each.router() for each in own), welcome.router]
 
 

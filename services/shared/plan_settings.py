@@ -20,7 +20,7 @@ class PlanSettings(BusSettings):
     plan_max_depth: int = Field(
         default=32,
         ge=1,
-        le=100,
+        le=50,
         description="levels of objects and lists in the arguments of a call, and segments of a template's path",
     )
 

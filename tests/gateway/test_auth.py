@@ -71,6 +71,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("GET", "/v1/schedules/{schedule}"): None,
     ("DELETE", "/v1/schedules/{schedule}"): "run",
     ("POST", "/chat"): "run",
+    ("POST", "/v1/plans/check"): "run",
     ("GET", "/v1/tools"): None,
     ("GET", "/v1/agents"): None,
     ("GET", "/v1/budget"): None,

@@ -13,12 +13,13 @@ from services.gateway.errors import MEDIA_TYPE, ProblemBody
 
 from . import health
 from .chat import ChatInput
+from .plans import PlanCheckInput
 from .runs import CancelInput, TopUpInput
 from .tasks import TaskChangeInput
 
 _MODELS = (
     *(RunInput, CancelInput, TopUpInput, ResumeInput, InputInput, SessionContextInput, ChatInput, TaskChangeInput),
-    ScheduleInput,
+    *(ScheduleInput, PlanCheckInput),
     *(ProblemBody, health.Alive, health.Readiness),
 )
 """Schemas that FastAPI does not find by itself."""

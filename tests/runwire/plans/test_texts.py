@@ -77,7 +77,7 @@ def test_errors_of_calls_and_of_the_plan() -> None:
     )
     deep = OverLimit(type="too_deep", limit=32)
     assert error_line(PlanError(tool_index=9, error=deep), CALLS) == (
-        "Call 9: has more than 32 levels, and at most 32 are allowed"
+        "Call 9: it has more than 32 levels, and at most 32 are allowed; use fewer"
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_type
 
-from runwire.client import ToolSpec
+from runwire.client import Client, ToolSpec
 from runwire.plans import (
     ArgumentsTooLarge,
     DirectResponse,
@@ -11,6 +11,7 @@ from runwire.plans import (
     PlanBounds,
     PlanCheck,
     PlanError,
+    PlanReport,
     PlanWarning,
     Template,
     TemplatePath,
@@ -19,6 +20,7 @@ from runwire.plans import (
     is_candidate,
     parse,
     read_plan,
+    report,
     resolve,
     template_paths,
     warning_line,
@@ -45,6 +47,12 @@ def check(value: object) -> list[str]:
         *(error_line(error, read.calls) for error in found.errors),
         *(warning_line(warning, read.calls) for warning in found.warnings),
     ]
+
+
+async def ask(client: Client) -> PlanReport:
+    """The same, by the tools of a gateway."""
+    assert_type(report({"calls": []}, TOOLS, outputs=[1]), PlanReport)
+    return await client.check_plan({"calls": []}, tools=["search"], outputs=[{"id": "1"}])
 
 
 def refer(index: int, path: tuple[str, ...], value: Any, rest: tuple[str, ...]) -> Any:

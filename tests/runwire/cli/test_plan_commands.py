@@ -1,0 +1,161 @@
+"""`runwire plan check` and `runwire tools NAME`, alone and beside a running `runwire up`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.tools import ToolSpec
+from runwire.cli import tool_description
+from tests.runwire.conftest import _env, runwire
+
+STRING = {"type": "string"}
+TOOLS = [
+    ToolSpec(
+        name="find",
+        description="Find a page.\n\nTwice.",
+        idempotent=True,
+        input_schema={
+            "properties": {"q": {**STRING, "description": "what"}, "n": {"type": ["integer", "null"]}},
+            "required": ["q"],
+        },
+        output_schema={"properties": {"id": STRING, "pages": {"items": {"properties": {"url": STRING}}}, "any": {}}},
+    ),
+    ToolSpec(name="send", input_schema={"type": "object", "properties": {"id": STRING}}),
+]
+
+
+def write(folder: Path, name: str, value: Any) -> str:
+    """A file of JSON."""
+    (folder / name).write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return name
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    """A file of tools, as `runwire tools -o json` prints it."""
+    return write(tmp_path, "tools.json", [spec.model_dump(mode="json") for spec in TOOLS])
+
+
+def plan(template: str) -> dict[str, Any]:
+    """Find, then send."""
+    return {"calls": [{"tool_name": "find"}, {"tool_name": "send", "arguments": {"id": template}}]}
+
+
+def test_a_plan_is_checked_without_a_gateway(tmp_path: Path, tools: str) -> None:
+    """A line for each error, with what to do; the exit code says whether the plan is valid."""
+    good = runwire("plan", "check", write(tmp_path, "good.json", plan("$0.output.id")), "--tools", tools, data=tmp_path)
+    assert (good.returncode, good.stdout, good.stderr) == (0, "a plan of calls: valid\n", "")
+    wrong = write(tmp_path, "wrong.json", plan("$0.output.idd"))
+    bad = runwire("plan", "check", wrong, "--tools", tools, data=tmp_path)
+    assert bad.returncode == 1
+    assert bad.stdout.splitlines() == [
+        'Call 1 (send), argument id: template $0.output.idd - find has no output field "idd"; it has id, pages, any',
+        "not valid: nothing of it would run",
+    ]
+    printed = runwire("plan", "check", wrong, "--tools", tools, "-o", "json", data=tmp_path)
+    assert printed.returncode == 1
+    assert json.loads(printed.stdout)["errors"][0]["error"]["type"] == "field_not_found"
+    direct = write(tmp_path, "direct.json", {"type": "direct_response", "content": "x"})
+    assert runwire("plan", "check", direct, "--tools", tools, data=tmp_path).stdout == "a direct response: valid\n"
+
+
+def test_a_plan_from_stdin(tmp_path: Path, tools: str) -> None:
+    """Under the name `-`."""
+    command = [sys.executable, "-P", "-m", "runwire", "plan", "check", "-", "--tools", tools]
+    given = json.dumps(plan("see $0.output.id"))
+    found = subprocess.run(
+        command, env=_env(tmp_path), cwd=tmp_path, input=given, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert "passed on as text" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("nowhere.json", None, "nowhere.json: No such file"),
+        ("plan.json", "{", "plan.json holds no JSON"),
+        ("plan.json", "[" * 100_000, "plan.json holds no JSON"),
+    ],
+)
+def test_a_plan_that_cannot_be_read(tmp_path: Path, tools: str, file: str, text: str | None, said: str) -> None:
+    """No traceback."""
+    if text is not None:
+        write(tmp_path, file, text)
+    found = runwire("plan", "check", file, "--tools", tools, data=tmp_path)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert said in found.stderr
+
+
+@pytest.mark.parametrize("value", [{}, "x", [5], [{"description": "no name"}]])
+def test_a_file_that_holds_no_tools(tmp_path: Path, value: Any) -> None:
+    """It is named."""
+    tools = write(tmp_path, "wrong.json", json.dumps(value))
+    found = runwire("plan", "check", write(tmp_path, "p.json", plan("x")), "--tools", tools, data=tmp_path)
+    assert (found.returncode, "wrong.json holds no list of tools" in found.stderr) == (1, True), found.stderr
+
+
+def test_the_description_of_a_tool() -> None:
+    """Arguments and paths in order; texts of tools stay in their line."""
+    assert tool_description.lines(TOOLS[0]) == [
+        "find idempotent, side effects: none",
+        "Find a page.",
+        "Twice.",
+        "",
+        "arguments",
+        "  q  string           required  what",
+        "  n  integer or null",
+        "",
+        "paths in its output, for templates in later calls; N is the number of its call",
+        "  $N.output.id                  string",
+        "  $N.output.pages               array",
+        "  $N.output.pages.<number>      object",
+        "  $N.output.pages.<number>.url  string",
+        "  $N.output.any                 any",
+    ]
+    assert tool_description.lines(TOOLS[1])[-1] == "  it declares no output, so no template can refer to it"
+    evil = ToolSpec(name="e", description="a\x1b[31m\nb", input_schema={"properties": {"x\n\x1b": {}}})
+    assert all(line.isprintable() for line in tool_description.lines(evil))
+    assert "  none are declared" in tool_description.lines(ToolSpec(name="e", output_schema={"type": "object"}))
+    many = ToolSpec(name="e", output_schema={"properties": {f"f{number}": {} for number in range(600)}})
+    assert "500 paths" in tool_description.lines(many)[-1]
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_tool_is_described(up: Path) -> None:
+    """By its name alone, also after options, and as JSON; an unknown one is an error that names the others."""
+    shown = runwire("tools", "calculate", data=up)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("calculate ")
+    assert "expression" in shown.stdout
+    assert "$N.output" in shown.stdout or "no template can refer to it" in shown.stdout
+    assert runwire("tools", "show", "calculate", data=up).stdout == shown.stdout
+    for arguments in (("calculate", "-o", "json"), ("-o", "json", "calculate"), ("show", "calculate", "-o", "json")):
+        document = json.loads(runwire("tools", *arguments, data=up).stdout)
+        assert document["name"] == "calculate"
+        assert {"paths", "input_schema", "output_schema"} <= set(document)
+    gone = runwire("tools", "calculat", data=up)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "there is no tool calculat; the tools are" in gone.stderr
+    assert "calculate" in gone.stderr
+    assert runwire("tools", "--nonsense", data=up).returncode == 2
+    assert runwire("tools", "calculate", "more", data=up).returncode == 2
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_plan_is_checked_by_the_gateway(up: Path) -> None:
+    """With the tools that are there."""
+    good = {"calls": [{"tool_name": "calculate", "arguments": {"expression": "1+1"}}]}
+    found = runwire("plan", "check", write(up, "good-plan.json", good), data=up)
+    assert (found.returncode, found.stdout) == (0, "a plan of calls: valid\n"), found.stderr
+    wrong = runwire("plan", "check", write(up, "wrong-plan.json", plan("$0.output.id")), "-o", "json", data=up)
+    assert wrong.returncode == 1
+    codes = [error["error"]["type"] for error in json.loads(wrong.stdout)["errors"]]
+    assert codes == ["unknown_tool", "unknown_tool"]
+    listed = runwire("tools", "-o", "json", data=up).stdout
+    local = runwire("plan", "check", "wrong-plan.json", "--tools", write(up, "all.json", listed), "-o", "json", data=up)
+    assert local.stdout == wrong.stdout
