@@ -43,9 +43,9 @@ _DECISIONS = 40
 class System:
     """One process of each service with users on NATS, and a client."""
 
-    def __init__(self, nats: NatsServer, stack: Stack, http: aiohttp.ClientSession) -> None:
+    def __init__(self, nats: NatsServer, stack: Stack, http: aiohttp.ClientSession, model_url: str) -> None:
         self.pids = {nats.pid: "nats-server", **{stack.pid(name): name.rsplit("-", 1)[0] for name in stack.parts}}
-        self.nats, self.stack, self.http = nats, stack, http
+        self.nats, self.stack, self.http, self.model_url = nats, stack, http, model_url
 
     async def is_ready(self) -> None:
         """Return once the tools are known."""
@@ -158,6 +158,7 @@ async def started(sync: str, more: Mapping[str, str] | None = None) -> AsyncIter
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="runwire-bench-")))
         port = free_port()
+        model_url = f"http://127.0.0.1:{port}/v1"
         command = [sys.executable, "-m", "benchmarks.product.model_server", str(port)]
         stack.enter_context(processes.running(command, folder / "model.log", os.environ))
         nats = NatsServer(folder / "nats", sync=sync, identities=True)
@@ -166,7 +167,7 @@ async def started(sync: str, more: Mapping[str, str] | None = None) -> AsyncIter
         env = {
             "RUNWIRE_LOG_LEVEL": "warning",
             "RUNWIRE_MODEL": "openai/scripted",
-            "RUNWIRE_MODEL_API_BASE": f"http://127.0.0.1:{port}/v1",
+            "RUNWIRE_MODEL_API_BASE": model_url,
             "RUNWIRE_MODEL_API_KEY": "none",
             "RUNWIRE_MAX_OPEN_RUNS": "100000",
             "BENCHMARK_CALLS": str(folder / "calls"),
@@ -177,7 +178,7 @@ async def started(sync: str, more: Mapping[str, str] | None = None) -> AsyncIter
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), read_bufsize=1 << 20)
         )
-        system = System(nats, running, http)
+        system = System(nats, running, http, model_url)
         await system.is_ready()
         yield system
 

@@ -14,6 +14,7 @@ from benchmarks.product.script import Script, token
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _ANSWER, _END_OF_ANSWER = '{"next_node":"final_response","args":{"answer":"', '"}}'
+_PLANNING, _PLANNED = "__planning__", '{"type":"tool_calls"'
 _CHUNK = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
 _USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
@@ -25,17 +26,48 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             size = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
             request = orjson.loads(await reader.readexactly(int(size)))
-            await _answer(request["messages"], writer, is_native="tools" in request)
+            if _asks_plan(request.get("tools")):
+                _plan(request["messages"], writer)
+            else:
+                await _answer(request["messages"], writer, is_native="tools" in request)
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
     finally:
         writer.close()
 
 
+def _asks_plan(tools: list[dict[str, dict[str, object]]] | None) -> bool:
+    """Whether the request asks for a plan of all calls."""
+    return tools is not None and tools[0]["function"]["name"] == _PLANNING
+
+
+def _plan(messages: list[dict[str, object]], writer: asyncio.StreamWriter) -> None:
+    """Write the plan of a script's calls. Each but the first takes the number of the one before from its result."""
+    script, _ = _newest_script(messages, "assistant")
+    calls = [
+        {"tool_name": script.node, "arguments": {**script.args(number), **_after(number)}}
+        for number in range(script.calls)
+    ]
+    plan = {"type": "tool_calls", "reasoning": "", "calls": calls}
+    function = {"name": _PLANNING, "arguments": orjson.dumps(plan).decode()}
+    call = {"index": 0, "id": "call_0", "type": "function", "function": function}
+    writer.write(_HEAD + _delta({"content": None, "tool_calls": [call]}) + _end("tool_calls"))
+
+
+def _after(number: int) -> dict[str, str]:
+    return {"number": f"${number - 1}.output.number"} if number else {}
+
+
+def _is_planned(messages: list[dict[str, object]]) -> bool:
+    """Whether the request asks for the answer from the results of a plan."""
+    return any(each["role"] == "assistant" and str(each["content"]).startswith(_PLANNED) for each in messages[-2:])
+
+
 async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWriter, *, is_native: bool) -> None:
     """Write the next reply of a script: a JSON action, or a native tool call and a plain answer."""
     script, done = _newest_script(messages, "tool" if is_native else "assistant")
-    if done < script.calls:
+    is_planned = _is_planned(messages)
+    if done < script.calls and not is_planned:
         args = script.args(done)
         if is_native:
             function = {"name": script.node, "arguments": orjson.dumps(args).decode()}
@@ -45,7 +77,7 @@ async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWrite
             text = orjson.dumps({"next_node": script.node, "args": args}).decode()
             writer.write(_HEAD + _delta({"content": text}) + _end())
         return
-    before, after = ("", "") if is_native else (_ANSWER, _END_OF_ANSWER)
+    before, after = ("", "") if is_native or is_planned else (_ANSWER, _END_OF_ANSWER)
     writer.write(_HEAD + _delta({"content": before}))
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -9,11 +9,19 @@ import os
 import time
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from runwire import tool
 
 
+class Echo(TypedDict):
+    """What the tool gives back: a plan may name its field."""
+
+    number: int
+
+
 @tool(desc="Return the number of the call, after a pause.")
-async def echo(key: str, number: int, pause_ms: int) -> dict[str, int]:
+async def echo(key: str, number: int, pause_ms: int) -> Echo:
     """Give back what came in."""
     if pause_ms:
         _note(f"{key} {number} {time.monotonic_ns()}\n")
@@ -22,7 +30,7 @@ async def echo(key: str, number: int, pause_ms: int) -> dict[str, int]:
 
 
 @tool(desc="Return the number of the call, once a person has approved it.", requires_approval=True)
-async def guarded(key: str, number: int, pause_ms: int) -> dict[str, int]:
+async def guarded(key: str, number: int, pause_ms: int) -> Echo:
     """Give back what came in."""
     return await echo(key, number, pause_ms)
 

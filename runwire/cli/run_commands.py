@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from runwire import Client
 
 
+class Strategy(StrEnum):
+    """How a run decides what to do."""
+
+    react = "react"
+    planned = "planned"
+
+
 class Vision(StrEnum):
     """What happens to images for a model that takes none."""
 
@@ -50,6 +57,10 @@ def run(
     output: Format = Output.text,
     session: Annotated[str | None, typer.Option(help="The session to continue. Default: a new one.")] = None,
     agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(help="react decides after each result; planned plans all calls first. Default: the agent's."),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
     tool: Annotated[
         list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")
@@ -79,7 +90,14 @@ def run(
         raise typer.BadParameter(str(error), param_hint="--image") from None
     limits = _given(max_steps=max_steps, deadline_s=deadline_s) or None
     options = _given(
-        session_id=session, agent=agent, model=model, tools=tool, limits=limits, images=images, vision=vision
+        session_id=session,
+        agent=agent,
+        strategy=strategy,
+        model=model,
+        tools=tool,
+        limits=limits,
+        images=images,
+        vision=vision,
     )
     finish(start_and_show(url, api_key, question, options, output, save))
 

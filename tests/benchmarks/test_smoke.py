@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import beside_penguiflow, fairness, identities
+from benchmarks import beside_penguiflow, conversations, fairness, identities, plans
 from benchmarks.__main__ import ALL, SMALLEST, measure
 from benchmarks.long_replies import long_replies
 from benchmarks.product import parts as product
@@ -61,6 +61,15 @@ async def test_the_product_beside_a_bare_loop() -> None:
         tables = [table async for table in product.measure(testbed, product.SMALLEST, only)]
     assert {table.title.partition(" ")[0] for table in tables} == {"(h)"}
     assert_filled(tables)
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("system")
+@pytest.mark.timeout(180)
+async def test_a_planned_run_beside_one_of_react() -> None:
+    """Both make as many calls; and a plan is checked and resolved without a system."""
+    async with conversations.started("2m") as system:
+        assert_filled([plans.pure(), await plans.runs(system, [2], 1)])
 
 
 @pytest.mark.system
