@@ -7,14 +7,14 @@ judged by.
 import asyncio
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
-
-from typing_extensions import TypedDict
 
 from runwire import tool
 
 
-class Echo(TypedDict):
+@dataclass
+class Echo:
     """What the tool gives back: a plan may name its field."""
 
     number: int
@@ -26,7 +26,7 @@ async def echo(key: str, number: int, pause_ms: int) -> Echo:
     if pause_ms:
         _note(f"{key} {number} {time.monotonic_ns()}\n")
         await asyncio.sleep(pause_ms / 1000)
-    return {"number": number}
+    return Echo(number)
 
 
 @tool(desc="Return the number of the call, once a person has approved it.", requires_approval=True)

@@ -50,6 +50,27 @@ Save = Annotated[
 ]
 
 
+StrategyOption = Annotated[
+    Strategy | None,
+    typer.Option(
+        "--strategy", help="react decides after each result; planned plans all calls first. Default: the agent's."
+    ),
+]
+Images = Annotated[
+    list[Path] | None,
+    typer.Option(exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."),
+]
+
+
+VisionOption = Annotated[
+    Vision | None,
+    typer.Option(
+        "--vision",
+        help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning.",
+    ),
+]
+
+
 def run(
     question: str,
     url: Url = None,
@@ -57,26 +78,13 @@ def run(
     output: Format = Output.text,
     session: Annotated[str | None, typer.Option(help="The session to continue. Default: a new one.")] = None,
     agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
-    strategy: Annotated[
-        Strategy | None,
-        typer.Option(help="react decides after each result; planned plans all calls first. Default: the agent's."),
-    ] = None,
+    strategy: StrategyOption = None,
     model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
     tool: Annotated[
         list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")
     ] = None,
-    image: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."
-        ),
-    ] = None,
-    vision: Annotated[
-        Vision | None,
-        typer.Option(
-            help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."
-        ),
-    ] = None,
+    image: Images = None,
+    vision: VisionOption = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
     save: Save = None,
