@@ -55,6 +55,9 @@ class Parts(Generic[T]):
             yield from union
 
 
+_NO_PARTS: Parts[Any] = Parts()
+
+
 class Document:
     """A whole schema, against which references are resolved."""
 
@@ -91,27 +94,30 @@ class Document:
 
     def parts(self, schema: Schema) -> Parts[Any]:
         """Return what a schema combines, each reference replaced by what it leads to."""
+        if not _combines(schema):
+            return _NO_PARTS
         known = self._parts.get(id(schema))
-        if known is not None:
-            return known
+        if known is None:
+            known = self._parts[id(schema)] = self._read_parts(schema)
+        return known
+
+    def _read_parts(self, schema: Mapping[str, Any]) -> Parts[Any]:
         parts: Parts[Any] = Parts()
-        if _combines(schema):
-            if "$ref" in schema:
-                found, target = self.target(schema["$ref"])
-                if found:
-                    parts.together.append(target)
-                parts.unknown = not found
-            parts.together += map(self.plain, _list(schema.get("allOf")))
-            parts.unions = [
-                list(map(self.plain, members)) for keyword in _UNIONS if (members := _list(schema.get(keyword)))
-            ]
-        self._parts[id(schema)] = parts
+        if "$ref" in schema:
+            found, target = self.target(schema["$ref"])
+            if found:
+                parts.together.append(target)
+            parts.unknown = not found
+        parts.together += map(self.plain, _list(schema.get("allOf")))
+        parts.unions = [
+            list(map(self.plain, members)) for keyword in _UNIONS if (members := _list(schema.get(keyword)))
+        ]
         return parts
 
     def plain(self, schema: Schema) -> Schema:
         """Follow a schema that is nothing but a reference to what it leads to, at most 100 references far."""
         for _ in range(_MAX_PLAIN_REFERENCES):
-            if not isinstance(schema, Mapping) or len(schema) != 1 or "$ref" not in schema:
+            if not isinstance(schema, dict) or len(schema) != 1 or "$ref" not in schema:
                 return schema
             self.steps.take()
             found, target = self.target(schema["$ref"])
@@ -137,13 +143,13 @@ class Document:
         place = self.root
         for name in names:
             key = name.replace("~1", "/").replace("~0", "~")
-            if isinstance(place, Mapping) and key in place:
+            if isinstance(place, dict) and key in place:
                 place = place[key]
             elif isinstance(place, list) and is_index(key) and int(key) < len(place):
                 place = place[int(key)]
             else:
                 return False, None
-        return isinstance(place, Mapping | bool), place
+        return isinstance(place, dict | bool), place
 
 
 def is_index(segment: str) -> bool:
@@ -152,7 +158,7 @@ def is_index(segment: str) -> bool:
 
 
 def _combines(schema: Schema) -> bool:
-    return isinstance(schema, Mapping) and not _IN_PLACE.isdisjoint(schema)
+    return isinstance(schema, dict) and not _IN_PLACE.isdisjoint(schema)
 
 
 def _combined(schema: Schema, parts: Parts[Any], reading: Reading[T], done: Mapping[int, T]) -> T:

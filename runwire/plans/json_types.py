@@ -5,7 +5,6 @@ Rule 2: `integer` fits `number`; nothing else is converted.
 Rule 3: items of lists are compared, three levels deep; members of objects are not.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from .folding import Reading, Schema
@@ -13,17 +12,19 @@ from .folding import Reading, Schema
 Types = frozenset[str]
 ANY: Types = frozenset({"any"})
 NULL: Types = frozenset({"null"})
+_NONE: Types = frozenset()
 _KNOWN = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_ONE = {name: frozenset({name}) for name in _KNOWN}
 _OBJECT_KEYWORDS = frozenset({"properties", "patternProperties", "additionalProperties"})
 _ARRAY_KEYWORDS = frozenset({"items", "prefixItems"})
 
 
 def types_of_itself(schema: Schema) -> Types:
     """Return the types that a schema allows, without those that it combines: as declared, of its values, by shape."""
-    if not isinstance(schema, Mapping):
-        return frozenset() if schema is False else ANY
+    if not isinstance(schema, dict):
+        return _NONE if schema is False else ANY
     kinds = schema.get("type")
-    declared = _KNOWN.intersection([kinds] if isinstance(kinds, str) else _names(kinds))
+    declared = _ONE.get(kinds, _NONE) if isinstance(kinds, str) else _KNOWN.intersection(_names(kinds))
     if declared:
         return declared | NULL if schema.get("nullable") is True else declared
     if "const" in schema:
@@ -41,7 +42,7 @@ def type_of(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "boolean"
-    for name, kinds in (("string", str), ("integer", int), ("number", float), ("object", Mapping)):
+    for name, kinds in (("string", str), ("integer", int), ("number", float), ("object", dict)):
         if isinstance(value, kinds):
             return name
     return "array"
@@ -61,7 +62,7 @@ class TypesReading(Reading[Types]):
         found = ANY
         for part in parts:
             found = _both(found, part)
-        nullable = isinstance(schema, Mapping) and schema.get("nullable") is True and found != ANY
+        nullable = isinstance(schema, dict) and schema.get("nullable") is True and found != ANY
         return found | NULL if nullable else found
 
     def of_any(self, parts: list[Types]) -> Types:

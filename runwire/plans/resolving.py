@@ -85,7 +85,7 @@ def _value_at(template: Template, outputs: Sequence[Any], reference: Reference |
         if depth == len(path):
             break
         segment = path[depth]
-        if isinstance(value, Mapping) and segment in value:
+        if isinstance(value, dict) and segment in value:
             value = value[segment]
         elif isinstance(value, list) and is_index(segment) and int(segment) < len(value):
             value = value[int(segment)]

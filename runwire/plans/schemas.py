@@ -130,7 +130,7 @@ class Fields:
         stack = [(schema, False)]
         while stack:
             place, own = stack.pop()
-            if not isinstance(place, Mapping):
+            if not isinstance(place, dict):
                 continue
             if own:
                 yield place["properties"]
@@ -142,7 +142,7 @@ class Fields:
     def _in_order(self, schema: Mapping[str, Any]) -> Iterator[tuple[Schema, bool]]:
         """Yield what a schema combines, in the order of its keywords; True: its own properties."""
         for keyword, value in schema.items():
-            if keyword == "properties" and isinstance(value, Mapping) and "object" in types_of_itself(schema):
+            if keyword == "properties" and isinstance(value, dict) and "object" in types_of_itself(schema):
                 yield schema, True
             elif keyword == "$ref":
                 yield self._document.target(value)[1], False
@@ -168,25 +168,25 @@ class Fields:
         if segment is Part.ITEMS:
             return _CLOSED
         if isinstance(segment, str):
-            if isinstance(properties, Mapping) and segment in properties:
+            if isinstance(properties, dict) and segment in properties:
                 return _declared(properties[segment])
             matching = self._matching(schema, segment)
             if matching:
                 return _declared(self.made("allOf", matching))
-        elif isinstance(patterns := schema.get("patternProperties"), Mapping) and patterns:
+        elif isinstance(patterns := schema.get("patternProperties"), dict) and patterns:
             return _declared(self.made("anyOf", [*patterns.values(), *([others] if others is not None else [])]))
         if others is None:
             others = _unevaluated(schema)
-        if isinstance(others, Mapping):
+        if isinstance(others, dict):
             return _declared(others)
         if others is True:
             return Found(Place.OPEN)
-        return _CLOSED if others is False or isinstance(properties, Mapping) else _UNSAID
+        return _CLOSED if others is False or isinstance(properties, dict) else _UNSAID
 
     def _matching(self, schema: Mapping[str, Any], name: str) -> list[Schema]:
         """Return the schemas of the patterns that match a name; true for one that cannot be matched."""
         patterns = schema.get("patternProperties")
-        if not isinstance(patterns, Mapping):
+        if not isinstance(patterns, dict):
             return []
         found = []
         for pattern, part in patterns.items():
@@ -219,12 +219,12 @@ def _unevaluated(schema: Mapping[str, Any]) -> bool | None:
 
 
 def _declared(schema: Schema) -> Found:
-    return _CLOSED if schema is False else Found(Place.DECLARED, schema if isinstance(schema, Mapping) else True)
+    return _CLOSED if schema is False else Found(Place.DECLARED, schema if isinstance(schema, dict) else True)
 
 
 def is_open(schema: Schema) -> bool:
     """Whether a schema allows everything, as far as its own text shows."""
-    return schema is not False and (not isinstance(schema, Mapping) or not schema)
+    return schema is not False and (not isinstance(schema, dict) or not schema)
 
 
 _CLOSED, _UNSAID = Found(Place.CLOSED), Found(Place.UNSAID)
