@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from contracts.limits import MAX_ARGUMENT_BYTES
+from contracts.limits import KIB
 from runwire.plans import PlanBounds
 from services.runtime.settings import BusSettings
 
@@ -12,9 +12,9 @@ class PlanSettings(BusSettings):
 
     plan_max_calls: int = Field(default=64, ge=1, le=1000, description="calls of a plan")
     plan_max_argument_bytes: int = Field(
-        default=64 << 10,
+        default=64 * KIB,
         ge=1024,
-        le=MAX_ARGUMENT_BYTES,
+        le=96 * KIB,
         description="arguments of one call, as compact JSON",
     )
     plan_max_depth: int = Field(

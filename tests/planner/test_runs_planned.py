@@ -217,3 +217,52 @@ async def test_a_complaint_quotes_no_value_of_an_earlier_result(plan: Plan, prov
     assert "CANARY" not in story.of("step")[3].halt_reason
     assert "CANARY" not in provider.ledger[1].text
     assert [name for name, _ in tools.calls] == ["research"]
+
+
+async def test_an_answer_may_be_revised(plan: Plan, provider: ModelServer) -> None:
+    """By the agent's critique; the plan is not carried out again."""
+    tools = Tools()
+    agents = {"judged": {"strategy": "planned", "reflection": {"threshold": 0.9, "max_revisions": 1}}}
+    scores = [Say(text=json.dumps({"score": score, "feedback": "too short"})) for score in (0.2, 1.0)]
+    provider.say(planned(RESEARCH), Say(text="Short."), scores[0], Say(text="Longer and better."), scores[1])
+    story = await (await plan(tools.of(), agents=agents)).tell(agent="judged")
+    assert story.end.raw_answer == story.shown() == "Longer and better."
+    assert len(tools.calls) == 1
+    assert [asked.turn for asked in story.of("asked")] == [1, 2, 2]
+    assert "too short" in provider.ledger[3].text
+
+
+async def test_results_too_long_for_the_model_are_compacted(plan: Plan, provider: ModelServer) -> None:
+    """The answer is asked for again, under the next attempt."""
+    tools = Tools({"blog_id": "b", "title": "t" * 9000})
+    error = {
+        "message": "maximum context length exceeded",
+        "type": "invalid_request_error",
+        "code": "context_length_exceeded",
+    }
+    provider.say(planned(RESEARCH), Say(status=400, error=error), Say(text="Done."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert (story.end.raw_answer, len(tools.calls)) == ("Done.", 1)
+    before, after = (len(seen.text) for seen in provider.ledger[1:])
+    assert after < before
+
+
+async def test_a_conversation_comes_before_the_question(plan: Plan, provider: ModelServer) -> None:
+    """Skills, prompt, earlier turns, question: in both requests."""
+    agents = {"writer": {"strategy": "planned", "skills": ["Rhyme."], "system_prompt": "Be kind."}}
+    provider.say(planned(RESEARCH), Say(text="Done."))
+    said = [{"role": "user", "content": "I am Ann."}, {"role": "assistant", "content": "Hello Ann."}]
+    await (await plan(Tools().of(), agents=agents)).tell("What now?", agent="writer", messages=said)
+    for seen in provider.ledger:
+        parts = ("Rhyme.", "Be kind.", "I am Ann.", "Hello Ann.", "What now?")
+        places = [seen.text.index(part) for part in parts]
+        assert places == sorted(places)
+
+
+async def test_the_fallback_model_goes_on_with_the_plan(plan: Plan, provider: ModelServer) -> None:
+    """A failed request for the answer is an attempt; nothing runs again."""
+    tools = Tools()
+    provider.say(planned(RESEARCH), Say(status=503, times=3), Say(text="Done."))
+    story = await (await plan(tools.of(), fallback_models=["openai/other"])).tell(strategy="planned")
+    assert (story.end.raw_answer, len(tools.calls)) == ("Done.", 1)
+    assert provider.ledger[-1].body["model"] == "other"

@@ -16,7 +16,7 @@ from typing import Any
 from contracts.artifacts import ArtifactRef
 from contracts.events import Called, Observed, PlannedCall, Step
 from contracts.faults import Fault
-from contracts.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
+from contracts.limits import KIB, MAX_INLINE_BYTES
 from contracts.plans import Plan, PlanCall
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
 from services.planner.run import approvals, asking, budgets, pauses
@@ -29,6 +29,9 @@ from services.shared.redaction import as_reference, dotted, restore, wire_size
 __all__ = ["PLAN", "after_call", "at_deadline", "begin", "decided", "is_late_without_request"]
 
 ANSWER_AFTER_DEADLINE_MS = 30_000
+MAX_INSERTED_BYTES = 128 * KIB
+"""Of the values that replace the templates of one call. Its record also holds the largest outcome, and the arguments
+once more for a person who approves them."""
 REPLACED = "the user has replaced the question"
 _WHOLE = dotted(())
 _ARTIFACT = ("artifact",)
@@ -239,7 +242,7 @@ def _resolved(planned: PlanCall, outcomes: Sequence[Observed]) -> dict[str, Any]
             return _as_argument(responded.ref, rest)
         return _plain(value)
 
-    return resolve(planned.arguments, outputs, reference, MAX_ARGUMENT_BYTES)
+    return resolve(planned.arguments, outputs, reference, MAX_INSERTED_BYTES)
 
 
 def _output(observed: Observed) -> Any:
