@@ -36,7 +36,7 @@ class ArtifactPreview(Message):
     """A bounded view of an artifact for the model, without what the tool's schema hides from it."""
 
     json_type: JsonType
-    size: int = Field(description="bytes of its JSON")
+    size: int = Field(description="bytes, as it is stored")
     counts: dict[str, int] = Field(
         default_factory=dict, description="dotted path -> number of items of a list, or of members of the object itself"
     )

@@ -50,7 +50,7 @@ class ToolResponse(BaseModel, Generic[ArtifactT]):
         """Make the result of a call.
 
         Args:
-            artifact: the value: people get it, and the model reads a preview of it.
+            artifact: the value. People get it; the model reads its size, and in a planned run a preview of it.
             artifact_id: any text of 1 to 200 characters, under which the artifact is found in its session, else in its
                 run; without one it has a new id.
             mcp_execution_id: default: the call's `idempotency_key`.

@@ -2,9 +2,7 @@
 
 Planner and tool_runner use the same functions, so a fault in one of them alone does not let a call through.
 
-Rule 1: the digest is SHA-256 over the canonical JSON (RFC 8785) of tenant, run, call, tool, specification, arguments
-and revision. An integer beyond 2^53, which RFC 8785 leaves out because no double holds it, is written with all its
-digits.
+Rule 1: the digest is SHA-256 over the canonical JSON of tenant, run, call, tool, specification, arguments and revision.
 Rule 2: what cannot be decided counts against the call. A rule whose schema cannot be checked against the arguments
 matches if it asks for approval, and does not if it waives it. So it is with arguments that hold a reference: the tool
 receives the artifact's value in its place, which the schema was not checked against.
@@ -14,13 +12,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import rfc8785
-
 from contracts.pauses import ApprovalRule
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
-from services.shared.redaction import holds_reference
+from services.shared.redaction import canonical_json, holds_reference
 
 EVERY_TOOL = "*"
 
@@ -104,24 +100,4 @@ def pause_digest(tenant: str, run: str, pause_id: str, schema: dict[str, Any] | 
 
 
 def _digest(value: dict[str, Any]) -> str:
-    try:
-        canonical = rfc8785.dumps(value)
-    except rfc8785.IntegerDomainError:
-        canonical = _canonical(value)
-    return hashlib.sha256(canonical).hexdigest()
-
-
-def _canonical(value: Any) -> bytes:
-    """Write canonical JSON with integers of any size."""
-    match value:
-        case dict():
-            keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
-            return b"{" + b",".join(rfc8785.dumps(key) + b":" + _canonical(value[key]) for key in keys) + b"}"
-        case list():
-            return b"[" + b",".join(map(_canonical, value)) + b"]"
-        case bool():
-            return rfc8785.dumps(value)
-        case int():
-            return str(value).encode()
-        case _:
-            return rfc8785.dumps(value)
+    return hashlib.sha256(canonical_json(value)).hexdigest()

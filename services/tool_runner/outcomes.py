@@ -6,7 +6,7 @@ Rule 2: large results are processed one at a time, in a thread, so that memory a
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
 from contracts.payload import Source
+from contracts.tool_responses import RespondedArtifact
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.approvals import is_allowed
 from services.shared.json_schema.checks import InvalidSchema, complaints
@@ -30,8 +31,10 @@ from services.shared.redaction import (
     restore,
     separate,
 )
+from services.tool_runner.artifacts.own_artifact import PATH as OWN
+from services.tool_runner.artifacts.own_artifact import OwnArtifact, take_out
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
-from services.tool_runner.calls.progress import CallProgress
+from services.tool_runner.calls.progress import CallProgress, FinishedStream
 from services.tool_runner.errors import ApprovalMissing, InvalidArguments, InvalidResult, ResultTooLarge
 from services.tool_runner.transports.result_body import ResultBody
 
@@ -90,41 +93,52 @@ class OutcomeBuilder:
         until: float,
     ) -> bytes:
         annotations = self._annotations.of(call.spec, spec)
-        value, parts = await in_thread_if_large(
+        value, parts, own = await in_thread_if_large(
             result.size, lambda: _separated(call, spec, annotations, result, progress.streamed)
         )
-        artifacts = dict(parts.artifacts)
-        # A stream that no field of the result holds is an artifact by itself.
-        finished = progress.finished
-        streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
-        streams = {path: each for path, each in streams.items() if path not in artifacts}
+        streams = _streams(parts, progress)
         assembled = await store.assemble(streams, until)
-        artifacts |= assembled
+        artifacts = {**parts.artifacts, **assembled}
         dropped = progress.warnings(
             parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled]
         )
-        types = {path: progress.types[name] for path, name in parts.claimed.items() if name in progress.types}
-        types |= {
-            path: progress.types[shown.stream_id]
-            for path, shown in streams.items()
-            if shown.stream_id in progress.types
-        }
+        names = parts.claimed | {path: shown.stream_id for path, shown in streams.items()}
+        types = {path: progress.types[name] for path, name in names.items() if name in progress.types}
         clean = await store.clean(artifacts, types, until)
+        own = _after_cleaning(own, artifacts, clean.artifacts)
         if clean.changed:
             # The stored result says no more of an image than the artifact does.
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
-        kept = await store.store(clean.artifacts, types, parts.observation, value, until)
-        warnings = [*clean.warnings, *dropped, *_about_content(call, result)]
+        kept = await store.store(clean.artifacts, types, parts.observation, value, until, own)
+        of_artifact = [*own.warnings, *kept.warnings] if own is not None else []
+        warnings = [*clean.warnings, *dropped, *of_artifact, *_about_content(call, result)]
         content = result.content.text if result.content is not None else None
-        return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), content)
+        responded = own.responded(kept.own_ref) if own is not None else None
+        return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), content, responded)
 
 
 def _separated(
     call: CallRequested, spec: ToolSpec, annotations: Annotations, result: ResultBody, streamed: list[str]
-) -> tuple[Any, SeparatedResult]:
+) -> tuple[Any, SeparatedResult, OwnArtifact | None]:
     value = read_result(call, spec, result)
-    return value, separate(value, annotations, streamed=streamed)
+    return value, *take_out(call, spec, value, separate(value, annotations, streamed=streamed))
+
+
+def _streams(parts: SeparatedResult, progress: CallProgress) -> dict[str, FinishedStream]:
+    """Return the streams that no field of the result holds, by their paths: each is an artifact by itself."""
+    finished = progress.finished
+    streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
+    return {path: each for path, each in streams.items() if path not in parts.artifacts}
+
+
+def _after_cleaning(
+    own: OwnArtifact | None, artifacts: Mapping[str, Any], cleaned: Mapping[str, Any]
+) -> OwnArtifact | None:
+    """Return the artifact with its own id as its cleaned image is; None if the image was dropped."""
+    if own is None or OWN not in cleaned:
+        return None
+    return own if cleaned[OWN] is artifacts[OWN] else own.cleaned(cleaned[OWN])
 
 
 def _about_content(call: CallRequested, result: ResultBody) -> list[str]:
@@ -200,6 +214,7 @@ def succeeded(
     warnings: list[str],
     latency_ms: int,
     content: str | None = None,
+    responded: RespondedArtifact | None = None,
 ) -> bytes:
     """Return the encoded outcome of a successful call. Raises ResultTooLarge or InvalidResult."""
     try:
@@ -213,6 +228,7 @@ def succeeded(
             warnings=warnings,
             latency_ms=latency_ms,
             content=content,
+            responded=responded,
         )
         body = finished.model_dump_json().encode()
     except (ValueError, RecursionError) as error:

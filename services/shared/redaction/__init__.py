@@ -10,6 +10,7 @@ function here raises on any value.
 from services.shared.redaction.annotation_cache import AnnotationCache
 from services.shared.redaction.arguments import Arguments, arguments_of
 from services.shared.redaction.blobs import Blob, from_blob, mime_type_of, to_blob
+from services.shared.redaction.canonical import canonical_json
 from services.shared.redaction.limits import (
     PREVIEW_CHARACTERS,
     heavy_paths,
@@ -25,7 +26,7 @@ from services.shared.redaction.placeholders import (
     wire_size,
 )
 from services.shared.redaction.plain import plain, well_formed
-from services.shared.redaction.references import as_reference, holds_reference, shortened
+from services.shared.redaction.references import as_reference, holds_reference, shortened, stored_text
 from services.shared.redaction.separation import SeparatedResult, Streams, collect, redact, restore, separate
 from services.shared.redaction.sources import extract_sources, source_of, unique_sources
 
@@ -41,6 +42,7 @@ __all__ = [
     "Streams",
     "arguments_of",
     "as_reference",
+    "canonical_json",
     "collect",
     "dotted",
     "extract_sources",
@@ -60,6 +62,7 @@ __all__ = [
     "shortened",
     "source_of",
     "stored_size",
+    "stored_text",
     "to_blob",
     "unique_sources",
     "well_formed",

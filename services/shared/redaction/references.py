@@ -47,13 +47,14 @@ def shortened(redacted: Any, ref: ArtifactRef, characters: int = PREVIEW_CHARACT
     Each end has at most `characters` of the observation as it is stored: text as it is, anything else as JSON.
     """
     shown = {"observation": placeholder_of(ref), "artifact": ref.model_dump(mode="json", exclude_none=True)}
-    text = _stored_text(redacted)
+    text = stored_text(redacted)
     if len(text) <= 2 * characters:
         return shown | {"head": well_formed(text), "tail": ""}
     return shown | {"head": well_formed(text[:characters] + "…"), "tail": well_formed("…" + text[-characters:])}
 
 
-def _stored_text(redacted: Any) -> str:
+def stored_text(redacted: Any) -> str:
+    """Return a value as it is stored: text as it is, anything else as JSON; empty if it cannot be stored."""
     if isinstance(redacted, str):
         return redacted
     try:

@@ -6,14 +6,15 @@ Rule 2: an artifact id is derived from the call, the path and the bytes (for a s
 repeated handling finds what the first one stored.
 Rule 3: an unavailable store is retried up to the call's patience; then the call fails. The rest of the run does not
 wait.
+Rule 4: bytes, and an artifact with an id of its own, are stored whatever their size. While the store is unavailable,
+small ones stay in the message.
 """
 
-import asyncio
-import hashlib
+import json
 import time
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -26,7 +27,7 @@ from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable
 from services.shared.builtin_tools import OBSERVATION
 from services.shared.redaction import (
     dotted,
@@ -34,7 +35,6 @@ from services.shared.redaction import (
     plain,
     shortened,
     stored_size,
-    to_blob,
     wire_size,
 )
 from services.tool_runner.artifacts.images import Cleaned, ToolImages
@@ -42,7 +42,10 @@ from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge
 from services.tool_runner.settings import ToolRunnerSettings
 
+from .own_artifact import PATH as OWN
+from .own_artifact import OwnArtifact
 from .store_access import StoreAccess
+from .stored_values import DescribedValue, assembled, store_value
 
 T = TypeVar("T")
 logger = structlog.get_logger(__name__)
@@ -52,25 +55,21 @@ PAYLOAD = "payload"
 """Where the payload of a pause is stored, among the artifacts of its call."""
 _MAX_REFERENCES = 1000
 """References in one outcome."""
-_MAX_INLINE_ENCODE_BYTES = 256 * 1024
-"""Smaller values are encoded without a thread."""
-_BYTES_PATIENCE_S = 2.0
-"""Seconds to wait for the store before bytes stay in the message."""
+_SMALL_PATIENCE_S = 2.0
+"""Seconds to wait for the store before a value stays in the message that is small enough for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A result that fits into a message: its large values are references."""
+    """A result that fits into a message: its large values are references.
+
+    `own_ref`: of the artifact with an id of its own, None while the store is unavailable. `warnings`: for the outcome.
+    """
 
     observation: Any
     artifacts: dict[str, Any]
-
-
-class TypedValue(NamedTuple):
-    """A value and its artifact type, for clients that display it."""
-
-    value: Any
-    artifact_type: str | None
+    own_ref: ArtifactRef | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 class CallArtifacts:
@@ -81,25 +80,33 @@ class CallArtifacts:
         self._call = access.call
         self._limits = limits
         self._images = images
+        self._warnings: list[str] = []
 
     async def clean(self, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
         """Return the artifacts with cleaned images, for values and references alike. Raises what `store` raises."""
         client, call = self._access.client(until), self._call
 
         async def put(path: str, data: bytes) -> ArtifactRef:
-            return await _store(client, call, path, TypedValue(data, types.get(path)))
+            return await store_value(client, call, path, DescribedValue(data, types.get(path)))
 
         cleaning = self._images.clean(call.tool, call.tenant, artifacts, client, put)
         return await self._or_call_failed(self._access.unless_ended(cleaning))
 
     async def store(
-        self, artifacts: Mapping[str, Any], types: Mapping[str, str], observation: Any, value: Any, until: float
+        self,
+        artifacts: Mapping[str, Any],
+        types: Mapping[str, str],
+        observation: Any,
+        value: Any,
+        until: float,
+        own: OwnArtifact | None = None,
     ) -> StoredResult:
         """Store the large values of a result, and return what travels in the message.
 
         `artifacts`: values, and references stored before.
 
-        `types`: artifact types by path, as the streams declared them; `value`: the complete result.
+        `types`: artifact types by path, as the streams declared them; `value`: the complete result; `own`: the artifact
+        that has an id of its own, which is one of `artifacts`.
 
         Raises ResultTooLarge, InvalidResult, ArtifactStoreFailed when the store is unavailable `until` then, RunEnded.
         """
@@ -112,12 +119,14 @@ class CallArtifacts:
         large = heavy_paths(values_by_path) | {path for path, each in values_by_path.items() if _is_deep(each)}
         large |= values_by_path.keys() & {RESULT, OBSERVATION} if is_large else set()
         _check(self._call.tool, values_by_path, large, len(refs))
-        values = {path: TypedValue(each, types.get(path)) for path, each in values_by_path.items()}
-        if large:
-            refs |= await self._store_each({path: values[path] for path in large}, until)
-        refs |= await self._store_bytes({path: each for path, each in values.items() if path not in large}, until)
-        if refs:
-            await self._announce(refs)
+        values = {path: DescribedValue(each, types.get(path)) for path, each in values_by_path.items()}
+        if own is not None:
+            values[OWN] = _described(own, values[OWN])
+        refs |= await self._store_some(values, large, until)
+        await self._announce(refs)
+        own_ref = refs.get(OWN) if own is not None else None
+        if own is not None and OWN not in large and not isinstance(values_by_path[OWN], bytes):
+            refs.pop(OWN, None)  # It is small enough for the message, too.
         # In the order of the result, followed by the result itself.
         kept = {
             path: _as_json(refs[path]) if path in refs else _inline(values_by_path[path])
@@ -127,31 +136,49 @@ class CallArtifacts:
             observation = shortened(
                 observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters
             )
-        return StoredResult(observation, kept)
+        return StoredResult(observation, kept, own_ref, self._warnings)
 
     async def store_payload(self, payload: Any, until: float) -> Any:
         """Return the payload of a pause, or a reference above 32 KiB. Raises what `store` raises."""
         if wire_size(payload) <= MAX_INLINE_BYTES and not _is_deep(payload):
             return payload
         _check(self._call.tool, {PAYLOAD: payload}, frozenset({PAYLOAD}), 0)
-        return _as_json((await self._store_each({PAYLOAD: TypedValue(payload, None)}, until))[PAYLOAD])
+        return _as_json((await self._store_each({PAYLOAD: DescribedValue(payload)}, until))[PAYLOAD])
 
-    async def _store_bytes(self, values: Mapping[str, TypedValue], until: float) -> dict[str, ArtifactRef]:
-        """Store values that are bytes, whatever their size, since a reference has their type.
+    async def _store_some(
+        self, values: Mapping[str, DescribedValue], large: frozenset[str], until: float
+    ) -> dict[str, ArtifactRef]:
+        """Store the large values, and those that are stored whatever their size."""
+        refs = await self._store_each({path: values[path] for path in large}, until) if large else {}
+        return refs | await self._store_small({path: each for path, each in values.items() if path not in large}, until)
+
+    async def _store_small(self, values: Mapping[str, DescribedValue], until: float) -> dict[str, ArtifactRef]:
+        """Store bytes, since a reference has their type, and the artifact with an own id, which finds it.
 
         Without a store they stay inline.
         """
-        found = {path: each for path, each in values.items() if isinstance(each.value, bytes)}
+        found = {
+            path: each for path, each in values.items() if isinstance(each.value, bytes) or each.own_id is not None
+        }
         if not found:
             return {}
         try:
-            return await self._store_each(found, min(until, time.monotonic() + _BYTES_PATIENCE_S))
+            return await self._store_each(found, min(until, time.monotonic() + _SMALL_PATIENCE_S))
         except ArtifactStoreFailed as failure:
-            logger.info("bytes_kept_inline", reason=str(failure))
+            logger.info("artifacts_kept_inline", reason=str(failure))
             return {}
 
-    async def _store_each(self, values: Mapping[str, TypedValue], until: float) -> dict[str, ArtifactRef]:
-        return await self._or_call_failed(self._access.for_each(values, _store, until))
+    async def _store_each(self, values: Mapping[str, DescribedValue], until: float) -> dict[str, ArtifactRef]:
+        async def store(client: ArtifactClient, call: CallRequested, path: str, each: DescribedValue) -> ArtifactRef:
+            return await store_value(client, call, path, each, lambda _: self._warn_of_reuse(each.own_id))
+
+        return await self._or_call_failed(self._access.for_each(values, store, until))
+
+    def _warn_of_reuse(self, own_id: str | None) -> None:
+        """Note that the tool has given an id to another artifact before: that is what the store warns of."""
+        if own_id is not None:
+            shown = own_id if own_id.isprintable() else json.dumps(own_id)
+            self._warnings.append(f"{self._call.tool} gave the artifact id {shown} again: the newest one counts")
 
     async def assemble(self, streams: Mapping[str, FinishedStream], until: float) -> dict[str, Any]:
         """Return the values of finished streams by path, or references where they are large.
@@ -160,7 +187,7 @@ class CallArtifacts:
         """
         if not streams:
             return {}
-        found = await self._or_call_failed(self._access.for_each(streams, _assembled, until))
+        found = await self._or_call_failed(self._access.for_each(streams, assembled, until))
         return {path: each for path, each in found.items() if each is not None}
 
     async def _or_call_failed(self, work: Awaitable[T]) -> T:
@@ -171,7 +198,9 @@ class CallArtifacts:
             raise _failure(self._call.tool, error) from error
 
     async def _announce(self, refs: Mapping[str, ArtifactRef]) -> None:
-        """Publish the stored artifacts to the run's listeners."""
+        """Publish the stored artifacts to the run's listeners, if there are any."""
+        if not refs:
+            return
         call = self._call
         stored = [
             ArtifactStored(
@@ -194,47 +223,14 @@ class CallArtifacts:
             logger.warning("artifacts_not_shown", reason=str(error))
 
 
-async def _store(client: ArtifactClient, call: CallRequested, path: str, typed: TypedValue) -> ArtifactRef:
-    value = typed.value
-    is_small = isinstance(value, bytes) or wire_size(value) <= _MAX_INLINE_ENCODE_BYTES
-    blob = to_blob(value) if is_small else await asyncio.to_thread(to_blob, value)
-    digest = await asyncio.to_thread(hashlib.sha256, blob.body)
-    return await client.put(
-        call.tenant,
-        blob.body,
-        session=call.session_id,
-        run=call.run_id,
-        namespace=call.tool,
-        mime_type=blob.mime_type,
-        json_type=blob.json_type,
-        items=blob.items,
-        artifact_type=typed.artifact_type,
-        artifact_id=_id_of(call, path, digest.hexdigest()),
+def _described(own: OwnArtifact, given: DescribedValue) -> DescribedValue:
+    return DescribedValue(
+        given.value,
+        artifact_type=own.artifact_type or given.artifact_type,
+        own_id=own.artifact_id,
+        skill_id=own.skill_id,
+        skill_name=own.skill_name,
     )
-
-
-async def _assembled(client: ArtifactClient, call: CallRequested, path: str, stream: FinishedStream) -> Any:
-    """Return a stream's value, its reference, or None when pieces of it are gone. Raises ArtifactFailed."""
-    try:
-        return await client.assemble(
-            call.tenant,
-            call.run_id,
-            call.call_id,
-            stream.stream_id,
-            pieces=stream.pieces,
-            since=stream.since,
-            artifact_id=_id_of(call, path, f"{stream.pieces} pieces"),
-            session=call.session_id,
-            namespace=call.tool,
-        )
-    except ArtifactNotFound as error:
-        logger.warning("artifact_stream_lost", stream_id=stream.stream_id, reason=error.reason)
-        return None
-
-
-def _id_of(call: CallRequested, path: str, content: str) -> str:
-    place = f"{call.tenant}\n{call.run_id}\n{call.call_id}\n{path}\n{content}"
-    return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def _check(tool: str, values: Mapping[str, Any], large: frozenset[str], stored: int) -> None:

@@ -1,0 +1,13 @@
+"""The form of a tool's result, and the id of the skill that it names."""
+
+from typing import Any
+
+from services.tool_runner.artifacts.tool_response import format_of, skill_id_of
+from tests.conformance.compare import assert_same
+
+
+def check(vector: dict[str, Any]) -> None:
+    """Read both from the value of the result."""
+    value = vector["input"].get("structured_content")
+    found = {"skill_id": skill_id_of(value), "format": format_of(value)}
+    assert_same({name: found[name] for name in vector["expected"]}, vector["expected"], "what the result says")
