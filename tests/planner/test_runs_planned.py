@@ -266,3 +266,13 @@ async def test_the_fallback_model_goes_on_with_the_plan(plan: Plan, provider: Mo
     story = await (await plan(tools.of(), fallback_models=["openai/other"])).tell(strategy="planned")
     assert (story.end.raw_answer, len(tools.calls)) == ("Done.", 1)
     assert provider.ledger[-1].body["model"] == "other"
+
+
+async def test_a_model_that_fails_to_answer_does_not_hide_the_failed_tool(plan: Plan, provider: ModelServer) -> None:
+    """The error of the run names both."""
+    tools = Tools(Fault(code="tool_error", reason="no network"))
+    provider.say(planned(RESEARCH), Say(status=400))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert story.end.type == "error"
+    assert "no network" in story.end.error
+    assert len(provider.ledger) == 2

@@ -26,6 +26,8 @@ class ActivePlan:
     """No call of it follows: the next request to the model asks for the answer."""
     is_late: bool = False
     """The deadline has halted it."""
+    halt_reason: str | None = None
+    """Why calls of it were not executed, or failed."""
 
     def call_id(self, index: int) -> str:
         """Return the id of a call; it is numbered from 0, as templates number it."""

@@ -233,7 +233,8 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
     remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
     if remedy is None:
-        return [terminal.failed(after(run, decision=decision), failures.combined(run, decision))]
+        fault = plan_execution.with_halt_reason(run, failures.combined(run, decision))
+        return [terminal.failed(after(run, decision=decision), fault)]
     failed = ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,

@@ -208,7 +208,8 @@ def _conclude(run: Run, step: Step) -> None:
 
 
 def _end_execution(run: Run, plan: ActivePlan, step: Step) -> None:
-    run.plan = replace(plan, has_ended=True, is_late=step.deadline_at is not None)
+    is_late = step.deadline_at is not None
+    run.plan = replace(plan, has_ended=True, is_late=is_late, halt_reason=step.halt_reason)
     run.warnings += step.warnings
     run.deadline_at = step.deadline_at or run.deadline_at
     run.history.add(Executed(plan.step, step, tuple(run.observed.values())))

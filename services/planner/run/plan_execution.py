@@ -26,7 +26,15 @@ from services.planner.run.decision import Planned
 from services.planner.run.state import Event, Run
 from services.shared.redaction import as_reference, dotted, restore, wire_size
 
-__all__ = ["PLAN", "after_call", "at_deadline", "begin", "decided", "is_late_without_request"]
+__all__ = [
+    "PLAN",
+    "after_call",
+    "at_deadline",
+    "begin",
+    "decided",
+    "is_late_without_request",
+    "with_halt_reason",
+]
 
 ANSWER_AFTER_DEADLINE_MS = 30_000
 MAX_INSERTED_BYTES = 128 * KIB
@@ -117,6 +125,16 @@ def is_late_without_request(run: Run) -> bool:
         and run.asked is None
         and run.retry is None
         and run.turn == active.step.step
+    )
+
+
+def with_halt_reason(run: Run, fault: Fault) -> Fault:
+    """Return the fault of a request to the model; where a halted plan came before, with the reason of that."""
+    reason = run.plan.halt_reason if run.plan is not None else None
+    return (
+        fault
+        if reason is None
+        else fault.model_copy(update={"reason": f"the plan was halted ({reason}); {fault.reason}"})
     )
 
 

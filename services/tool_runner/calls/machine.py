@@ -208,7 +208,7 @@ class CallMachine:
             state.absent_since = now
         absent_s = now - state.absent_since
         if self._is_settled(now) and absent_s >= self.rules.unavailable_s:
-            return self._fail(ToolUnavailable(f"nobody serves {self.rules.tool} right now"))
+            return self._fail(ToolUnavailable(f"no service for tool {self.rules.tool}: none is connected now"))
         state.checked_at = -math.inf  # Another tool runner may have settled the call meanwhile.
         return self._delay(min(_MAX_DELAY_S, _DELAY_S + absent_s / 2), now)
 
