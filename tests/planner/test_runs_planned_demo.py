@@ -24,7 +24,17 @@ POST = {
     },
     "required": ["artifact_id", "skill_id", "instructions"],
 }
-RESULT = {"type": "object", "properties": {"artifact_id": {"type": "string"}}, "required": ["artifact_id"]}
+SKILL = {"type": "string"}
+RESULT = {
+    "type": "object",
+    "properties": {
+        "artifact_id": {"type": "string"},
+        "skill_id": SKILL,
+        "_metadata": {"type": "object", "properties": {"skill_id": SKILL, "instructions": {"type": "string"}}},
+    },
+    "required": ["artifact_id"],
+}
+"""The values that the question gives count, and not fields of the result with the same names."""
 RESEARCH = 'Research the topic "AI trends 2025" with the skill_id "research_blog"'
 CREATE = 'create a blog post with the skill_id "blog_writing" and the instructions "Focus on practical applications"'
 

@@ -56,8 +56,11 @@ def _calls(situation: Situation) -> list[dict[str, Any]]:
 
 
 def _call(situation: Situation, clause: str, made: list[Tool]) -> tuple[Tool, dict[str, Any]] | None:
-    """Return the call for a part of the question. Arguments named like a field of an earlier result take it."""
-    offered = _offered(made)
+    """Return the call for a part of the question.
+
+    Arguments named like a field of an earlier result take it, unless the question gives a value in quotes.
+    """
+    offered = {name: template for name, template in _offered(made).items() if not _is_given(name, clause)}
     for tool in choosing.named(situation, clause, without={tool.name for tool in made}):
         template = _TEMPLATE.search(clause)
         given = {**offered, **_spelled(tool, template[0])} if template is not None else offered
@@ -69,14 +72,21 @@ def _call(situation: Situation, clause: str, made: list[Tool]) -> tuple[Tool, di
 
 
 def _offered(made: list[Tool]) -> dict[str, str]:
-    """Return a template for each field of the results of earlier calls, by its name; the newest and shortest counts."""
+    """Return a template for each field of the results of earlier calls, by its name; the newest and shortest counts.
+
+    `_metadata` says how a result was made, so nothing is taken from it.
+    """
     offered: dict[str, str] = {}
     for index, tool in enumerate(made):
         paths: list[str] = [path.path for path in template_paths(tool.result)] if tool.result is not None else []
         for path in sorted(paths, key=len, reverse=True):
-            if "<" not in path:
+            if "<" not in path and not path.startswith("_metadata"):
                 offered[path.rpartition(".")[2]] = f"${index}.output.{path}"
     return offered
+
+
+def _is_given(name: str, clause: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b(?:\s+is)?\W*?[\"'“]", clause) is not None
 
 
 def _spelled(tool: Tool, template: str) -> Mapping[str, str]:
