@@ -14,6 +14,7 @@ from examples.plans import blog_tools
 from runwire import ToolError
 from runwire.testing import RecordingContext
 from tests.examples.conftest import EXAMPLES
+from tests.support.documents import blocks, run_commands, run_python
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -163,6 +164,25 @@ async def test_the_demo_model_plays_what_can_happen(whole: Whole, number: int) -
     assert run["status"] == "done"
     assert SAID[number] in run["payload"]["raw_answer"]
     assert run["usage"]["model_calls"] == len([event for event in events if event["type"] == "asked"]) == requests
+
+
+@pytest.mark.system
+async def test_the_page_on_plans_runs(whole: Whole, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its commands one after another in one shell, then its code; and what they print."""
+    printed = await run_commands("".join(blocks("plans.md", "sh")), tmp_path, RUNWIRE_URL=whole.stack.url)
+    for text in (
+        *SAID,
+        "$N.output.artifact.sources.<number>.url",
+        "a plan of calls: valid",
+        "refers to its own call",
+        "exit code 1",
+        '"self_reference"',
+        "from abc-123.",
+    ):
+        assert text in printed, printed
+    assert len(re.findall(r"^.*\babc-123\b.*$", printed.rpartition("}")[2], re.MULTILINE)) == 1, printed
+    await run_python("plans.md", {"URL": whole.stack.url, "__name__": __name__})
+    assert "refers to its own call" in capsys.readouterr().out
 
 
 async def test_a_post_needs_research(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,7 @@
 """The code in docs/tools.md, sdk.md, control.md, tasks.md and schedules.md works as it is printed there."""
 
-import ast
 import asyncio
-import inspect
 import json
-import os
-import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,34 +17,19 @@ from contracts.sessions import KnownSessionEvent
 from contracts.tools import ToolSpec
 from runwire import Client, client, errors, events, plans, serving, testing
 from services.planner.agents import load_agents
+from tests.support.documents import ROOT, blocks, run_commands, run_python, text_of
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = (runwire, client, errors, events, plans, serving, testing)
-
-
-def blocks(document: str, language: str) -> list[str]:
-    """The blocks of code in one language."""
-    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-async def run(document: str, names: dict[str, Any]) -> None:
-    """Run the blocks of Python, which may await, one after another, as a reader would."""
-    for code in blocks(document, "python"):
-        compiled = compile(code, f"docs/{document}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        waiting = eval(compiled, names)  # noqa: S307, the code is ours
-        if inspect.isawaitable(waiting):
-            await waiting
 
 
 async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
     """What it serves answers."""
     login = {"NATS_URL": nats_server.url, "NATS_USER": None, "NATS_PASSWORD": None}
     names: dict[str, Any] = {**login, "__name__": __name__}
-    await run("tools.md", names)
+    await run_python("tools.md", names)
 
     assert names["analyze_sales"].spec.idempotent
     async with await nats.connect(nats_server.url) as caller:
@@ -91,7 +71,7 @@ async def until_offered(url: str, names: set[str]) -> None:
 async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Against a whole system."""
     names: dict[str, Any] = {"URL": gateway_url, "__name__": __name__}
-    await run("sdk.md", names)
+    await run_python("sdk.md", names)
 
     assert "391" in names["answer"]
     assert "42" in names["status"].payload.raw_answer
@@ -107,7 +87,7 @@ async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> Non
         *("ann@example.org", "The report was sent to ann@example.org", "Not to Ann, she has left"),
     ):
         assert text in printed, printed
-    await run("control.md", {"URL": gateway_url, "__name__": __name__})
+    await run_python("control.md", {"URL": gateway_url, "__name__": __name__})
 
 
 @pytest.mark.system
@@ -116,7 +96,7 @@ async def test_the_page_on_tasks_runs(gateway_url: str, capsys: pytest.CaptureFi
     printed = await in_a_shell("tasks.md", gateway_url, ROOT)
     for text in ("background work", "In the background", "spawned: What is 6*7?", "- What is 17*23?: 17*23 = 391"):
         assert text in printed, printed
-    await run("tasks.md", {"URL": gateway_url, "__name__": __name__})
+    await run_python("tasks.md", {"URL": gateway_url, "__name__": __name__})
     printed = capsys.readouterr().out
     for text in ("succeeded: 3*4 = 12", "succeeded: 5*6 = 30", "- What is 3*4?: 3*4 = 12"):
         assert text in printed, printed
@@ -129,23 +109,14 @@ async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> N
     for text in ("nightly", "30 2 * * 1-5 Europe/Berlin", "T07:00:00+09:00", "6*7 = 42", '"status":"queued"'):
         assert text in printed, printed
     names: dict[str, Any] = {"URL": gateway_url, "__name__": __name__}
-    await run("schedules.md", names)
+    await run_python("schedules.md", names)
     assert "391" in names["run"].payload.raw_answer
     assert names["answers"][0].content == names["answers"][1].content
 
 
 async def in_a_shell(document: str, gateway_url: str, folder: Path) -> str:
     """Run the commands of a page in a folder, one after another, and return what they print."""
-    commands = "".join(blocks(document, "sh"))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "RUNWIRE_URL": gateway_url, "PYTHONPATH": str(ROOT)}
-    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    shell = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", commands, env=env, cwd=folder, stdin=none, stdout=pipe, stderr=pipe
-    )
-    printed, complaints = await asyncio.wait_for(shell.communicate(), 120)
-    assert shell.returncode == 0, (printed.decode(), complaints.decode())
-    return printed.decode()
+    return await run_commands("".join(blocks(document, "sh")), folder, RUNWIRE_URL=gateway_url)
 
 
 @pytest.mark.parametrize("code", blocks("control.md", "json"))
@@ -159,7 +130,7 @@ def test_the_rules_are_those_of_an_agents_file(code: str, tmp_path: Path) -> Non
 
 def test_the_page_on_the_sdk_names_what_is_public() -> None:
     """Every public name is on the page, but for the single events; all are documented where they are defined."""
-    page = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
+    page = text_of("sdk.md")
     for module in PUBLIC:
         for name in module.__all__:
             is_event = module is events and hasattr(getattr(module, name), "model_fields")
