@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,30 +14,16 @@ from services.planner.agents import Agent, parse_agents
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.strict_json import MAX_DEPTH
 from services.planner.run.joins import SOURCES
+from services.planner.run.opening import STRATEGIES
 from services.planner.settings import PlannerSettings
+from tests.support.documents import blocks, in_code, rows, text_of
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
+PAGE = "planner.md"
+TEXT = text_of(PAGE)
 TOOLS = frozenset({"look"})
 
 
-def blocks(language: str) -> list[str]:
-    """The blocks of code in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
-def rows(*heads: str) -> list[list[str]]:
-    """The cells of the table with these heads."""
-    wanted = f"| {' | '.join(heads)} |\n"
-    table = TEXT.partition(wanted)[2].partition("\n\n")[0].splitlines()[1:]
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
-
-
-def words(text: str) -> list[str]:
-    """What stands in code in a text."""
-    return re.findall(r"`([^`]+)`", text)
-
-
-@pytest.mark.parametrize("block", blocks("json"))
+@pytest.mark.parametrize("block", blocks(PAGE, "json"))
 @pytest.mark.parametrize("action_format", ["auto", "unified"])
 def test_every_action_is_one(block: str, action_format: events.ActionFormat) -> None:
     """In every format."""
@@ -46,10 +32,10 @@ def test_every_action_is_one(block: str, action_format: events.ActionFormat) -> 
     assert action.model_dump() == json.loads(block)
 
 
-@pytest.mark.parametrize(("written", "means"), rows("written", "means"))
+@pytest.mark.parametrize(("written", "means"), rows(PAGE, "written", "means"))
 def test_what_is_written_means_what_it_says(written: str, means: str) -> None:
     """And is refused where two fields in strict JSON are asked for."""
-    [reply], [plain] = words(written), words(means)
+    [reply], [plain] = in_code(written), in_code(means)
     action = normalize_action(reply, tools=TOOLS).action
     assert action is not None
     assert action.model_dump() == json.loads(plain)
@@ -68,24 +54,23 @@ def test_what_is_refused(reply: str) -> None:
 
 def test_the_tables_name_what_there_is() -> None:
     """Nodes, fields, sources, limits with their defaults, events."""
-    assert [words(row[0])[0] for row in rows("`next_node`", "means", "`args`")[1:]] == [FINAL_RESPONSE, PLAN, "task"]
-    assert set(words(rows("`next_node`", "means", "`args`")[1][2])) == set(FinalResponseArgs.model_fields)
+    assert [in_code(row[0])[0] for row in rows(PAGE, "`next_node`", "means", "`args`")[1:]] == [
+        FINAL_RESPONSE,
+        PLAN,
+        "task",
+    ]
+    assert set(in_code(rows(PAGE, "`next_node`", "means", "`args`")[1][2])) == set(FinalResponseArgs.model_fields)
     assert all(f"`{word}`" in TEXT for word in RESERVED)
-    assert [word for row in rows("source", "gives") for word in words(row[0])] == list(SOURCES)
-    limits = {
-        words(row[0])[0]: None if row[1] == "none" else float(row[1]) for row in rows("limit", "default", "counts")
-    }
-    assert limits == RunLimits().model_dump()
-    documented = {word for row in rows("event", "says") for word in words(row[0])}
+    assert [word for row in rows(PAGE, "source", "gives") for word in in_code(row[0])] == list(SOURCES)
+    limits = {in_code(name)[0]: default for name, default, _ in rows(PAGE, "limit", "default", "counts")}
+    written = {name: None if default == "none" else float(default) for name, default in limits.items()}
+    assert written == RunLimits().model_dump()
+    documented = {word for row in rows(PAGE, "event", "says") for word in in_code(row[0])}
     of_tools = {"call_started", "tool_progress", "artifact_chunk", "artifact_stored"}
     assert documented == {model.model_fields["type"].default for model in events.KNOWN} - of_tools
-    assert {status for row in rows("event", "says") if "`step`" in row[0] for status in words(row[1])} == {
-        "started",
-        "succeeded",
-        "failed",
-        "skipped",
-        "invalid",
-    }
+    [step] = [row[1] for row in rows(PAGE, "event", "says") if row[0] == "`step`"]
+    assert set(in_code(step.partition("Its `node`")[0])) == set(get_args(events.Step.model_fields["status"].annotation))
+    assert [in_code(row[0])[0] for row in rows(PAGE, "`strategy`", "asks the model", "described")] == list(STRATEGIES)
 
 
 def test_settings_and_fields_are_there() -> None:
@@ -97,13 +82,14 @@ def test_settings_and_fields_are_there() -> None:
 
 
 def test_the_agents_file_is_one() -> None:
-    """All its entries together show every field, but for the strategy, of which there is one so far."""
-    entries = {name: entry for block in blocks("toml") for name, entry in tomllib.loads(block).items()}
+    """Its entries show the fields of an agent."""
+    entries = {name: entry for block in blocks(PAGE, "toml") for name, entry in tomllib.loads(block).items()}
     agents = parse_agents(entries)
     assert agents["analyst"].limits["grace_s"] == 600
     shown = {field for entry in entries.values() for field in entry}
     assert shown <= set(Agent.model_fields)
     assert {
+        "strategy",
         "system_prompt",
         "skills",
         "tools",

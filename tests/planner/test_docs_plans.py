@@ -25,18 +25,13 @@ from services.planner.conversation.plans import (
 from services.planner.run.plan_execution import ANSWER_AFTER_DEADLINE_MS
 from services.planner.strategies.planned.reading import MAX_PLAN_BYTES
 from services.shared.plan_settings import PlanSettings
-from tests.support.documents import blocks, rows, text_of
+from tests.support.documents import blocks, in_code, rows, text_of
 
 PAGE = "plans.md"
 TEXT = text_of(PAGE)
 SPECS = {each.name: each.spec for each in (create_blog_post, research_blog)}
 OBJECTS: list[dict[str, Any]] = [json.loads(block) for block in blocks(PAGE, "json")]
 EVENTS: TypeAdapter[Step | Called] = TypeAdapter(Step | Called)
-
-
-def codes(text: str) -> list[str]:
-    """What stands in code in a text."""
-    return re.findall(r"`([^`]+)`", text)
 
 
 def error_types(detail: Any = PlanErrorDetail) -> Iterator[str]:
@@ -72,7 +67,7 @@ def test_the_agents_file_is_one(block: str) -> None:
 @pytest.mark.parametrize(("written", "is_"), rows(PAGE, "written", "is"))
 def test_what_is_a_template(written: str, is_: str) -> None:
     """And what is an error, or a text."""
-    [text] = codes(written)
+    [text] = in_code(written)
     is_template = parse(text) is not None
     assert is_template == is_.startswith("a template")
     assert (is_candidate(text) and not is_template) == ("error" in is_)
@@ -81,15 +76,15 @@ def test_what_is_a_template(written: str, is_: str) -> None:
 
 def test_every_error_and_warning_is_listed() -> None:
     """Once."""
-    listed = [code for row in rows(PAGE, "code", "means", "what to do") for code in codes(row[0])]
+    listed = [code for row in rows(PAGE, "code", "means", "what to do") for code in in_code(row[0])]
     assert sorted(listed) == sorted(error_types())
-    warned = [codes(row[0])[0] for row in rows(PAGE, "warning", "the plan runs, but")]
+    warned = [in_code(row[0])[0] for row in rows(PAGE, "warning", "the plan runs, but")]
     assert sorted(warned) == sorted(get_args(PlanWarning.model_fields["warning"].annotation))
 
 
 def test_the_limits_are_those_of_the_settings() -> None:
     """With their defaults; and those in the text."""
-    listed = {codes(name)[0]: default for name, default, _ in rows(PAGE, "setting", "default", "limits")}
+    listed = {in_code(name)[0]: default for name, default, _ in rows(PAGE, "setting", "default", "limits")}
     defaults = {name: PlanSettings.model_fields[name].default for name in PlanSettings.__annotations__}
     written = {name: int(text.removesuffix(" KiB")) << (10 if "KiB" in text else 0) for name, text in listed.items()}
     assert written == {f"RUNWIRE_{name.upper()}": value for name, value in defaults.items()}
@@ -105,7 +100,7 @@ def test_the_events_are_events() -> None:
     assert len(shown) == 2
     for each in shown:
         assert EVENTS.validate_python(each).model_dump(mode="json", exclude_unset=True) == each
-    fields = {field for row in rows(PAGE, "`node`", "`status`", "has") for field in codes(row[2])}
+    fields = {field for row in rows(PAGE, "`node`", "`status`", "has") for field in in_code(row[2])}
     assert fields - {"failed"} <= set(Step.model_fields)
 
 

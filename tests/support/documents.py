@@ -30,6 +30,11 @@ def rows(document: str, *heads: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
 
 
+def in_code(text: str) -> list[str]:
+    """What stands in code in a text."""
+    return re.findall(r"`([^`]+)`", text)
+
+
 async def run_python(document: str, names: dict[str, Any]) -> None:
     """Run the blocks of Python, which may await, one after another, as a reader would."""
     for code in blocks(document, "python"):
