@@ -9,6 +9,7 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 | call_paused | ack | ack | timer | paused; called where due | paused | ack |
 | cancel | cancelled | stopping, read, cancelled | read, cancelled | cancelled | read, cancelled | cancelled |
 | timer deadline | ack | budget | budget | budget | ack | ack |
+| timer deadline, plan | ack | budget | budget | observed, step; wake; or paused | ack | ack |
 | timer pause | ack | ack | ack | ack | done | resumed, observed; wake |
 | timer retry | ack | ack | wake | ack | ack | ack |
 | top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake | topped_up; wake |
@@ -21,9 +22,10 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
 happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
-recorded as `call_finished` records them, and the handling goes on. "called where due": if calls wait, or a join is due.
-"read": read what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace
-period. Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
+recorded as `call_finished` records them, and the handling goes on. "called where due": if calls wait, or a join or the
+next call of a plan is due. "read": read what listeners have received of the answer. "budget": `done`, or `paused` where
+the run has a grace period. "plan": of the strategy `planned`, whose plan the deadline halts; with a grace it is paused.
+Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
 consumer, which delivers them, never calls models, so they wake the run: `resumed` follows on the inbox.
 "waiting": nothing is open but pauses that wait for people; beside other open work these cells hold for the pauses.
 "answer": a person's request is answered on the run's stream, with a code where it changed nothing (`pauses`, `inputs`).

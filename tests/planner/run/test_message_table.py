@@ -8,7 +8,9 @@ import pytest
 
 from contracts.faults import Fault
 from contracts.inbox import ResumeRequested, TimerFired
+from contracts.plans import Plan, PlanCall
 from contracts.tasks import Reservation
+from runwire.plans import PlanBounds
 from services.planner.run import advance as module
 from services.planner.run import pauses
 from services.planner.run.commands import (
@@ -21,10 +23,12 @@ from services.planner.run.commands import (
     Dispatch,
     KeepContext,
     ReadShown,
+    Rules,
     SetTimer,
     Wake,
 )
-from services.planner.run.decision import Failed
+from services.planner.run.decision import Decision, Failed, Planned
+from services.planner.strategies.planned.strategy import Planned as Strategy
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, finished, started
 
@@ -35,6 +39,10 @@ EVENTS = re.compile(
     r"|\b(?:task_settled|error)\b",
 )
 BUDGET = {"done", "paused"}
+PLANNED = ", plan"
+"""What a row ends with that is about the strategy `planned`."""
+PLAN = Planned(plan=Plan(calls=[PlanCall(tool_name="work"), PlanCall(tool_name="work")]))
+PLAN_RULES = Rules(strategy=Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds()))
 DEADLINE = TimerFired(timer="deadline", at=61_000)
 OWNER = "REQUESTS:1"
 
@@ -75,6 +83,11 @@ def calling(count: int = 1, /, **limits: object) -> Play:
     return lambda world: world.play(world.handling(OWNER, started=started(**limits)), calls(count))
 
 
+def planning(**limits: object) -> Play:
+    """The first call of a plan of two is open."""
+    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), PLAN)
+
+
 def failing(**limits: object) -> Play:
     """The provider limits its rate, and asks for a pause of ten seconds."""
     limited = Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10)
@@ -108,10 +121,10 @@ def freeing(world: World) -> None:
     handle(world, handling(world, "top_up"))
 
 
-def holding(world: World) -> None:
+def holding(world: World, decision: Decision | None = None) -> None:
     """The only call waits for its approval."""
     guarded = started().model_copy(update={"approvals": ["work"]})
-    world.play(world.handling(OWNER, started=guarded), calls())
+    world.play(world.handling(OWNER, started=guarded), decision or calls())
     assert world.run.waits_since is not None
 
 
@@ -131,11 +144,17 @@ PLAYS: dict[str, list[Play]] = {
     "paused": [pausing(calling(**GRACE)), pausing(asking(**GRACE)), pausing(failing(**GRACE))],
 }
 """The ways into each state that make a difference."""
+PLAN_PLAYS = PLAYS | {
+    "calls open": [planning(), planning(**GRACE)],
+    "paused": [pausing(planning(**GRACE)), pausing(asking(**GRACE)), pausing(failing(**GRACE))],
+    "waiting": [lambda world: holding(world, PLAN)],
+}
+"""The same of the strategy `planned`."""
 
 
 def handling(world: World, message: str) -> Attempt:
     """One handling of a message, by another process than the ones before."""
-    match message.split():
+    match message.removesuffix(PLANNED).split():
         case ["request"]:
             return world.handling(OWNER, holder="second", started=started(), context={"token": "t"})
         case ["task_settled"]:
@@ -170,11 +189,12 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     """Exactly its events, over all ways into the state; and its effects."""
     written: set[str] = set()
     moves: list[object] = []
+    is_planned = message.endswith(PLANNED)
     for play in [
-        *PLAYS[state],
+        *(PLAN_PLAYS if is_planned else PLAYS)[state],
         *([freeing] if message.startswith("resumed") and state == "calls open" else []),
     ]:
-        world = World()
+        world = World(PLAN_RULES) if is_planned else World()
         play(world)
         before = len(world.types())
         found = handle(world, handling(world, message))
