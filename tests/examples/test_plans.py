@@ -185,6 +185,18 @@ async def test_the_page_on_plans_runs(whole: Whole, tmp_path: Path, capsys: pyte
     assert "refers to its own call" in capsys.readouterr().out
 
 
+@pytest.mark.system
+async def test_the_section_of_the_readme_runs(whole: Whole, tmp_path: Path) -> None:
+    """What it asks beside `make run` and the tools, which run already."""
+    section = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8").partition("## Let it plan first\n")[2]
+    lines = section.partition("```sh\n")[2].partition("```")[0].splitlines()
+    asked = [line.removeprefix(".venv/bin/") for line in lines if "make run" not in line and " serve " not in line]
+    assert len(asked) == len(lines) - 2 > 0
+    printed = await run_commands("\n".join(asked), tmp_path, RUNWIRE_URL=whole.stack.url)
+    for text in (SAID[1], "$N.output.artifact.title"):
+        assert text in printed, printed
+
+
 async def test_a_post_needs_research(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same conversation: the tool says what to do first."""
     monkeypatch.setenv("BLOG_FOLDER", str(tmp_path))

@@ -31,10 +31,11 @@ BOB_KEY, _BOB = new_key("acme", {"user": "bob", "max_runs": "1"})
 THRIFTY_KEY, _THRIFTY = new_key("acme", {"max_tokens_per_day": "1000"})
 KEY_FILE = "keys"
 OFFERED = {"take_nap", "post_postcard", "count_inhabitants", "add_up_inhabitants", "fetch_minutes"}
-OFFERED |= {"calculate", "analyze_table", "book_seat", "pay"}
+OFFERED |= {"calculate", "analyze_table", "book_seat", "pay", "research_blog", "create_blog_post"}
 AGENTS = {
     "scripted": {"model": "openai/scripted"},
     "native": {"model": "openai/scripted", "action_transport": "tools"},
+    "planning": {"model": "openai/scripted", "strategy": "planned"},
     "asking": {"model": "openai/scripted", "followup": "pause"},
     "trusting": {
         "model": "openai/scripted",
@@ -88,6 +89,7 @@ def stack(
             "RUNWIRE_AGENTS_FILE": str(agents),
             "RUNWIRE_DISCOVER_S": "0.5",
             "TUTORIAL_FOLDER": str(folder),
+            "BLOG_FOLDER": str(folder / "blogs"),
             **s3.settings,
         }
         system = Stack(
@@ -101,6 +103,7 @@ def stack(
         }
         system.add_tools("calculator-1", DEMO_TOOLS / "calculator.py")
         system.add_tools("table-1", DEMO_TOOLS / "table.py")
+        system.add_tools("blog-1", ROOT / "examples" / "plans" / "blog_tools.py")
         with system:
             yield system
 
