@@ -23,6 +23,9 @@ ASPECTS = {
     "reads it. What they do not name is replacing a colleague.",
     "What to watch": "Costs grow with use and not with value, so watch both. Ask of every report on {topic} who paid "
     "for it, how many were asked, and what was left out. Whoever starts now should be able to stop again in a week.",
+    "How to begin": "Take one task that is done every day and that nobody likes. Write down how long it takes, let "
+    "two people try {topic} on it for a month, and write it down again. Keep the figures, whatever they say, and "
+    "tell the next team what you would do differently.",
 }
 """Heading -> text, of any topic."""
 IS_TEXT = ConfigDict(json_schema_extra={"x-artifact-type": "text"})

@@ -36,6 +36,7 @@ PLAN = {
 }
 AS_CALL = Say(tool_calls=[{"name": "__planning__", "arguments": json.dumps(PLAN)}])
 AS_TEXT = Say(text=json.dumps(PLAN))
+OF_A_PART = Say(text=json.dumps(PLAN).replace(WRITING["instructions"], "$0.output.artifact.sections.3.heading"))
 
 
 @dataclass
@@ -101,7 +102,7 @@ async def whole(parts: tuple[Stack, ModelServer]) -> AsyncIterator[Whole]:
 @pytest.mark.system
 async def test_a_post_is_written_from_what_was_researched(whole: Whole) -> None:
     """With the id that the first tool gave, in two requests to the model, which reads no whole artifact."""
-    whole.model.say(AS_TEXT, Say(text="Here is your post."))
+    whole.model.say(AS_CALL, Say(text="Here is your post."))
     run, events = await whole.ask(
         "Write a post about AI trends 2025",
         "ctx-456",
@@ -122,6 +123,7 @@ async def test_a_post_is_written_from_what_was_researched(whole: Whole) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", metadata.pop("executed_at"))
         assert metadata == {**IDS, "tool_name": name, "session_id": "ctx-456", "skill_id": skill}
     assert observed["research_blog"]["artifact_id"] == "abc-123"
+    assert observed["create_blog_post"]["artifact_id"] == "abc-123-post", "the tool was given that id"
 
 
 @pytest.mark.system
@@ -139,9 +141,20 @@ async def test_the_artifact_is_found_by_its_own_id(whole: Whole) -> None:
 
     told = whole.model.ledger[1].body["messages"][-1]["content"]
     assert '"artifact_id":"abc-123"' in told
-    assert "Found 3 sections and a source" in told
+    assert "Found 4 sections and a source" in told
     assert stored["sections"][0]["text"] in told
     assert stored["sources"][0]["url"] not in whole.model.ledger[1].text, "it stands at the end of the artifact"
+
+
+@pytest.mark.system
+async def test_a_call_may_take_a_part_of_an_artifact(whole: Whole) -> None:
+    """Which no model has read: its preview ends before it."""
+    whole.model.say(OF_A_PART, Say(text="Here is your post."))
+    run, events = await whole.ask("Write a post", "ctx-458", model="openai/scripted")
+    [called] = [event for event in events if event["type"] == "called"]
+    assert called["calls"][0]["args"]["instructions"] == "How to begin"
+    post = run["payload"]["artifacts"]["create_blog_post"]["artifact"]
+    assert "*How to begin*" in post["markdown"]
 
 
 def questions() -> list[tuple[str, str, int]]:
