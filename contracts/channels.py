@@ -8,7 +8,7 @@ Rule 2: this is data: it builds no subject and is imported by no service.
 
 from pydantic import BaseModel
 
-from . import artifacts, direct, inbox, records, runs, sessions, subjects, tasks, tools
+from . import artifacts, direct, inbox, records, runs, sessions, subjects, tasks, tool_checks, tools
 from .channel import (
     BYTES,
     GATEWAY,
@@ -98,6 +98,11 @@ TOOL_REPLIES = (
     Body("Part", RAW, "A piece of a large result.", BYTES, _kinds("part")),
     Body("Declined", tools.Declined, headers=_kinds("declined")),
     Body("Pause", tools.PauseReply, "Ends this round of the call; a person is asked.", headers=_kinds("pause")),
+)
+TOOL_CHECK_REPLIES = (
+    Body("ToolChecked", tool_checks.ToolChecked, headers=_kinds("result")),
+    Body("StillChecking", RAW, "No bytes: the check goes on.", BYTES, _kinds("heartbeat")),
+    FAULT,
 )
 DIRECT_REPLIES = (
     Body("Begun", RAW, "The tool is called next.", BYTES, {direct.DIRECT_HEADER: "begun"}),
@@ -260,6 +265,11 @@ OF_TOOLS = (
         "tool_rejected", "tool.{tool}.rejected",
         "All instances get it; the one whose result was not accepted logs why.",
         ("tool_rejected",), (_model(tools.ResultRejected),), (TOOL_RUNNER,), (TOOL,),
+    ),
+    Channel(
+        "tool_check", "check.tool", "An operator asks for the check of a tool; heartbeats come until it ends.",
+        ("RUNNER_CHECKS",), (_model(tool_checks.CheckTool),), (), (TOOL_RUNNER,), queue=TOOL_RUNNER,
+        replies=TOOL_CHECK_REPLIES,
     ),
     Channel(
         "answer", "answer.{tool}.{instance}.{key}",

@@ -64,6 +64,7 @@ _RECEIVED: dict[str, tuple[str, ...]] = {
     TOOL_RUNNER: (
         *("answer.*.*.*", "hello.*", "direct.*.call", "direct.*.status", "direct.here"),
         *("run.*.*.log", "$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
+        f"check.tool {TOOL_RUNNER}",  # what operators ask
     ),
     STORE: (
         *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete", "presign")),

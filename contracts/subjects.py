@@ -224,6 +224,8 @@ def discover_ping(tool: str, tool_instance: str) -> str:
 
 RUNNER_ANNOUNCEMENTS = "direct.here"
 """Where instances of tool_runner say that they take direct calls."""
+RUNNER_CHECKS = "check.tool"
+"""Where operators have an instance of tool_runner check a tool."""
 
 
 def direct_call(instance: str) -> str:

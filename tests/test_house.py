@@ -44,6 +44,9 @@ PURE = (
     "services/tool_runner/calls/state.py",
     "services/tool_runner/calls/events.py",
     "services/tool_runner/calls/commands.py",
+    "services/tool_runner/compliance/announced.py",
+    "services/tool_runner/compliance/answered.py",
+    "services/tool_runner/compliance/findings.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
 

@@ -1,6 +1,5 @@
 """Commands on this machine: start everything, print how to reach it, check it."""
 
-import json
 import os
 import shlex
 import sys
@@ -12,13 +11,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from runwire.cli.check import print_checks
 from runwire.cli.common import Format, Key, Output, Url, finish, gateway_url, print_line, restart
 from runwire.cli.entry_point import LAUNCH
 from runwire.cli.exit_codes import EXIT_FAILED, print_error, program
 from runwire.cli.setting_names import misspelt
 from runwire.local.data_folder import data_dir, nats_login, remembered
-
-_MARKS = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}
 
 
 class Sync(StrEnum):
@@ -106,14 +104,7 @@ def doctor(url: Url = None, api_key: Key = None, output: Format = Output.text) -
 
     async def work() -> int:
         checks = await examine(gateway_url(url), api_key, os.environ)
-        if output is not Output.text:
-            sys.stdout.write(json.dumps([check.__dict__ for check in checks], ensure_ascii=False) + "\n")
-        else:
-            console = Console()
-            for check in checks:
-                print_line(console, f"{_MARKS[check.status]} {check.name}: {escape(check.finding)}")
-                if check.mend:
-                    print_line(console, f"  [dim]{escape(check.mend)}[/dim]")
+        print_checks(checks, as_json=output is not Output.text)
         return EXIT_FAILED if any(check.status == "failed" for check in checks) else 0
 
     finish(work())

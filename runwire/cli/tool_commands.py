@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -12,10 +12,13 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from contracts.names import InvalidName
+from runwire.cli.check import Check, print_checks
 from runwire.cli.common import Format, Key, Output, Url, client_of, finish, one_line, print_line, print_table, restart
 from runwire.cli.entry_point import SERVE
 from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
+
+T = TypeVar("T")
 
 
 class _ToolsGroup(TyperGroup):
@@ -111,6 +114,37 @@ def forget(name: str) -> None:
     _print_result(acceptance.forget(name))
 
 
+@app.command()
+def check(
+    name: str,
+    args: Annotated[
+        str | None, typer.Option(help="A JSON object: call the tool with these arguments, and check its answer too.")
+    ] = None,
+    context: Annotated[str, typer.Option(help="A JSON object: the tool_context of that call.")] = "{}",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Call it also if it requires approval or has side effects.")
+    ] = False,
+    output: Format = Output.text,
+) -> None:
+    """Check a tool that is served now against the standard form of results, line by line."""
+    from runwire.cli import tool_compliance  # noqa: PLC0415, see above
+
+    given = None if args is None else _read_object(args, "--args")
+    found = _done(tool_compliance.checked(name, given, _read_object(context, "--context"), confirmed=yes))
+    checks = [Check(one.name, one.status, one.finding, one.mend) for one in found.findings]
+    print_checks(checks, as_json=output is not Output.text)
+    raise typer.Exit(EXIT_FAILED if any(one.status == "failed" for one in checks) else 0)
+
+
+def _read_object(text: str, option: str) -> dict[str, Any]:
+    from runwire.cli.tool_compliance import read_object  # noqa: PLC0415, see above
+
+    try:
+        return read_object(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
 @app.command("digest")
 def print_digests(files: list[Path], output: Format = Output.text) -> None:
     """Print the digest of each tool in Python files, or of specifications as JSON, for `runwire tools accept`."""
@@ -130,12 +164,17 @@ def print_digests(files: list[Path], output: Format = Output.text) -> None:
 
 def _print_result(work: Coroutine[Any, Any, str]) -> None:
     """Print the sentence that an operator's command returns, or why it could do nothing."""
+    sys.stdout.write(f"{_done(work)}\n")
+
+
+def _done(work: Coroutine[Any, Any, T]) -> T:
+    """Return what an operator's command returns; print why it could do nothing."""
     import asyncio  # noqa: PLC0415, see above
 
     from runwire.cli.operator import OperatorRefused  # noqa: PLC0415, see above
 
     try:
-        sys.stdout.write(f"{asyncio.run(work)}\n")
+        return asyncio.run(work)
     except (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused) as error:
         print_error(str(error))
         raise typer.Exit(EXIT_FAILED) from error

@@ -332,10 +332,15 @@ class Bus:
             return False
         return True
 
-    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> "Subscription":
-        """Call `on_message` with each message, also after a reconnect. Raises Unavailable."""
+    async def subscribe(
+        self, subject: str, on_message: Callable[[Msg], Awaitable[None]], queue: str = ""
+    ) -> "Subscription":
+        """Call `on_message` with each message, also after a reconnect. Raises Unavailable.
+
+        `queue`: a queue group, of whose members one receives each message.
+        """
         try:
-            return Subscription(await self.nc.subscribe(subject, cb=on_message))
+            return Subscription(await self.nc.subscribe(subject, queue, cb=on_message))
         except NATS_ERRORS as error:
             raise translated(error) from error
 

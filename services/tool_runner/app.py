@@ -9,6 +9,7 @@ from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tool_catalogue import Catalogue
 
 from .call_consumers import CallConsumers
+from .compliance.checks import ToolChecks
 from .direct_calls import DirectCalls
 from .discovery.announcements import Announcement
 from .discovery.catalogue_writer import CatalogueWriter
@@ -43,12 +44,14 @@ async def running(
         lambda announced: consumers.open(announced.spec),
         trust_tools=settings.trust_tools,
     ).start()
+    checks = await ToolChecks(bus, lambda: [*declared, *discovery.announcements()], catalogue, tools).start()
     if health is not None:
         health.checks["catalogue"] = writer.problem
     try:
         yield
     finally:
         await runners.stop()
+        await checks.stop()
         await direct_calls.stop()
         await writer.stop()
         await discovery.stop()

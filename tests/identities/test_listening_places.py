@@ -22,7 +22,7 @@ SUBSCRIPTIONS = {
     ("CORE", "planner"): {"$KV.catalogue.tool.*", "direct.here"},
     ("CORE", "tool_runner"): {
         *("$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
-        *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>"),
+        *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>", "check.tool tool_runner"),
         *(f"answer.{tool}.<id>.info" for tool in TOOLS),
     },
     ("CORE", "artifact_store"): {

@@ -8,7 +8,7 @@ Rule 3: replies after the end of a call are ignored.
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import structlog
 
@@ -20,7 +20,6 @@ from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.commands import Action, Ending
 from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.machine import CallMachine
-from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.calls.run_watch import RunWatch
 from services.tool_runner.calls.state import CallRules
 from services.tool_runner.errors import AlreadySettled, Declined, RunEnded
@@ -51,6 +50,18 @@ class PreparedCall:
     """Another tool runner may have sent it to an instance that has not read it yet."""
     may_decline: bool = False
     """If no instance can begin the call at once, raise Declined and do not wait."""
+    has_run: bool = True
+    """False: no run waits for it (a check of the tool), so none is asked whether it still does."""
+
+
+class Progress(Protocol):
+    """Takes what a tool sends during a call."""
+
+    async def on_progress(self, data: bytes) -> None:
+        """Take a report of progress."""
+
+    async def on_piece(self, data: bytes) -> None:
+        """Take a piece of an artifact."""
 
 
 class NatsTools:
@@ -68,9 +79,7 @@ class NatsTools:
         self.bus.on_reconnect.append(self.answers.on_reconnect)
         return self
 
-    async def call(
-        self, prepared: PreparedCall, progress: CallProgress, watch: RunWatch
-    ) -> ResultBody | commands.Pause:
+    async def call(self, prepared: PreparedCall, progress: Progress, watch: RunWatch) -> ResultBody | commands.Pause:
         """Call the tool and return its result, which the caller closes, or the pause that ends the round.
 
         Raises CallFailed, RunEnded when the run ends meanwhile, AlreadySettled and Declined.
@@ -95,7 +104,7 @@ class NatsTools:
 class CallDriver:
     """Carries out the commands of one call's machine."""
 
-    def __init__(self, tools: NatsTools, queue: EventQueue, prepared: PreparedCall, progress: CallProgress) -> None:
+    def __init__(self, tools: NatsTools, queue: EventQueue, prepared: PreparedCall, progress: Progress) -> None:
         call, spec, settings = prepared.call, prepared.spec, tools.settings
         self._tools, self._bus, self._queue = tools, tools.bus, queue
         self._prepared, self._call, self._progress = prepared, call, progress
@@ -206,7 +215,8 @@ class CallDriver:
     async def _check(self) -> Event:
         checked_at = time.monotonic()
         try:
-            await history.check_open(self._bus, self._call)
+            if self._prepared.has_run:
+                await history.check_open(self._bus, self._call)
         except RunEnded:
             return events.RunEnded()
         except AlreadySettled:

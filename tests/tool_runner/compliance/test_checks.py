@@ -1,0 +1,256 @@
+"""Checks of tools that are served, over a real server: the tool runner calls them, and answers an operator."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import BaseModel, Field
+
+from contracts import keys, subjects
+from contracts.faults import Fault
+from contracts.tool_checks import CheckTool, Finding, ToolChecked
+from contracts.tools import REPLY_HEADER, ToolSpec
+from runwire import ToolContext, ToolError, ToolResponse, tool
+from tests.tool_runner.conftest import Serve, Start
+
+
+class Blog(BaseModel):
+    """A post."""
+
+    title: str
+
+
+CALLS: list[str] = []
+"""The idempotency key of each call of `write_post`."""
+
+
+@tool(side_effects="external", desc="Writes a post.")
+async def write_post(
+    ctx: ToolContext,
+    topic: str = Field(description="about what"),
+    skill_id: str = Field(default="writing", description="how"),
+) -> ToolResponse[Blog]:
+    """Write it, and show how it goes."""
+    CALLS.append(ctx.idempotency_key)
+    if topic == "nothing":
+        raise ToolError("there is nothing to say")
+    await ctx.progress("half", 0.5)
+    await ctx.emit_artifact(stream_id="lines", chunk="first")
+    return ToolResponse(Blog(title=topic), artifact_id="abc-123", skill_id=skill_id, content=f"a post about {topic}")
+
+
+class Operator:
+    """Asks for checks as `runwire tools check` does."""
+
+    def __init__(self, client: Client, inbox: str) -> None:
+        self._client = client
+        self._inbox = inbox
+
+    async def replies(self, body: bytes, until: Callable[[Msg], bool]) -> list[Msg]:
+        """Send a request, and return all replies up to the last one."""
+        found: list[Msg] = []
+        subscription = await self._client.subscribe(self._inbox)
+        await self._client.publish(subjects.RUNNER_CHECKS, body, reply=self._inbox)
+        while not found or not until(found[-1]):
+            message = await subscription.next_msg(15)
+            if (message.headers or {}).get("Status") == "503":  # The tool runner is just starting.
+                await self._client.publish(subjects.RUNNER_CHECKS, body, reply=self._inbox)
+            else:
+                found.append(message)
+        await subscription.unsubscribe()
+        return found
+
+    async def check(self, tool: str, **request: Any) -> dict[str, Finding]:
+        """Return the checklist of a tool by what its lines are about."""
+        body = CheckTool(tool=tool, **request).model_dump_json().encode()
+        last = (await self.replies(body, lambda message: kind(message) != "heartbeat"))[-1]
+        assert kind(last) == "result", last.data
+        return {line.name: line for line in ToolChecked.model_validate_json(last.data).findings}
+
+
+def kind(message: Msg) -> str:
+    """What a reply is."""
+    return (message.headers or {})[REPLY_HEADER]
+
+
+@pytest.fixture
+def operator(client: Client) -> Operator:
+    """With an inbox of the user `operator`."""
+    return Operator(client, "_INBOX.operator.checks")
+
+
+def faults(found: dict[str, Finding]) -> dict[str, str]:
+    """What is not ok."""
+    return {name: line.status for name, line in found.items() if line.status != "ok"}
+
+
+async def test_a_good_tool_passes(operator: Operator, serve_tools: Serve, start_runner: Start) -> None:
+    """Called once, though its answer is asked for twice, and with the confirmation that its effects need."""
+    bus = await start_runner()
+    serve_tools(write_post)
+    assert faults(await operator.check("write_post")) == {"artifact_type": "warning"}
+    args = {"topic": "AI", "skill_id": "research"}
+    unconfirmed = await operator.check("write_post", args=args)
+    assert (unconfirmed["call"].status, "--yes" in unconfirmed["call"].mend, CALLS) == ("failed", True, [])
+    found = await operator.check("write_post", args=args, confirmed=True)
+    assert faults(found) == {"artifact_type": "warning"}
+    assert (found["artifact_id"].finding, found["skill_id"].finding) == ("abc-123", "research")
+    assert len(CALLS) == 1
+    run = CALLS[0].partition(".")[0]
+    assert await bus.last(subjects.RUNS, subjects.stream("default", run)) is None, "a check leaves no run behind"
+    assert await bus.last(subjects.bucket_stream(keys.ARTIFACTS_BUCKET), "$KV.artifacts.>") is None
+    refused = await operator.check("write_post", args={"topic": 7}, confirmed=True)
+    assert (refused["arguments"].status, len(CALLS)) == ("failed", 1)
+    raised = await operator.check("write_post", args={"topic": "nothing"}, confirmed=True)
+    assert raised["call"].finding == "tool_error: there is nothing to say"
+
+
+OUTPUT = {
+    "type": "object",
+    "properties": {name: {} for name in ("artifact_id", "artifact", "_metadata")},
+    "required": ["artifact_id", "artifact", "_metadata"],
+}
+Faulty = tuple[str, Any]
+"""A member of a result, dotted, and the value that it has instead of the right one. None: it is left out."""
+
+
+def answering(client: Client, *faulty: Faulty, bare: Any = None) -> Callable[[Msg], Awaitable[None]]:
+    """A tool without an SDK that keeps no answers, with these faults; `bare`: its whole result."""
+
+    async def on_call(message: Msg) -> None:
+        call = json.loads(message.data)
+        metadata = {name: call[name] for name in ("request_id", "trace_id", "user_id")}
+        metadata |= {"context_id": call["session_id"], "tool_name": call["tool"]}
+        metadata["executed_at"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        result = {"artifact_id": "abc-123", "artifact": {"title": "AI"}, "_metadata": metadata, "skill_id": "research"}
+        for path, value in faulty:
+            *outer, name = path.split(".")
+            place: dict[str, Any] = metadata if outer else result
+            place.pop(name)
+            place |= {} if value is None else {name: value}
+        await client.publish(message.reply, json.dumps(bare or result).encode())
+
+    return on_call
+
+
+@pytest.mark.parametrize(
+    ("faulty", "line", "status"),
+    [
+        (("artifact", None), "result", "failed"),
+        (("artifact_id", ""), "artifact_id", "failed"),
+        (("artifact_id", 7), "artifact_id", "failed"),
+        (("artifact", "text"), "artifact", "warning"),
+        (("_metadata", []), "_metadata", "failed"),
+        (("_metadata.context_id", "other"), "_metadata.context_id", "failed"),
+        (("_metadata.request_id", None), "_metadata.request_id", "failed"),
+        (("_metadata.trace_id", "0"), "_metadata.trace_id", "failed"),
+        (("_metadata.user_id", ""), "_metadata.user_id", "failed"),
+        (("_metadata.tool_name", "x"), "_metadata.tool_name", "failed"),
+        (("_metadata.executed_at", "2025-01-31T12:00:00Z"), "_metadata.executed_at", "failed"),
+        (("_metadata.executed_at", "2025-01-31T12:00:00+00:00"), "_metadata.executed_at", "failed"),
+        (("skill_id", None), "skill_id", "failed"),
+        (("skill_id", "research"), "artifact_type", "warning"),
+    ],
+)
+async def test_each_fault_of_an_answer_is_found(
+    operator: Operator, client: Client, start_runner: Start, faulty: Faulty, line: str, status: str
+) -> None:
+    """Of a tool without an SDK. It is idempotent, so the repetition runs again, and says so."""
+    subscription = await client.subscribe("tool.plain", "plain", cb=answering(client, faulty))
+    await start_runner(ToolSpec(name="plain", description="?", idempotent=True, output_schema=OUTPUT))
+    found = await operator.check("plain", args={"skill_id": "research"})
+    await subscription.unsubscribe()
+    assert found[line].status == status
+    assert [name for name, each in found.items() if each.status == "failed"] == ([line] if status == "failed" else [])
+    has_time = line not in {"result", "_metadata", "_metadata.executed_at"}
+    assert ("repetition" in found and found["repetition"].status == "warning") == has_time
+
+
+async def test_what_is_not_in_the_standard_form_is_named(
+    operator: Operator, client: Client, start_runner: Start
+) -> None:
+    """A bare result, a result that never comes, and a tool that is not there."""
+    bare = await client.subscribe("tool.bare", "bare", cb=answering(client, bare={"text": "x"}))
+    await start_runner(ToolSpec(name="bare", idempotent=True), ToolSpec(name="silent"), unavailable_s=0.1)
+    found = await operator.check("bare", args={})
+    assert (found["standard form"].status, found["output_schema"].status) == ("failed", "failed")
+    silent = await operator.check("silent", args={})
+    assert silent["call"].finding.startswith("tool_unavailable")
+    absent = await operator.check("nowhere", args={})
+    assert {name: line.status for name, line in absent.items()} == {"announced": "failed"}
+    await bare.unsubscribe()
+
+
+async def test_a_tool_that_forgets_its_calls_is_not_called_twice(
+    operator: Operator, client: Client, start_runner: Start
+) -> None:
+    """One that is not idempotent: a second call could have a second effect."""
+    calls: list[Msg] = []
+    answer = answering(client)
+
+    async def on_call(message: Msg) -> None:
+        calls.append(message)
+        await answer(message)
+
+    await client.subscribe("tool.forgets", "forgets", cb=on_call)
+    await start_runner(ToolSpec(name="forgets", description="?", output_schema=OUTPUT))
+    found = await operator.check("forgets", args={})
+    assert (found["repetition"].status, len(calls)) == ("warning", 1)
+
+
+async def test_a_specification_that_is_not_accepted(
+    operator: Operator, serve_tools: Serve, start_runner: Start
+) -> None:
+    """It is checked all the same, before it is accepted, and the line says how to accept it."""
+
+    @tool(desc="Old.", name="changing", idempotent=True)
+    def changing() -> int:
+        return 1
+
+    bus = await start_runner(trust_tools=False)
+    accepted = json.dumps({"digests": ["a" * 24]}).encode()
+    await bus.publish(f"$KV.catalogue.{keys.accepted_key('changing')}", accepted)
+    serve_tools(changing)
+    found = await operator.check("changing", args={})
+    assert found["accepted"].status == "failed"
+    assert found["accepted"].mend == f"runwire tools accept changing {changing.spec.digest()}"
+    assert found["call"].status == "ok"
+
+
+async def test_heartbeats_come_until_the_answer(operator: Operator, serve_tools: Serve, start_runner: Start) -> None:
+    """Every second, from the beginning."""
+
+    @tool(idempotent=True, name="slow_check")
+    async def slow_check() -> int:
+        await asyncio.sleep(1.5)
+        return 1
+
+    await start_runner()
+    serve_tools(slow_check)
+    body = CheckTool(tool="slow_check", args={}).model_dump_json().encode()
+    replies = await operator.replies(body, lambda message: kind(message) != "heartbeat")
+    assert [kind(each) for each in replies[:2]] == ["heartbeat", "heartbeat"]
+    assert kind(replies[-1]) == "result"
+
+
+async def test_requests_that_cannot_be_read(operator: Operator, client: Client, start_runner: Start) -> None:
+    """They are answered with what is wrong; one that asks for a reply elsewhere is dropped."""
+    await start_runner()
+    (reply,) = await operator.replies(b"{}", lambda _: True)
+    assert kind(reply) == "failure"
+    assert "tool" in Fault.model_validate_json(reply.data).reason
+    elsewhere: list[Msg] = []
+
+    async def take(message: Msg) -> None:
+        elsewhere.append(message)
+
+    await client.subscribe("emit.>", cb=take)
+    await client.publish(subjects.RUNNER_CHECKS, b"{}", reply="emit.default.x.log")
+    (reply,) = await operator.replies(b"{}", lambda _: True)
+    await client.flush()
+    assert elsewhere == []
