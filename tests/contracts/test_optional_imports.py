@@ -20,7 +20,7 @@ ONLY = {
     "uvicorn": {"gateway"},
 }
 """Imported by these services and no other."""
-MAX_MODULES = {"planner": 815, "tool_runner": 540, "artifact_store": 830, "gateway": 740}
+MAX_MODULES = {"planner": 855, "tool_runner": 590, "artifact_store": 835, "gateway": 815}
 """A tenth more than today. A library that brings many modules is a decision: raise the number with it."""
 
 
