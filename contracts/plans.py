@@ -3,12 +3,17 @@
 A template is a whole string `$N.output.field`: the value at that path in the result of call N, counted from 0.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from .base import Message
 
+DIRECT_RESPONSE: Final = "direct_response"
+TOOL_CALLS: Final = "tool_calls"
+PLAN_TYPES = frozenset({DIRECT_RESPONSE, TOOL_CALLS})
+"""The `type` of what a model gives: an answer, or a plan of calls."""
+PlanWarningCode = Literal["nullable_source", "embedded_template_not_resolved"]
 CallStatus = Literal["success", "failed", "not_executed"]
 """How a call of a plan has ended. `not_executed`: the plan was halted before it."""
 
@@ -128,7 +133,7 @@ class PlanWarning(Message):
 
     tool_index: int
     argument: str
-    warning: Literal["nullable_source", "embedded_template_not_resolved"]
+    warning: PlanWarningCode
 
 
 class PlanReport(Message):

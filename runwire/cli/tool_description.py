@@ -1,5 +1,6 @@
 """What a tool takes and gives, for those who write plans: its arguments, and every path that a template may name."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from contracts.tools import ToolSpec
@@ -13,7 +14,7 @@ _FLAGS = ("idempotent", "requires_approval")
 
 
 def document(spec: ToolSpec) -> dict[str, Any]:
-    """Return the specification with the paths of its output as templates."""
+    """Return the specification as JSON, with the paths of its output as templates."""
     paths = [
         {"template": _template(path), "types": list(path.types), "note": path.note}
         for path in template_paths(spec.output_schema)
@@ -61,7 +62,7 @@ def _description(schema: dict[str, Any], name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _types(types: Any) -> str:
+def _types(types: Iterable[str]) -> str:
     return " or ".join(types)
 
 

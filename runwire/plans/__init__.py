@@ -2,6 +2,11 @@
 
 `read_plan` reads what a model gave, `check_plan` checks its calls against the tools, `resolve` replaces the templates
 of one call by values. `report` says all of it for people and programs. `template_paths` lists what templates may name.
+
+Modules on plans: `templates` (the grammar), `arguments` (where strings are), `reading`, `checking` with `findings`,
+`resolving`, `reporting`, `texts`. Modules on JSON Schemas: `schemas` (the fields) and `json_types`, both read through
+`folding` (`$ref` and combinators), with `patterns`; `fitting` compares two schemas, `paths` lists one. `steps` counts
+the work of a check.
 """
 
 from contracts.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning

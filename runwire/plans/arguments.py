@@ -8,45 +8,42 @@ Key = str | int
 """The name of a member, or the number of an item."""
 
 
-class Place:
-    """A container in the arguments of a call."""
+class Container:
+    """An object or list in the arguments of a call. `parent`, `key`: where it is; the arguments have no parent."""
 
-    __slots__ = ("is_read", "key", "parent", "schema")
+    __slots__ = ("key", "parent")
 
-    def __init__(self, parent: "Place | None" = None, key: Key = "") -> None:
+    def __init__(self, parent: "Container | None" = None, key: Key = "") -> None:
         self.parent = parent
         self.key = key
-        self.schema: Any = None
-        """What the tool's schema says of it, where `is_read`."""
-        self.is_read = False
 
     def dotted(self, key: Key) -> str:
         """Return the path of a value in this container: `refs[1].url`."""
         keys = [key]
-        place = self
-        while place.parent is not None:
-            keys.append(place.key)
-            place = place.parent
+        container = self
+        while container.parent is not None:
+            keys.append(container.key)
+            container = container.parent
         text = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in reversed(keys))
         return text.removeprefix(".")
 
 
-def items_of(container: Any) -> Iterable[tuple[Key, Any]]:
+def items_of(value: Any) -> Iterable[tuple[Key, Any]]:
     """Return the members of an object, or the items of a list."""
-    return container.items() if isinstance(container, Mapping) else enumerate(container)
+    return value.items() if isinstance(value, Mapping) else enumerate(value)
 
 
-def marked_strings(arguments: Any) -> Iterator[tuple[Place, Key, str]]:
+def marked_strings(arguments: Any) -> Iterator[tuple[Container, Key, str]]:
     """Yield each string value with a `$` in it, with its container and its key there, in order."""
-    stack = [(Place(), iter(items_of(arguments)))]
+    stack = [(Container(), iter(items_of(arguments)))]
     while stack:
-        place, items = stack[-1]
+        container, items = stack[-1]
         for key, value in items:
             if isinstance(value, str):
                 if "$" in value:
-                    yield place, key, value
+                    yield container, key, value
             elif value and isinstance(value, dict | list):
-                stack.append((Place(place, key), iter(items_of(value))))
+                stack.append((Container(container, key), iter(items_of(value))))
                 break
         else:
             stack.pop()

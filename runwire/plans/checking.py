@@ -26,7 +26,7 @@ from contracts.plans import (
 )
 from contracts.tools import ToolSpec
 
-from .arguments import Key, Place, is_deeper, json_size, marked_strings
+from .arguments import Container, Key, is_deeper, json_size, marked_strings
 from .findings import MAX_NAME_CHARACTERS, Findings, names_of, shortened
 from .fitting import fit
 from .folding import Schema
@@ -86,6 +86,8 @@ class _Checker:
         self._inputs: dict[str, Fields] = {}
         self._outputs: dict[str, Fields] = {}
         self._missing: dict[tuple[str, tuple[str, ...]], FieldNotFound] = {}
+        self._targets: dict[Container, Schema] = {}
+        """What the input schemas say of containers in the arguments."""
 
     def check_all(self) -> None:
         limit, found = self._bounds.max_calls, len(self._calls)
@@ -114,10 +116,10 @@ class _Checker:
 
     def _check_arguments(self, index: int, call: PlanCall) -> bool:
         """Check the strings of a call. False: the work of the whole check is used up."""
-        for place, key, text in marked_strings(call.arguments):
-            argument = partial(place.dotted, key)
+        for container, key, text in marked_strings(call.arguments):
+            argument = partial(container.dotted, key)
             try:
-                detail = self._check_string(index, place, key, text)
+                detail = self._check_string(index, container, key, text)
             except TooManySteps:
                 detail = OverLimit(type="schema_too_complex", limit=self._steps.limit)
                 self.findings.add(index, detail, argument, text)
@@ -126,16 +128,16 @@ class _Checker:
                 self.findings.add(index, detail, argument, text)
         return True
 
-    def _check_string(self, index: int, place: Place, key: Key, text: str) -> PlanErrorDetail | None:
+    def _check_string(self, index: int, container: Container, key: Key, text: str) -> PlanErrorDetail | None:
         self._steps.take()
         template = parse(text)
         if template is not None:
             wrong = self._wrong_reference(index, template)
-            return wrong or self._wrong_field(index, place, key, template)
+            return wrong or self._wrong_field(index, container, key, template)
         if is_candidate(text):
             return PlainError(type="invalid_template_syntax")
         if holds_embedded(text):
-            self.findings.warn(index, "embedded_template_not_resolved", partial(place.dotted, key))
+            self.findings.warn(index, "embedded_template_not_resolved", partial(container.dotted, key))
         return None
 
     def _wrong_reference(self, index: int, template: Template) -> PlanErrorDetail | None:
@@ -151,7 +153,7 @@ class _Checker:
             return ForwardReference(referenced_index=number)
         return None
 
-    def _wrong_field(self, index: int, place: Place, key: Key, template: Template) -> PlanErrorDetail | None:
+    def _wrong_field(self, index: int, container: Container, key: Key, template: Template) -> PlanErrorDetail | None:
         """Look the field up, and compare its types with those of the argument."""
         name = self._calls[template.index].tool_name
         tool = self._tools.get(name)
@@ -168,7 +170,7 @@ class _Checker:
         target = self._target(index)
         if target is None:
             return None
-        fitted = fit(source, found, target, target.inside(_schema_of(place, target), str(key)))
+        fitted = fit(source, found, target, target.inside(self._schema_of(container, target), str(key)))
         if not fitted.fits:
             return TypeMismatch(
                 tool_name=name,
@@ -177,7 +179,7 @@ class _Checker:
                 target_types=sorted(fitted.target),
             )
         if fitted.may_be_null:
-            self.findings.warn(index, "nullable_source", partial(place.dotted, key))
+            self.findings.warn(index, "nullable_source", partial(container.dotted, key))
         return None
 
     def _target(self, index: int) -> Fields | None:
@@ -186,6 +188,17 @@ class _Checker:
         if name not in self._inputs and name in self._tools:
             self._inputs[name] = Fields(self._tools[name].input_schema, self._steps)
         return self._inputs.get(name)
+
+    def _schema_of(self, container: Container, target: Fields) -> Schema:
+        """Return what the tool's input schema says of a container in the arguments, looked up once."""
+        unread = []
+        while container.parent is not None and container not in self._targets:
+            unread.append(container)
+            container = container.parent
+        schema = target.root if container.parent is None else self._targets[container]
+        for each in reversed(unread):
+            schema = self._targets[each] = target.inside(schema, str(each.key))
+        return schema
 
     def _not_found(self, name: str, template: Template, missing: Missing) -> FieldNotFound:
         known = self._missing.get((name, template.path))
@@ -198,16 +211,3 @@ class _Checker:
                 available_fields=names_of(missing.names),
             )
         return known
-
-
-def _schema_of(place: Place, target: Fields) -> Schema:
-    """Return what the tool's schema says of a container in the arguments, looked up once."""
-    unread = []
-    while not place.is_read and place.parent is not None:
-        unread.append(place)
-        place = place.parent
-    schema = place.schema if place.is_read else target.root
-    for each in reversed(unread):
-        schema = each.schema = target.inside(schema, str(each.key))
-        each.is_read = True
-    return schema

@@ -1,9 +1,8 @@
 """What a check has found, in bounds: the rest is counted."""
 
 from collections.abc import Callable, Iterable
-from typing import Literal
 
-from contracts.plans import PlanError, PlanErrorDetail, PlanWarning
+from contracts.plans import PlanError, PlanErrorDetail, PlanWarning, PlanWarningCode
 
 MAX_ERRORS = 100
 MAX_ERROR_BYTES = 64 << 10
@@ -11,8 +10,7 @@ MAX_ERROR_BYTES = 64 << 10
 MAX_WARNINGS = 100
 MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 200
-
-Warned = Literal["nullable_source", "embedded_template_not_resolved"]
+"""In the record of an error. A line about it shows fewer (`texts`)."""
 
 
 class Findings:
@@ -27,17 +25,17 @@ class Findings:
     def add(
         self, tool_index: int | None, detail: PlanErrorDetail, argument: Callable[[], str] = str, template: str = ""
     ) -> None:
-        """Add an error, or count it. `argument` is called where there is room."""
+        """Add an error, or count it. `argument` returns its path, and is called only for an error that is kept."""
         if self._room <= 0 or len(self.errors) == MAX_ERRORS:
             self.left_out += 1
             return
         error = PlanError(
             tool_index=tool_index, argument=shortened(argument()), template=shortened(template), error=detail
         )
-        self._room -= len(error.model_dump_json())
+        self._room -= len(error.model_dump_json().encode())
         self.errors.append(error)
 
-    def warn(self, tool_index: int, warning: Warned, argument: Callable[[], str]) -> None:
+    def warn(self, tool_index: int, warning: PlanWarningCode, argument: Callable[[], str]) -> None:
         """Add a warning; those after the hundredth are left out."""
         if len(self.warnings) < MAX_WARNINGS:
             text = shortened(argument())

@@ -7,16 +7,16 @@ Rule 3: each schema that is visited is a step (`Steps`).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from .steps import Steps
+from .templates import is_index
 
 T = TypeVar("T")
 Schema = Any
 """A JSON Schema: an object, true or false. Any other value counts as true."""
 
-_MAX_INDEX_DIGITS = 9
 _MAX_PLAIN_REFERENCES = 100
 _UNIONS = ("anyOf", "oneOf")
 _IN_PLACE = frozenset({"$ref", "allOf", *_UNIONS})
@@ -38,7 +38,7 @@ class Reading(Protocol[T]):
         """Put together alternatives."""
 
 
-class Parts(Generic[T]):
+class Parts:
     """The schemas that apply to the same value as one schema does."""
 
     __slots__ = ("together", "unions", "unknown")
@@ -55,7 +55,7 @@ class Parts(Generic[T]):
             yield from union
 
 
-_NO_PARTS: Parts[Any] = Parts()
+_NO_PARTS = Parts()
 
 
 class Document:
@@ -65,7 +65,7 @@ class Document:
         self.root = root
         self.steps = steps
         self._targets: dict[str, tuple[bool, Schema]] = {}
-        self._parts: dict[int, Parts[Any]] = {}
+        self._parts: dict[int, Parts] = {}
 
     def fold(self, schema: Schema, reading: Reading[T]) -> T:
         """Read a schema and all that applies to the same value. Raises TooManySteps."""
@@ -92,7 +92,7 @@ class Document:
             done[key] = _combined(place, parts, reading, done)
         return done[id(schema)]
 
-    def parts(self, schema: Schema) -> Parts[Any]:
+    def parts(self, schema: Schema) -> Parts:
         """Return what a schema combines, each reference replaced by what it leads to."""
         if not _combines(schema):
             return _NO_PARTS
@@ -101,8 +101,8 @@ class Document:
             known = self._parts[id(schema)] = self._read_parts(schema)
         return known
 
-    def _read_parts(self, schema: Mapping[str, Any]) -> Parts[Any]:
-        parts: Parts[Any] = Parts()
+    def _read_parts(self, schema: Mapping[str, Any]) -> Parts:
+        parts = Parts()
         if "$ref" in schema:
             found, target = self.target(schema["$ref"])
             if found:
@@ -152,16 +152,11 @@ class Document:
         return isinstance(place, dict | bool), place
 
 
-def is_index(segment: str) -> bool:
-    """Whether a path segment is the number of an item, of at most 9 digits."""
-    return len(segment) <= _MAX_INDEX_DIGITS and segment.isascii() and segment.isdecimal()
-
-
 def _combines(schema: Schema) -> bool:
     return isinstance(schema, dict) and not _IN_PLACE.isdisjoint(schema)
 
 
-def _combined(schema: Schema, parts: Parts[Any], reading: Reading[T], done: Mapping[int, T]) -> T:
+def _combined(schema: Schema, parts: Parts, reading: Reading[T], done: Mapping[int, T]) -> T:
     """Put together what was read of the parts; those that contain this schema are not read yet, and left out."""
     found = [reading.of_itself(schema)]
     if parts.unknown:

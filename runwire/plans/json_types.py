@@ -1,9 +1,4 @@
-"""The JSON types that a schema allows, and whether one schema's values fit another.
-
-Rule 1: `ANY` means that a schema does not say. It fits everything.
-Rule 2: `integer` fits `number`; nothing else is converted.
-Rule 3: items of lists are compared, three levels deep; members of objects are not.
-"""
+"""The JSON types that a schema allows. `ANY` means that it does not say."""
 
 from typing import Any
 
@@ -79,25 +74,6 @@ def _both(one: Types, other: Types) -> Types:
 
 def _numeric(types: Types) -> bool:
     return not types.isdisjoint({"integer", "number"})
-
-
-def fits(source: Types, target: Types) -> bool:
-    """Whether every type of a source but null is one that the target takes; a source of nulls alone needs null."""
-    if ANY in (source, target):
-        return True
-    if source == NULL:
-        return "null" in target
-    return all(name in target or (name == "integer" and "number" in target) for name in source - NULL)
-
-
-def may_be_null(source: Types, target: Types) -> bool:
-    """Whether a source may be null where the target must not."""
-    return "null" in source and target != ANY and "null" not in target
-
-
-def only_arrays(types: Types) -> bool:
-    """Whether values of these types are lists, or null."""
-    return types - NULL == {"array"}
 
 
 def _names(value: Any) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from .folding import Schema
 from .json_types import ANY
-from .schemas import Fields, Part, Place
+from .schemas import Fields, Part, Presence
 from .steps import Steps, TooManySteps
-from .templates import parse
+from .templates import Template, parse
 
 MAX_PATHS = 500
 MAX_LEVELS = 32
@@ -73,19 +73,20 @@ def _walk(fields: Fields) -> Iterator[TemplatePath]:
 def _inside(fields: Fields, entry: _Entry) -> list[_Entry]:
     """Return the parts of a value."""
     schema, above = entry.schema, entry.above | _objects(fields, entry.schema)
-    names = [name for name in fields.names(schema, MAX_PATHS + 1) if parse(f"$0.output.{name}.x") is not None]
     parts: list[tuple[str, Schema, bool]] = [
-        (name, fields.inside(schema, name), True) for name in names if "." not in name
+        (name, fields.inside(schema, name), True)
+        for name in fields.names(schema, MAX_PATHS + 1)
+        if parse(f"$0.output.{name}") == Template(0, (name,))
     ]
     types = fields.types(schema)
     if types != ANY and "object" in types:
         found = fields.part(schema, Part.VALUES)
-        if found.place is Place.DECLARED or (found.place is not Place.CLOSED and entry.path):
-            parts.append((NAME, found.schema, found.place is Place.DECLARED))
+        if found.presence is Presence.DECLARED or (found.presence is not Presence.CLOSED and entry.path):
+            parts.append((NAME, found.schema, found.presence is Presence.DECLARED))
     if types != ANY and "array" in types:
         found = fields.part(schema, Part.ITEMS)
-        if found.place is not Place.CLOSED:
-            parts.append((NUMBER, found.schema, found.place is Place.DECLARED))
+        if found.presence is not Presence.CLOSED:
+            parts.append((NUMBER, found.schema, found.presence is Presence.DECLARED))
     return [_Entry((*entry.path, name), part, declared, above) for name, part, declared in parts]
 
 

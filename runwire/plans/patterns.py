@@ -1,4 +1,7 @@
-"""Regular expressions of `patternProperties`, matched in linear time."""
+"""Regular expressions of `patternProperties`, matched in linear time.
+
+Pydantic matches with Rust's `regex`, which never backtracks; Python's `re` may take exponential time.
+"""
 
 from collections.abc import Callable
 

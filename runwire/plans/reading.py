@@ -1,14 +1,14 @@
 """Reads what a model gave as a plan.
 
 Rule 1: what a plan does not need may be missing, and what it does not know is left alone.
-Rule 2: all errors are collected. No value makes it raise.
+Rule 2: the errors of all calls are collected, the first 100 of them. No value makes it raise.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.plans import PlainError, Plan, PlanCall, PlanError
+from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
 
 from .findings import MAX_ERRORS
 
@@ -26,10 +26,10 @@ def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
     if not isinstance(value, Mapping):
         return [_error("unparseable")]
     kind = value.get("type")
-    if kind == "direct_response":
+    if kind == DIRECT_RESPONSE:
         content = value.get("content")
         return DirectResponse(content) if isinstance(content, str) else [_error("content_missing")]
-    if kind != "tool_calls":
+    if kind != TOOL_CALLS:
         return [_error("unknown_type")]
     calls = value.get("calls")
     if not isinstance(calls, list):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
-from contracts.plans import Plan, PlanReport
+from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan, PlanReport
 from contracts.tools import ToolSpec
 
 from .arguments import json_size
@@ -29,10 +29,10 @@ def report(
         outputs: results of its calls, in order; None: nothing is resolved.
     """
     if isinstance(plan, Mapping) and "type" not in plan and "calls" in plan:
-        plan = {"type": "tool_calls", **plan}
+        plan = {"type": TOOL_CALLS, **plan}
     read = read_plan(plan)
     if isinstance(read, DirectResponse):
-        return PlanReport(valid=True, kind="direct_response")
+        return PlanReport(valid=True, kind=DIRECT_RESPONSE)
     if isinstance(read, list):
         return PlanReport(valid=False, kind="invalid", errors=read, lines=[error_line(error, []) for error in read])
     check = check_plan(read.calls, tools, bounds)
@@ -43,7 +43,7 @@ def report(
     resolved = None if outputs is None or not check.valid else _resolved(read, outputs, lines)
     return PlanReport(
         valid=check.valid,
-        kind="tool_calls",
+        kind=TOOL_CALLS,
         errors=check.errors,
         errors_left_out=check.errors_left_out,
         warnings=check.warnings,
@@ -63,6 +63,7 @@ def _resolved(plan: Plan, outputs: Sequence[Any], lines: list[str]) -> list[dict
             lines.append(f"Call {index} would fail: {error}")
             found.append(None)
             continue
+        # What the templates have added.
         room -= max(0, (json_size(arguments) or 0) - (json_size(call.arguments) or 0))
         found.append(arguments)
     return found

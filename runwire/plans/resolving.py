@@ -9,10 +9,9 @@ Rule 4: nothing recurses, and the size of what is inserted is bounded before any
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .arguments import Place, json_size, marked_strings
+from .arguments import Container, json_size, marked_strings
 from .findings import shortened
-from .folding import is_index
-from .templates import Template, parse
+from .templates import Template, is_index, parse
 
 Reference = Callable[[int, tuple[str, ...], Any, tuple[str, ...]], Any]
 """Called with the number of a call, a path in its output, the value there, and the rest of the template's path. What it
@@ -51,18 +50,18 @@ def resolve(
     Raises MissingOutputField, and ArgumentsTooLarge if the inserted values have more than `max_bytes` together.
     """
     result = dict(arguments)
-    copies: dict[Place, Any] = {}
+    copies: dict[Container, Any] = {}
     sizes = _Sizes(max_bytes)
-    for place, key, text in marked_strings(arguments):
+    for container, key, text in marked_strings(arguments):
         template = parse(text)
         if template is None:
             continue
         try:
             value = _value_at(template, outputs, reference)
         except _Missing as missing:
-            raise MissingOutputField(template.index, missing.field, text, place.dotted(key)) from None
+            raise MissingOutputField(template.index, missing.field, text, container.dotted(key)) from None
         sizes.add(value)
-        _copy_of(place, result, copies)[key] = value
+        _copy_of(container, result, copies)[key] = value
     return result
 
 
@@ -94,18 +93,17 @@ def _value_at(template: Template, outputs: Sequence[Any], reference: Reference |
     return value
 
 
-def _copy_of(place: Place, root: Any, copies: dict[Place, Any]) -> Any:
+def _copy_of(container: Container, result: Any, copies: dict[Container, Any]) -> Any:
     """Return the copy of a container that the result holds; the copies of those around it are made first."""
-    missing = []
-    while place.parent is not None and place not in copies:
-        missing.append(place)
-        place = place.parent
-    container: Any = root if place.parent is None else copies[place]
-    for each in reversed(missing):
-        inside = container[each.key]
-        container[each.key] = copies[each] = inside.copy()
-        container = copies[each]
-    return container
+    uncopied = []
+    while container.parent is not None and container not in copies:
+        uncopied.append(container)
+        container = container.parent
+    copy: Any = result if container.parent is None else copies[container]
+    for each in reversed(uncopied):
+        copy[each.key] = copies[each] = copy[each.key].copy()
+        copy = copies[each]
+    return copy
 
 
 class _Sizes:

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from .folding import Document, Reading, Schema, is_index
+from .folding import Document, Reading, Schema
 from .json_types import ANY, Types, TypesReading, types_of_itself
 from .patterns import Patterns
 from .steps import Steps
+from .templates import is_index
 
 MAX_NAMES = 100
 """Most names that an error lists."""
 
 
-class Place(IntEnum):
-    """What a schema says of a part of its value."""
+class Presence(IntEnum):
+    """What a schema says of a part of its value. Of several schemas, the greatest counts."""
 
     CLOSED = 0
     """There is no such part."""
@@ -38,7 +39,7 @@ class Place(IntEnum):
 class Found(NamedTuple):
     """What a schema says of a part, and the part's schema if it is declared."""
 
-    place: Place
+    presence: Presence
     schema: Schema = True
 
 
@@ -71,7 +72,7 @@ class Fields:
         self._patterns = Patterns(steps)
         self._found: dict[tuple[int, str | Part], Found] = {}
         self._types: dict[int, Types] = {}
-        self._made: dict[tuple[str, tuple[int, ...]], Schema] = {}
+        self._merged: dict[tuple[str, tuple[int, ...]], Schema] = {}
         self._paths: dict[tuple[str, ...], Schema | Missing] = {}
 
     def find(self, path: tuple[str, ...]) -> Schema | Missing:
@@ -85,8 +86,8 @@ class Fields:
         schema = self.root
         for depth, segment in enumerate(path):
             found = self.part(schema, segment)
-            least = Place.UNSAID if depth else Place.FOREIGN
-            if found.place < least:
+            least = Presence.UNSAID if depth else Presence.FOREIGN
+            if found.presence < least:
                 return Missing(depth + 1, self.names(schema))
             schema = found.schema
         return schema
@@ -150,7 +151,7 @@ class Fields:
                 for part in value:
                     yield part, False
 
-    def made(self, keyword: str, schemas: Sequence[Schema]) -> Schema:
+    def merged(self, keyword: str, schemas: Sequence[Schema]) -> Schema:
         """Return one schema for several that apply at once (`allOf`) or are alternatives (`anyOf`)."""
         distinct = {id(schema): schema for schema in map(self._document.plain, schemas)}
         parts = [schema for schema in distinct.values() if not is_open(schema)]
@@ -160,7 +161,7 @@ class Fields:
         if len(parts) == 1:
             return parts[0]
         key = keyword, tuple(map(id, parts))
-        return self._made.setdefault(key, {keyword: parts})
+        return self._merged.setdefault(key, {keyword: parts})
 
     def of_object(self, schema: Mapping[str, Any], segment: str | Part) -> Found:
         """Return what an object's schema itself says of a member."""
@@ -172,15 +173,15 @@ class Fields:
                 return _declared(properties[segment])
             matching = self._matching(schema, segment)
             if matching:
-                return _declared(self.made("allOf", matching))
+                return _declared(self.merged("allOf", matching))
         elif isinstance(patterns := schema.get("patternProperties"), dict) and patterns:
-            return _declared(self.made("anyOf", [*patterns.values(), *([others] if others is not None else [])]))
+            return _declared(self.merged("anyOf", [*patterns.values(), *([others] if others is not None else [])]))
         if others is None:
             others = _unevaluated(schema)
         if isinstance(others, dict):
             return _declared(others)
         if others is True:
-            return Found(Place.OPEN)
+            return Found(Presence.OPEN)
         return _CLOSED if others is False or isinstance(properties, dict) else _UNSAID
 
     def _matching(self, schema: Mapping[str, Any], name: str) -> list[Schema]:
@@ -205,7 +206,7 @@ class Fields:
             if items is None and not prefix:
                 return _UNSAID
             declared = [] if items is False else [True if items is None else items]
-            return _declared(self.made("anyOf", [*prefix, *declared]))
+            return _declared(self.merged("anyOf", [*prefix, *declared]))
         if isinstance(segment, Part) or not (segment.isascii() and segment.isdecimal()):
             return _CLOSED
         number = int(segment) if is_index(segment) else len(prefix)
@@ -219,7 +220,7 @@ def _unevaluated(schema: Mapping[str, Any]) -> bool | None:
 
 
 def _declared(schema: Schema) -> Found:
-    return _CLOSED if schema is False else Found(Place.DECLARED, schema if isinstance(schema, dict) else True)
+    return _CLOSED if schema is False else Found(Presence.DECLARED, schema if isinstance(schema, dict) else True)
 
 
 def is_open(schema: Schema) -> bool:
@@ -227,15 +228,15 @@ def is_open(schema: Schema) -> bool:
     return schema is not False and (not isinstance(schema, dict) or not schema)
 
 
-_CLOSED, _UNSAID = Found(Place.CLOSED), Found(Place.UNSAID)
-_SURE = frozenset({Place.CLOSED, Place.DECLARED})
+_CLOSED, _UNSAID = Found(Presence.CLOSED), Found(Presence.UNSAID)
+_SURE = frozenset({Presence.CLOSED, Presence.DECLARED})
 _TYPES = TypesReading()
 
 
 class _PartReading(Reading[Found]):
     """Reads what a schema says of one part."""
 
-    unknown = Found(Place.FOREIGN)
+    unknown = Found(Presence.FOREIGN)
 
     def __init__(self, fields: Fields, segment: str | Part) -> None:
         self._fields = fields
@@ -252,17 +253,17 @@ class _PartReading(Reading[Found]):
     def of_all(self, schema: Schema, parts: list[Found]) -> Found:  # noqa: ARG002, the reading of types needs it
         if len(parts) == 1:
             return parts[0]
-        declared = [part.schema for part in parts if part.place is Place.DECLARED]
+        declared = [part.schema for part in parts if part.presence is Presence.DECLARED]
         if declared:
-            return Found(Place.DECLARED, self._fields.made("allOf", declared))
-        said = [part for part in parts if part.place is not Place.UNSAID]
-        return max(said, default=_UNSAID, key=lambda part: part.place)
+            return Found(Presence.DECLARED, self._fields.merged("allOf", declared))
+        said = [part for part in parts if part.presence is not Presence.UNSAID]
+        return max(said, default=_UNSAID, key=lambda part: part.presence)
 
     def of_any(self, parts: list[Found]) -> Found:
         if len(parts) == 1:
             return parts[0]
-        declared = [part.schema for part in parts if part.place is Place.DECLARED]
+        declared = [part.schema for part in parts if part.presence is Presence.DECLARED]
         if not declared:
-            return max(parts, key=lambda part: part.place)
-        others: list[Schema] = [True] if any(part.place not in _SURE for part in parts) else []
-        return Found(Place.DECLARED, self._fields.made("anyOf", [*declared, *others]))
+            return max(parts, key=lambda part: part.presence)
+        others: list[Schema] = [True] if any(part.presence not in _SURE for part in parts) else []
+        return Found(Presence.DECLARED, self._fields.merged("anyOf", [*declared, *others]))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 MAX_INDEX_DIGITS = 30
 """Longer numbers of calls are all the same: no plan has such a call."""
 
+_MAX_ITEM_DIGITS = 9
+
 _TEMPLATE = re.compile(r"\$([0-9]++)\.output\.([^.\s]++(?:\.[^.\s]++)*+)")
 _NAME_AFTER_NUMBER = re.compile(r"\$[0-9]++\.[A-Za-z_][A-Za-z0-9_.\[\]-]*+")
 _EMBEDDED = re.compile(r"\$[0-9]++\.output\.[^.\s]")
@@ -45,3 +47,8 @@ def is_candidate(text: str) -> bool:
 def holds_embedded(text: str) -> bool:
     """Whether a longer string contains a template, which is not resolved there."""
     return _EMBEDDED.search(text) is not None
+
+
+def is_index(segment: str) -> bool:
+    """Whether a segment of a path is the number of an item, of at most 9 digits."""
+    return len(segment) <= _MAX_ITEM_DIGITS and segment.isascii() and segment.isdecimal()

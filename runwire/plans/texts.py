@@ -22,8 +22,8 @@ from contracts.plans import (
 )
 
 MAX_LISTED_NAMES = 20
-MAX_NAME_CHARACTERS = 80
-MAX_TEMPLATE_CHARACTERS = 200
+MAX_SHOWN_NAME_CHARACTERS = 80
+MAX_SHOWN_TEMPLATE_CHARACTERS = 200
 
 _PLAIN = {
     "invalid_template_syntax": "this is no template; write $N.output.field as the whole string, with the number N of an"
@@ -53,7 +53,7 @@ _WARNINGS = {
 
 def error_line(error: PlanError, calls: Sequence[PlanCall]) -> str:
     """Return an error in one line: call, argument, template, and what to do. `calls`: those of the plan."""
-    template = f"template {printable(error.template, MAX_TEMPLATE_CHARACTERS)} - " if error.template else ""
+    template = f"template {printable(error.template, MAX_SHOWN_TEMPLATE_CHARACTERS)} - " if error.template else ""
     return f"{_where(error.tool_index, error.argument, calls)}{template}{_text(error.error)}"
 
 
@@ -62,7 +62,7 @@ def warning_line(warning: PlanWarning, calls: Sequence[PlanCall]) -> str:
     return f"{_where(warning.tool_index, warning.argument, calls)}{_WARNINGS[warning.warning]}"
 
 
-def printable(text: str, limit: int = MAX_NAME_CHARACTERS) -> str:
+def printable(text: str, limit: int = MAX_SHOWN_NAME_CHARACTERS) -> str:
     """Return text without control characters, cut to `limit` characters."""
     cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return "".join(character if character.isprintable() else " " for character in cut)
@@ -72,7 +72,7 @@ def _where(index: int | None, argument: str, calls: Sequence[PlanCall]) -> str:
     if index is None:
         return ""
     tool = f" ({printable(calls[index].tool_name)})" if index < len(calls) else ""
-    place = f", argument {printable(argument, MAX_TEMPLATE_CHARACTERS)}" if argument else ""
+    place = f", argument {printable(argument, MAX_SHOWN_TEMPLATE_CHARACTERS)}" if argument else ""
     return f"Call {index}{tool}{place}: "
 
 
@@ -88,7 +88,7 @@ def _text(detail: PlanErrorDetail) -> str:
         case NoOutputSchema():
             return f"{printable(detail.tool_name)} declares no output, so no template can refer to it"
         case FieldNotFound():
-            field = printable(detail.field, MAX_TEMPLATE_CHARACTERS)
+            field = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS)
             names = _listed("it has" if "." not in field else "there it has", detail.available_fields)
             return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
         case TypeMismatch():
@@ -102,7 +102,7 @@ def _text(detail: PlanErrorDetail) -> str:
 
 
 def _mismatch(detail: TypeMismatch) -> str:
-    field, tool = printable(detail.field, MAX_TEMPLATE_CHARACTERS), printable(detail.tool_name)
+    field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
     if detail.source_types == detail.target_types:
         return f'the items of "{field}" of {tool} are of other types than the argument takes'
     given, taken = _types(detail.source_types), _types(detail.target_types)
