@@ -177,7 +177,7 @@ async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provid
 
 
 async def test_hidden_values_reach_the_tool_and_not_the_model(plan: Plan, provider: ModelServer) -> None:
-    """Also where the tool's schema refuses one: the complaint does not quote it."""
+    """They reach neither where another call of the plan is wrong."""
     tools = Tools()
     provider.say(
         planned(RESEARCH, write(blog_id="$0.output.secret"), write(blog_id="x", words="$0.output.parts")),

@@ -55,7 +55,7 @@ HALTED = "# The plan was halted\nA call failed or the plan was stopped: {reason}
 
 REJECTED = "# The plan was rejected\nIt has errors, so no call was executed:"
 
-RESPOND = """\
+ANSWER_NOW = """\
 Write the answer to the user's question now, from what stands above: as plain text or Markdown, addressed to the user \
 and in the user's language. No JSON, no plan, and no call of a tool: none can be called in this reply. Where something \
 is missing or has failed, say so plainly. Refer to artifacts by their id, and never rebuild or invent their content."""
@@ -63,7 +63,7 @@ is missing or has failed, say so plainly. Refer to artifacts by their id, and ne
 SHORTENED = "(shortened: {characters:,} characters in all)"
 
 
-def limits(limits: RunLimits, max_calls: int) -> str:
+def limits_section(limits: RunLimits, max_calls: int) -> str:
     """Return the section on the limits of the run."""
     calls = max_calls if limits.max_tool_calls is None else min(max_calls, limits.max_tool_calls)
     lines = [f"- at most {calls} calls in the plan"]

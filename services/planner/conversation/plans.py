@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.events import ActionTransport, Observed, Repaired, Step
-from contracts.plans import Plan
+from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan
 from contracts.runs import RunLimits
 from contracts.tool_responses import RespondedArtifact
 from contracts.tools import ToolSpec
@@ -22,17 +22,17 @@ from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import CACHE_MARK, Message, as_data, rejection, says
+from services.planner.run.active_plan import call_id, outline
 from services.planner.run.history import Executed
 
 PLANNING = "__planning__"
 """The one function that a request for a plan offers."""
-DIRECT_RESPONSE, TOOL_CALLS = "direct_response", "tool_calls"
 MAX_RESULT_CHARACTERS = 16_000
 MAX_RESULTS_CHARACTERS = 96_000
 """Of all results together. Each has an equal share, and `MAX_RESULT_CHARACTERS` at most."""
 MIN_RESULT_CHARACTERS = 500
 MAX_PLAN_CHARACTERS = 16_000
-"""A longer plan is shown with the names of its tools alone."""
+"""Of the model's own plan as JSON. Of a longer one, its outline is shown."""
 
 
 def system_message(
@@ -49,7 +49,7 @@ def system_message(
         plan_texts.TEMPLATES if tools else "",
         texts.DATA,
         render_catalogue(tools, with_results=True) if tools else f"# Tools\n{plan_texts.NO_TOOLS}",
-        plan_texts.limits(limits, max_calls),
+        plan_texts.limits_section(limits, max_calls),
     ]
     text = "\n\n".join(section for section in sections if section)
     return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
@@ -96,41 +96,37 @@ class PlanReplies(JsonActions):
 
 def executed_messages(item: Executed) -> list[Message]:
     """Render a plan, and what came of it."""
-    plan = item.plan.plan
+    plan = item.step.plan
     if plan is None:
         return []
     reply = says("assistant", _plan_text(plan))
     if item.end is None:
-        lines = [f"- {error_line(error, plan.calls)}" for error in item.plan.errors]
-        lines += [f"- and {item.plan.errors_left_out} more errors"] if item.plan.errors_left_out else []
-        return [reply, says("user", "\n".join([plan_texts.REJECTED, *map(as_text_line, lines)]))]
+        lines = [f"- {error_line(error, plan.calls)}" for error in item.step.errors]
+        lines += [f"- and {item.step.errors_left_out} more errors"] if item.step.errors_left_out else []
+        return [reply, says("user", "\n".join([plan_texts.REJECTED, *map(_one_line, lines)]))]
     halted = item.end.halt_reason is not None
-    head = plan_texts.HALTED.format(reason=as_text_line(item.end.halt_reason or "")) if halted else plan_texts.EXECUTED
+    head = plan_texts.HALTED.format(reason=_one_line(item.end.halt_reason or "")) if halted else plan_texts.EXECUTED
     note = [item.end.note] if item.end.note else []
     return [reply, says("user", "\n".join([head, "<results>", *_results(item, plan), "</results>", *note]))]
 
 
-def as_text_line(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return a text as one line in which no marker can be closed."""
     return " ".join(text.split()).replace("</", "<\\/")
 
 
 def _plan_text(plan: Plan) -> str:
-    shown = plan.model_dump(mode="json")
-    text = compact({"type": TOOL_CALLS, **shown})
-    if len(text) <= MAX_PLAN_CHARACTERS:
-        return text
-    calls = [{"tool_name": call.tool_name} for call in plan.calls]
-    return compact({"type": TOOL_CALLS, "reasoning": plan.reasoning[:1000], "calls": calls})
+    text = compact({"type": TOOL_CALLS, **plan.model_dump(mode="json")})
+    return text if len(text) <= MAX_PLAN_CHARACTERS else compact({"type": TOOL_CALLS, **outline(plan)})
 
 
 def _results(item: Executed, plan: Plan) -> list[str]:
-    """Return two lines for each call that was executed, and one for each other."""
+    """Return a line for each call of the plan, and a second one with the result of each that was executed."""
     by_id = {observed.call_id: observed for observed in item.observed}
     room = min(MAX_RESULT_CHARACTERS, max(MIN_RESULT_CHARACTERS, MAX_RESULTS_CHARACTERS // max(1, len(by_id))))
     lines = []
     for index, call in enumerate(plan.calls):
-        observed = by_id.get(f"{item.plan.step}-{index}")
+        observed = by_id.get(call_id(item.step, index))
         status = "NOT EXECUTED" if observed is None else "SUCCESS" if observed.status == "succeeded" else "FAILED"
         lines.append(f"{index + 1}. {shown_name(call.tool_name)} - {status}")
         lines += [_shortened(as_data(_result(observed)), room)] if observed is not None else []

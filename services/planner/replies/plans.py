@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from contracts.plans import OverLimit, PlainError, PlanError
+from contracts.plans import PLAN_TYPES, OverLimit, PlainError, PlanError
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.scan import Broken, Scan
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently
 
-TYPES = frozenset({"direct_response", "tool_calls"})
-
 
 class NoPlan(ValueError):
-    """The text holds no object. `error`: the broken one that it holds instead; None: it holds none."""
+    """There is no object to read as a plan. `error`: of the broken one that is there; None: there is none at all."""
 
     def __init__(self, error: PlanError | None = None) -> None:
         super().__init__("no plan")
@@ -28,8 +26,11 @@ def arguments_of(text: str, max_depth: int) -> Any:
         raise NoPlan(_broken(error, max_depth)) from None
 
 
-def plan_in(text: str, max_depth: int) -> Any:
-    """Return the object in a text that is a plan, the first one with a known type. Raises NoPlan."""
+def plan_in(text: str, max_depth: int) -> dict[str, Any]:
+    """Return the object in a text that is meant as a plan. Raises NoPlan.
+
+    That is the only one, else the first with a known type, else the first where none is broken.
+    """
     stripped = text.strip(" \t\r\n")
     whole = well_formed_object(stripped, 0) if stripped.startswith("{") and stripped.endswith("}") else None
     if whole is not None:
@@ -39,7 +40,7 @@ def plan_in(text: str, max_depth: int) -> Any:
     for found in Scan(text).items():
         if isinstance(found, Broken):
             broken = broken or found.error
-        elif found.value.get("type") in TYPES if isinstance(found.value.get("type"), str) else False:
+        elif has_known_type(found.value):
             return found.value
         else:
             first = first or found.value
@@ -48,6 +49,12 @@ def plan_in(text: str, max_depth: int) -> Any:
     if first is None:
         raise NoPlan
     return first
+
+
+def has_known_type(value: dict[str, Any]) -> bool:
+    """Whether an object says that it is a plan, be it valid or not."""
+    kind = value.get("type")
+    return isinstance(kind, str) and kind in PLAN_TYPES
 
 
 def _broken(error: NotJson, max_depth: int) -> PlanError:

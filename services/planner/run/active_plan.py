@@ -4,15 +4,18 @@ PLAN is the step that decides, EXECUTE carries out the calls, RESPOND writes the
 ended at once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from contracts.actions import FINAL_RESPONSE
 from contracts.events import Observed, Step
-from contracts.plans import CallStatus
+from contracts.plans import CallStatus, Plan, PlanCall
 
 PLAN, EXECUTE, RESPOND = "plan", "execute", "respond"
-"""Nodes of the steps."""
+"""Nodes of the steps. Steps of the strategy `react` may have the node `plan` too: with calls, and without a plan."""
+MAX_OUTLINE_CHARACTERS = 1000
+"""Of the reasoning of a plan that is too large to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +32,37 @@ class ActivePlan:
     halt_reason: str | None = None
     """Why calls of it were not executed, or failed."""
 
+    @property
+    def calls(self) -> Sequence[PlanCall]:
+        """The calls of the plan, in their order."""
+        return self.step.plan.calls if self.step.plan is not None else ()
+
     def call_id(self, index: int) -> str:
-        """Return the id of a call; it is numbered from 0, as templates number it."""
-        return f"{self.step.step}-{index}"
+        """Return the id of a call of the plan."""
+        return call_id(self.step, index)
 
     def statuses(self, outcomes: Mapping[str, Observed]) -> list[CallStatus]:
         """Return how each call has ended."""
-        calls = self.step.plan.calls if self.step.plan is not None else []
-        found = [outcomes.get(self.call_id(index)) for index in range(len(calls))]
+        found = [outcomes.get(self.call_id(index)) for index in range(len(self.calls))]
         return ["not_executed" if each is None else _STATUS[each.status] for each in found]
 
 
 _STATUS: dict[str, CallStatus] = {"succeeded": "success", "failed": "failed"}
 
 
+def call_id(step: Step, index: int) -> str:
+    """Return the id of a call of a step's plan. Calls are numbered from 0, as in templates."""
+    return f"{step.step}-{index}"
+
+
+def outline(plan: Plan) -> dict[str, Any]:
+    """Return what is shown of a plan that is too large: the beginning of its reasoning, and the names of its tools."""
+    calls = [{"tool_name": call.tool_name} for call in plan.calls]
+    return {"reasoning": plan.reasoning[:MAX_OUTLINE_CHARACTERS], "calls": calls}
+
+
 def is_answer(step: Step) -> bool:
-    """Whether a step that begins is an answer, and not calls or a plan of calls."""
+    """Whether a step that has begun is an answer, and not calls or a plan of calls."""
     return step.node in {FINAL_RESPONSE, RESPOND} or (step.node == PLAN and step.plan is None and not step.calls)
 
 

@@ -1,4 +1,7 @@
-"""What precedes a request to the model: the budgets, a compaction of the conversation, and the `asked` record. Pure."""
+"""What precedes a request to the model: the budgets, a compaction of the conversation, and the `asked` record. Pure.
+
+The budgets count what the record that is being made will have changed: `after` gives the run as it will be then.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

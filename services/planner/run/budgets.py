@@ -48,6 +48,12 @@ def spent_calls(run: Run, wanted: int) -> str | None:
     return f"max_tool_calls of {limit}"
 
 
+def tool_calls_left(run: Run) -> int | None:
+    """Return how many more tool calls the run may make; None: any number."""
+    limit = run.limits.max_tool_calls
+    return None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls)
+
+
 def spent_by_key(run: Run, rules: Rules) -> str | None:
     """Name the exhausted budget of the run's API key, with its limit; None while none is known to be exhausted."""
     request = run.request

@@ -18,6 +18,7 @@ from contracts.events import (
     StepStatus,
 )
 from services.planner.run import approvals, budgets, failures, followups, plan_execution, task_calls, terminal
+from services.planner.run.active_plan import PLAN
 from services.planner.run.asking import after, next_asked
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid, Planned
@@ -78,9 +79,7 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
         case Calls():
             return _step_of_calls(run, handling, asked, decision)
         case Planned():
-            return plan_execution.decided(
-                run, handling, _step(asked, decision, plan_execution.PLAN, "started"), decision, rules
-            )
+            return plan_execution.decided(run, handling, _step(asked, decision, PLAN, "started"), decision, rules)
         case Final() if not decision.has_text and run.final_args is None:
             return _ask_for_the_text(run, handling, asked, decision)
         case Final() if handling.progress.critique is not None and _is_wanting(run, handling.progress.critique):

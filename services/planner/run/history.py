@@ -78,8 +78,8 @@ class Outcomes:
 class Executed:
     """What came of a plan of the strategy `planned`: the outcomes of its calls, or why it was rejected."""
 
-    plan: Step
-    """The decision."""
+    step: Step
+    """The decision, with the plan."""
     end: Step | None = None
     """The end of the execution; None: the plan was rejected."""
     observed: tuple[Observed, ...] = ()

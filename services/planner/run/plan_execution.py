@@ -20,21 +20,11 @@ from contracts.limits import KIB, MAX_INLINE_BYTES
 from contracts.plans import Plan, PlanCall
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
 from services.planner.run import approvals, asking, budgets, pauses
-from services.planner.run.active_plan import EXECUTE, PLAN, ActivePlan
+from services.planner.run.active_plan import EXECUTE, PLAN, ActivePlan, outline
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Planned
 from services.planner.run.state import Event, Run
 from services.shared.redaction import as_reference, dotted, restore, wire_size
-
-__all__ = [
-    "PLAN",
-    "after_call",
-    "at_deadline",
-    "begin",
-    "decided",
-    "is_late_without_request",
-    "with_halt_reason",
-]
 
 ANSWER_AFTER_DEADLINE_MS = 30_000
 MAX_INSERTED_BYTES = 128 * KIB
@@ -46,7 +36,7 @@ _ARTIFACT = ("artifact",)
 
 
 def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: Rules) -> list[Event]:
-    """Return what follows a plan: its first call, or a request for the answer. `step`: its decision as it begins."""
+    """Return what follows a plan: its first call, or a request for the answer. `step`: the decision as it begins."""
     now = handling.progress.now
     later, latency_ms = asking.after(run, decision=decision), max(0, now - run.turn_at)
     step = step.model_copy(update={"plan": decision.plan})
@@ -70,8 +60,8 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
 
 def begin(run: Run, handling: Handling, active: ActivePlan) -> list[Event]:
     """Return the first call of a plan that waited for a top-up, or the event of a budget that does not carry it."""
-    now, plan = handling.progress.now, active.step.plan
-    budget = _budget_to_answer(run, now) or budgets.spent_calls(run, len(plan.calls) if plan is not None else 0)
+    now = handling.progress.now
+    budget = _budget_to_answer(run, now) or budgets.spent_calls(run, len(active.calls))
     if budget is not None:
         return [budgets.out_of(run, budget, now)]
     return _first_call(run, handling, active, handling.incoming.owner)
@@ -84,8 +74,7 @@ def after_call(
 
     `last`: the outcomes in the record that is being made.
     """
-    plan, now = active.step.plan, handling.progress.now
-    assert plan is not None  # noqa: S101, an execution begins with a plan
+    now = handling.progress.now
     outcomes = run.observed | {each.call_id: each for each in last}
     failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)
     is_late = _is_past_deadline(run, now)
@@ -94,9 +83,9 @@ def after_call(
     # tool_runner may notice it before this clock does.
     is_late = is_late or (failure is not None and failure.code == "deadline_passed" and not run.limits.grace_s)
     index = len(outcomes)
-    if failure is not None or is_late or index == len(plan.calls) or _is_replaced(run):
+    if failure is not None or is_late or index == len(active.calls) or _is_replaced(run):
         return _ended(run, handling, active, rules, outcomes, last, is_late=is_late)
-    called, refused = _next_call(run, handling, active, plan.calls[index], outcomes)
+    called, refused = _next_call(run, handling, active, active.calls[index], outcomes)
     if refused is None:
         return called
     outcomes[refused.call_id] = refused
@@ -104,7 +93,7 @@ def after_call(
 
 
 def at_deadline(run: Run, handling: Handling) -> list[Event] | None:
-    """Return the end of an execution that the deadline interrupts; None: it interrupts none that it may halt."""
+    """Return the end of the execution that the deadline halts, with its open calls as failed; None: it halts none."""
     active = run.plan
     if active is None or not active.has_begun or active.has_ended or run.limits.grace_s > 0:
         return None
@@ -129,13 +118,11 @@ def is_late_without_request(run: Run) -> bool:
 
 
 def with_halt_reason(run: Run, fault: Fault) -> Fault:
-    """Return the fault of a request to the model; where a halted plan came before, with the reason of that."""
+    """Return the fault of a request for the answer, with the reason why the plan before it was halted, if it was."""
     reason = run.plan.halt_reason if run.plan is not None else None
-    return (
-        fault
-        if reason is None
-        else fault.model_copy(update={"reason": f"the plan was halted ({reason}); {fault.reason}"})
-    )
+    if reason is None:
+        return fault
+    return fault.model_copy(update={"reason": f"the plan was halted ({reason}); {fault.reason}"})
 
 
 def _budget_to_answer(run: Run, now: int) -> str | None:
@@ -152,22 +139,22 @@ def _is_replaced(run: Run) -> bool:
 
 
 def _first_call(run: Run, handling: Handling, active: ActivePlan, owner: str | None) -> list[Event]:
-    plan = active.step.plan
-    assert plan is not None  # noqa: S101, an execution begins with a plan
-    call = PlannedCall(call_id=active.call_id(0), tool=plan.calls[0].tool_name, args=plan.calls[0].arguments)
+    planned = active.calls[0]
+    call = PlannedCall(call_id=active.call_id(0), tool=planned.tool_name, args=planned.arguments)
     step = Step(
         step=active.step.step, node=EXECUTE, status="started", calls=[call], by=owner, attempt=active.step.attempt
     )
-    return [step, *_held(run, handling, active, call)]
+    return [step, *_held(run, handling, active, 0, call)]
 
 
 def _next_call(
     run: Run, handling: Handling, active: ActivePlan, planned: PlanCall, outcomes: Mapping[str, Observed]
 ) -> tuple[list[Event], Observed | None]:
-    """Return the record of the next call, or the outcome of a call whose arguments cannot be made."""
-    call_id = active.call_id(len(outcomes))
+    """Return the events of the next call and None; where its arguments cannot be made, none and its outcome."""
+    index = len(outcomes)
+    call_id = active.call_id(index)
     try:
-        args = _resolved(planned, [outcomes[active.call_id(index)] for index in range(len(outcomes))])
+        args = _resolved(planned, [outcomes[active.call_id(earlier)] for earlier in range(index)])
     except MissingOutputField as error:
         fault = Fault(code="missing_output_field", reason=str(error))
         return [], Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
@@ -176,24 +163,22 @@ def _next_call(
         return [], Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
     call = PlannedCall(call_id=call_id, tool=planned.tool_name, args=args, resolved=args != planned.arguments)
     called = Called(step=active.step.step, by=handling.incoming.owner, calls=[call])
-    return [called, *_held(run, handling, active, call)], None
+    return [called, *_held(run, handling, active, index, call)], None
 
 
-def _held(run: Run, handling: Handling, active: ActivePlan, call: PlannedCall) -> list[Event]:
-    """Return the pause of a call that a person must approve, with the whole plan."""
-    shown = _plan_for_people(active.step.plan)
+def _held(run: Run, handling: Handling, active: ActivePlan, index: int, call: PlannedCall) -> list[Event]:
+    """Return the pause of a call that a person must approve, with the whole plan and the call's number in it."""
+    payload = {"plan": _plan_for_people(active.step.plan), "call": index}
     return [
-        pause.model_copy(update={"payload": {"plan": shown, "call": int(call.call_id.rpartition("-")[2])}})
+        pause.model_copy(update={"payload": payload})
         for pause in approvals.held(run, handling.progress.now, active.step.step, [call])
     ]
 
 
 def _plan_for_people(plan: Plan | None) -> dict[str, Any]:
-    """Return a plan; of one above the size of an inline value the names of its tools only."""
+    """Return a plan; of one that is larger than half an inline value, its outline."""
     shown = plan.model_dump(mode="json") if plan is not None else {}
-    if plan is None or wire_size(shown) <= MAX_INLINE_BYTES // 2:
-        return shown
-    return {"reasoning": plan.reasoning[:1000], "calls": [{"tool_name": call.tool_name} for call in plan.calls]}
+    return shown if plan is None or wire_size(shown) <= MAX_INLINE_BYTES // 2 else outline(plan)
 
 
 def _ended(

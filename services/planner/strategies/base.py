@@ -3,8 +3,9 @@
 A strategy does no I/O.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
 from contracts.runs import StrategyName
 from contracts.tools import ToolSpec
@@ -56,8 +57,29 @@ class Strategy(StrategyRules, Protocol):
 Strategies = Mapping[str, Strategy]
 """By name."""
 DEFAULT: StrategyName = "react"
+MAX_CACHED_PREFIXES = 256
 JOB = "job"
 """The strategy of runs with the cause `job`."""
+
+
+Prefix = tuple[dict[str, Any], list[dict[str, Any]]]
+"""The system message of a request, and the functions that it offers."""
+
+
+class Prefixes:
+    """The prefixes of requests, each rendered once for all runs that share it."""
+
+    def __init__(self) -> None:
+        self._rendered: OrderedDict[Hashable, Prefix] = OrderedDict()
+
+    def get(self, key: Hashable, render: Callable[[], Prefix]) -> Prefix:
+        """Return the prefix of this key. Beyond 256 of them the oldest is forgotten."""
+        found = self._rendered.get(key)
+        if found is None:
+            found = self._rendered[key] = render()
+            if len(self._rendered) > MAX_CACHED_PREFIXES:
+                self._rendered.popitem(last=False)
+        return found
 
 
 def may_call_demo_model(run: Run) -> bool:

@@ -20,7 +20,7 @@ from services.planner.strategies.planned.strategy import Planned as Strategy
 from services.planner.strategies.planned.strategy import stage_of
 from services.shared.redaction import dotted
 from tests.planner.handlings import Attempt, advance
-from tests.planner.run_world import RUN, World, finished, started
+from tests.planner.run_world import World, finished, started
 
 STRATEGY = Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds())
 RULES = Rules(strategy=STRATEGY)
@@ -283,8 +283,6 @@ def test_whatever_crashes_a_plan_is_carried_out_once(seed: int) -> None:
             assert call.args == {"from": storm.values[f"{turn}-{index - 1}"]}
     if not storm.inputs:
         assert len(storm.asked) <= 2
-    assert storm.played.run.started is not None
-    assert storm.played.run.started.run_id == RUN
 
 
 def _order(call_id: str) -> tuple[int, int]:

@@ -109,12 +109,12 @@ def situation_of(request: ModelRequest) -> Situation:
 def _of_plan(facts: Facts) -> dict[str, Any]:
     """Return what came of the newest plan."""
     executed = next((item for item in reversed(facts.history) if isinstance(item, Executed)), None)
-    plan = executed.plan.plan if executed is not None else None
+    plan = executed.step.plan if executed is not None else None
     if executed is None or plan is None:
         return {}
     left = plan.calls[len(executed.observed) :] if executed.end is not None else []
     return {
-        "rejected": tuple(error_line(error, plan.calls) for error in executed.plan.errors),
+        "rejected": tuple(error_line(error, plan.calls) for error in executed.step.errors),
         "not_executed": tuple(call.tool_name for call in left),
     }
 
@@ -143,10 +143,10 @@ def _tried(facts: Facts) -> Iterator[tuple[Tried, ...]]:
                 item.observed, key=lambda each: order.index(each.call_id) if each.call_id in calls else len(order)
             )
             yield tuple(_outcome(each, calls.get(each.call_id)) for each in observed)
-        elif isinstance(item, Executed) and item.plan.plan is not None:
+        elif isinstance(item, Executed) and item.step.plan is not None:
             yield tuple(
                 _outcome(each, PlannedCall(call_id=each.call_id, tool=call.tool_name, args=call.arguments))
-                for each, call in zip(item.observed, item.plan.plan.calls, strict=False)
+                for each, call in zip(item.observed, item.step.plan.calls, strict=False)
             )
     for repaired in facts.rejected:
         if calls_refused := _calls(repaired):

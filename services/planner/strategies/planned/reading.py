@@ -1,28 +1,28 @@
 """Reads the replies of the strategy `planned` while they stream: a plan, and the answer."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from contracts.events import ActionTransport
-from contracts.plans import OverLimit, PlainError, Plan, PlanCall, PlanError
+from contracts.plans import TOOL_CALLS, OverLimit, Plan, PlanCall, PlanError
 from contracts.tools import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.conversation.plans import PLANNING
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS
 from services.planner.replies.answer_stream.plan import PlanStream
-from services.planner.replies.plans import NoPlan, arguments_of, plan_in
+from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_in
 from services.planner.run.active_plan import PLAN
 from services.planner.run.decision import Decision, Final, Planned
 from services.shared.redaction import wire_size
 
 MAX_PLAN_BYTES = 512_000
 """Largest plan: its record can hold one megabyte."""
-MAX_ERRORS_BYTES = 200_000
 _NAMES = "|".join(THINK_TAGS)
-_THOUGHT = re.compile(rf"\s*<({_NAMES})>.*?</\1>", re.IGNORECASE | re.DOTALL)
-_MAY_BE_THOUGHT = re.compile(rf"<(?:{_NAMES})>|<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
+_THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)*\s*", re.IGNORECASE | re.DOTALL)
+_OPEN_THOUGHT = re.compile(rf"<(?:{_NAMES})>", re.IGNORECASE)
+_MAY_OPEN_THOUGHT = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
 _SEVERAL = "the model planned several times in one reply; the first plan counts"
 _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
 
@@ -76,7 +76,7 @@ class PlanReading:
             found, warnings = self._read(reply)
         except NoPlan as error:
             if error.error is None or (self._is_native and not reply.tool_calls):
-                return _direct(visible(reply.text), common)
+                return _direct(without_thoughts(reply.text), common)
             found, warnings = [error.error], ()
         if isinstance(found, DirectResponse):
             return _direct(found.content, {**common, "warnings": warnings})
@@ -93,21 +93,24 @@ class PlanReading:
             calls = [
                 {"tool_name": name, "arguments": arguments_of(text, self._bounds.max_depth)} for name, text in called
             ]
-            return read_plan({"type": "tool_calls", "reasoning": visible(reply.text), "calls": calls}), (_CALLED,)
+            plan = {"type": TOOL_CALLS, "reasoning": without_thoughts(reply.text), "calls": calls}
+            return read_plan(plan), (_CALLED,)
         value = plan_in(reply.text, self._bounds.max_depth)
-        if self._is_native and value.get("type") not in ("direct_response", "tool_calls"):
+        if self._is_native and not has_known_type(value):
             raise NoPlan  # A text without a call is the answer, whatever JSON it holds.
         return read_plan(value), ()
 
     def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
+        """Check a plan. Of one that cannot be read, or is larger than its record, only the errors are kept."""
         if isinstance(found, list):
-            return Planned(plan=Plan(calls=[]), **_kept(found, 0), **common)
+            return Planned(plan=Plan(calls=[]), errors=tuple(found), **common)
         if (size := wire_size(found.model_dump())) > MAX_PLAN_BYTES:
             error = OverLimit(type="arguments_too_large", limit=MAX_PLAN_BYTES, found=size)
             return Planned(plan=Plan(calls=[]), errors=(PlanError(tool_index=None, error=error),), **common)
         checked = check_plan(found.calls, self._specs, self._bounds)
         if not checked.valid:
-            return Planned(plan=_without(found, checked), **_kept(checked.errors, checked.errors_left_out), **common)
+            plan, errors = _without_large_arguments(found, checked), tuple(checked.errors)
+            return Planned(plan=plan, errors=errors, errors_left_out=checked.errors_left_out, **common)
         warnings = (*common["warnings"], *(warning_line(each, found.calls) for each in checked.warnings))
         calls = [PlanCall(tool_name=self._specs[call.tool_name].name, arguments=call.arguments) for call in found.calls]
         return Planned(plan=Plan(reasoning=found.reasoning, calls=calls), **{**common, "warnings": warnings})
@@ -123,7 +126,8 @@ class AnswerReading:
     def __init__(self, args: Mapping[str, Any], node: str, *, native_reasoning: bool = True) -> None:
         self._args, self._node = args, node
         self._native_reasoning = native_reasoning
-        self._head = ""
+        self._held: list[str] = []
+        self._is_in_thought = False
         self._plan: PlanStream | None = None
         self._flows = False
         self._text: list[str] = []
@@ -138,9 +142,12 @@ class AnswerReading:
         if self._plan is not None:
             return self._plan.feed(text)
         if not self._flows:
-            self._head += text
-            text = visible(self._head)
-            if not text or _MAY_BE_THOUGHT.match(text):
+            self._held.append(text)
+            if self._is_in_thought and ">" not in text:  # A long thought is not searched again at each of its parts.
+                return ""
+            text = without_thoughts("".join(self._held))
+            self._is_in_thought = _OPEN_THOUGHT.match(text) is not None
+            if not text or self._is_in_thought or _MAY_OPEN_THOUGHT.match(text):
                 return ""
             if text[0] in "{`":
                 self._plan = PlanStream()
@@ -160,7 +167,7 @@ class AnswerReading:
 
     def decide(self, reply: Reply) -> Decision:
         """Return the answer; without a text, it is asked for once more."""
-        text = visible(reply.text)
+        text = without_thoughts(reply.text)
         if text[:1] in {"{", "`"}:
             text = _content_of(text)
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
@@ -175,11 +182,9 @@ class AnswerReading:
         )
 
 
-def visible(text: str) -> str:
-    """Return a text without blanks and thoughts before it."""
-    while (thought := _THOUGHT.match(text)) is not None:
-        text = text[thought.end() :]
-    return text.lstrip()
+def without_thoughts(text: str) -> str:
+    """Return a text without the blanks and thoughts before it."""
+    return _THOUGHTS.sub("", text, count=1)
 
 
 def _content_of(text: str) -> str:
@@ -188,7 +193,7 @@ def _content_of(text: str) -> str:
         value = plan_in(text, PlanBounds().max_depth)
     except NoPlan:
         return text
-    if value.get("type") not in {"direct_response", "tool_calls"}:
+    if not has_known_type(value):
         return text
     found = read_plan(value)
     return found.content if isinstance(found, DirectResponse) else ""
@@ -198,21 +203,7 @@ def _direct(content: str, common: Mapping[str, Any]) -> Final:
     return Final(args={"answer": content}, node=PLAN, has_text=bool(content.strip()), **common)
 
 
-def _kept(errors: Sequence[PlanError], left_out: int) -> dict[str, Any]:
-    """Return the errors that a record has room for."""
-    kept: list[PlanError] = []
-    room = MAX_ERRORS_BYTES
-    for error in errors:
-        room -= wire_size(error.model_dump(mode="json"))
-        if room < 0:
-            break
-        kept.append(error)
-    if not kept:
-        kept = [PlanError(tool_index=errors[0].tool_index, error=PlainError(type="unparseable"))]
-    return {"errors": tuple(kept), "errors_left_out": left_out + len(errors) - len(kept)}
-
-
-def _without(plan: Plan, checked: PlanCheck) -> Plan:
+def _without_large_arguments(plan: Plan, checked: PlanCheck) -> Plan:
     """Return a plan for the log, without the arguments of calls that are over a limit."""
     over = {error.tool_index for error in checked.errors if isinstance(error.error, OverLimit)}
     calls = [

@@ -4,9 +4,7 @@ The first request asks for a plan, or for the answer where no tool is needed. Th
 another without the model (`run.plan_execution`). The second request asks for the answer.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 from contracts.events import Observed
 from contracts.tools import ToolSpec
@@ -17,16 +15,14 @@ from services.planner.conversation import plan_texts, plans
 from services.planner.conversation.messages import Message, says
 from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run import asking, plan_execution
+from services.planner.run import asking, budgets, plan_execution
 from services.planner.run.active_plan import PLAN, RESPOND
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
-from services.planner.run.task_budgets import taken
-from services.planner.strategies.base import Reading, may_call_demo_model
+from services.planner.strategies.base import Prefix, Prefixes, Reading, may_call_demo_model
 from services.planner.strategies.planned.reading import AnswerReading, PlanReading
 
-MAX_CACHED_PREFIXES = 256
 _STEPS_OF_A_PLAN = 2
 
 
@@ -39,7 +35,7 @@ class Planned:
         self._total_s = total_s
         self._bounds = bounds
         self._renderer = Renderer(may_call_demo_model)
-        self._prefixes: OrderedDict[Any, tuple[Message, list[dict[str, Any]]]] = OrderedDict()
+        self._prefixes = Prefixes()
 
     def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
         """Begin a plan that waited for a top-up; else ask the model for a plan, or for the answer."""
@@ -86,28 +82,25 @@ class Planned:
             native_reasoning=self._native_reasoning,
         )
 
-    def _prefix(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> tuple[Message, list[dict[str, Any]]]:
-        """Return the system message and the function of a run. They are rendered once for all runs that share them."""
+    def _prefix(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> Prefix:
         started = run.started
         assert started is not None  # noqa: S101, see request
         transport = started.action_transport
         key = (tuple(started.tools.values()), started.request.agent, started.limits, transport, len(tools))
-        found = self._prefixes.get(key)
-        if found is None:
+
+        def render() -> Prefix:
             system = plans.system_message(
                 agent, tools, limits=started.limits, transport=transport, max_calls=self._bounds.max_calls
             )
-            found = system, [plans.planning_function(tools)] if transport == "tools" else []
-            self._prefixes[key] = found
-            if len(self._prefixes) > MAX_CACHED_PREFIXES:
-                self._prefixes.popitem(last=False)
-        return found
+            return system, [plans.planning_function(tools)] if transport == "tools" else []
+
+        return self._prefixes.get(key, render)
 
     def _notes(self, run: Run, facts: Facts) -> list[Message]:
         """Return the notes of this turn: what the request asks for, and replies that were not accepted."""
         rejections = self._renderer.rejections(run)
         if facts.stage == RESPOND:
-            return [says("user", plan_texts.RESPOND), *rejections]
+            return [says("user", plan_texts.ANSWER_NOW), *rejections]
         notes = [says("user", plan_texts.PLAN_AGAIN)] if run.turn > 1 else []
         if facts.steps_left < _STEPS_OF_A_PLAN or facts.tool_calls_left == 0:
             because = "this is your last reply" if facts.steps_left < _STEPS_OF_A_PLAN else "no tool call is left"
@@ -116,13 +109,12 @@ class Planned:
 
     @staticmethod
     def _facts(run: Run, tools: Sequence[ToolSpec]) -> Facts:
-        limit = run.limits.max_tool_calls
         return Facts(
             history=run.history.items,
             rejected=tuple(run.rejected),
             tools=tools,
             steps_left=run.limits.max_steps - run.turn + 1,
-            tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls),
+            tool_calls_left=budgets.tool_calls_left(run),
             text_alone=run.final_args is not None,
             stage=stage_of(run),
         )

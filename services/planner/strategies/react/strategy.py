@@ -3,7 +3,6 @@
 The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,17 +12,14 @@ from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run import asking
+from services.planner.run import asking, budgets
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
-from services.planner.run.task_budgets import taken
-from services.planner.strategies.base import may_call_demo_model
+from services.planner.strategies.base import Prefix, Prefixes, may_call_demo_model
 from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
-
-MAX_CACHED_PREFIXES = 256
 
 
 class React:
@@ -34,7 +30,7 @@ class React:
         self._idle_s = idle_s
         self._total_s = total_s
         self._renderer = Renderer(may_call_demo_model)
-        self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
+        self._prefixes = Prefixes()
 
     def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
         """Ask for the next action: at the opening, and after each step."""
@@ -103,27 +99,24 @@ class React:
             len(tools),
             tasks,
         )
-        found = self._prefixes.get(key)
-        if found is None:
+
+        def render() -> Prefix:
             system = conversation.system_message(
                 agent, tools, limits=started.limits, action_format=action_format, transport=transport, tasks=tasks
             )
-            found = system, conversation.native.functions(tools, tasks=tasks) if transport == "tools" else []
-            self._prefixes[key] = found
-            if len(self._prefixes) > MAX_CACHED_PREFIXES:
-                self._prefixes.popitem(last=False)
-        return found
+            return system, conversation.native.functions(tools, tasks=tasks) if transport == "tools" else []
+
+        return self._prefixes.get(key, render)
 
     @staticmethod
     def _facts(run: Run, tools: Sequence[ToolSpec]) -> Facts:
         assert run.started is not None  # noqa: S101, see request
-        limit = run.limits.max_tool_calls
         return Facts(
             history=run.history.items,
             rejected=tuple(run.rejected),
             tools=tools,
             steps_left=run.limits.max_steps - run.turn + 1,
-            tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls),
+            tool_calls_left=budgets.tool_calls_left(run),
             text_alone=run.final_args is not None,
             tasks_allowed=run.started.tasks is not None,
             legacy=run.started.action_transport == "json" and run.started.action_format == "legacy",

@@ -1,0 +1,35 @@
+"""The answer of the strategy `planned`, as it is streamed and as it is read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.planner.models.types import Reply
+from services.planner.run.decision import Final
+from services.planner.strategies.planned.reading import AnswerReading, without_thoughts
+
+
+@given(cuts=st.lists(st.integers(0, 60), max_size=20))
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>a > b, <b>so</b> </thin</think>\n <THOUGHT></THOUGHT>\nDone <think>.", "Done <think>."),
+        ("\n <thin air>", "<thin air>"),
+        ("<think>never closed > ", ""),
+        ('<think>{"</think>{"type": "direct_response", "content": "Hi"}', "Hi"),
+    ],
+)
+def test_thoughts_before_the_answer_are_not_shown(text: str, answer: str, cuts: list[int]) -> None:
+    """However the reply is cut into parts."""
+    reading, places = AnswerReading({}, "respond"), sorted({min(cut, len(text)) for cut in cuts})
+    parts = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
+    assert "".join(map(reading.feed, parts)) == reading.shown == answer
+    decision = reading.decide(Reply(text=text))
+    assert isinstance(decision, Final)
+    if answer:
+        assert decision.args == {"answer": answer}
+
+
+def test_many_thoughts() -> None:
+    """They are left out in one pass."""
+    assert without_thoughts("<think>x</think> " * 50_000 + "Done.") == "Done."
