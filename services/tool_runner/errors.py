@@ -59,6 +59,18 @@ class InvalidArguments(CallFailed):
     code = "invalid_args"
 
 
+class MissingOutputField(CallFailed):
+    """An artifact in the arguments lacks the part that is meant."""
+
+    code = "missing_output_field"
+
+    def __init__(self, artifact: str, field: str) -> None:
+        """`field`: dotted path in the artifact, up to and including the missing segment."""
+        super().__init__(
+            f"the artifact {artifact} has no {field}, which the arguments refer to, so the tool was not called"
+        )
+
+
 class InvalidResult(CallFailed):
     """The tool's result is not JSON, or does not fit its output schema."""
 

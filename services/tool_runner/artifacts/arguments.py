@@ -1,43 +1,50 @@
 """Resolve references in a call's arguments: a tool gets values.
 
-Rule: a reference in arguments grants nothing. It is resolved only within the run or session that the artifact belongs
+Rule 1: a reference in arguments grants nothing. It is resolved only within the run or session that the artifact belongs
 to.
+Rule 2: a reference with a path stands for that part of the artifact. An artifact is read once for all of its parts.
 """
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from contracts.artifacts import ArtifactRef, StoredArtifact
+from contracts.limits import MAX_ARTIFACT_BYTES
 from contracts.tools import CallRequested
+from runwire.plans.folding import is_index
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge
 from services.shared.redaction import as_reference, from_blob, holds_reference, plain, wire_size
-from services.tool_runner.errors import ArtifactStoreFailed, InvalidArguments
+from services.tool_runner.errors import ArtifactStoreFailed, InvalidArguments, MissingOutputField
 
 from .store_access import StoreAccess
 
 _HEADROOM_BYTES = 64 * 1024
 """Bytes of a request in addition to its arguments."""
+_MAX_INLINE_DECODE_BYTES = 256 * 1024
+"""Smaller artifacts are decoded without a thread."""
+_MAX_FIELD_CHARACTERS = 200
+
+Path = tuple[str, ...]
+Parts = Mapping[tuple[str, Path], Any]
+"""The values that take the places of references: by id of the artifact and path in it."""
 
 
 async def resolve(access: StoreAccess, patience_s: float) -> dict[str, Any]:
     """Return the call's arguments with values in place of references.
 
-    Raises InvalidArguments, ArtifactStoreFailed, RunEnded.
+    Raises InvalidArguments, MissingOutputField, ArtifactStoreFailed, RunEnded.
     """
     call = access.call
     if not holds_reference(call.args):
         return call.args
-    found: dict[str, Any] = {}
+    max_bytes = access.bus.nc.max_payload - _HEADROOM_BYTES
     client = access.client(time.monotonic() + patience_s)
-    max_bytes = left_bytes = access.bus.nc.max_payload - _HEADROOM_BYTES
     try:
-        for ref in _references(call.args):
-            if ref.artifact_id not in found:
-                fetched = _fetched(client, call, ref.artifact_id, left_bytes)
-                found[ref.artifact_id], size = await access.unless_ended(fetched)
-                left_bytes -= size
+        parts = await access.unless_ended(_parts(client, call, max_bytes))
     except ArtifactTooLarge as error:
         raise InvalidArguments(
             f"the artifacts in the arguments are too large to be passed to a tool: {error.reason}"
@@ -46,26 +53,67 @@ async def resolve(access: StoreAccess, patience_s: float) -> dict[str, Any]:
         raise ArtifactStoreFailed(
             f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error
         ) from error
-    args: dict[str, Any] = _resolved(call.args, found)
+    args: dict[str, Any] = _resolved(call.args, parts)
     if (size := wire_size(args)) > max_bytes:
         raise InvalidArguments(f"the arguments have {size} bytes, too many for a tool")
     return args
 
 
-async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str, max_bytes: int) -> tuple[Any, int]:
-    """Return an artifact's value as JSON, and its size.
+async def _parts(client: ArtifactClient, call: CallRequested, max_bytes: int) -> Parts:
+    """Return what the references of a call stand for. `max_bytes`: of all artifacts that are meant as a whole."""
+    paths: defaultdict[str, dict[Path, None]] = defaultdict(dict)
+    for ref in _references(call.args):
+        paths[ref.artifact_id][_path_of(ref)] = None
+    found: dict[tuple[str, Path], Any] = {}
+    left_bytes, left_for_parts = max_bytes, MAX_ARTIFACT_BYTES
+    for artifact_id, wanted in paths.items():
+        is_whole = () in wanted
+        ref, body = await _fetched(client, call, artifact_id, left_bytes if is_whole else left_for_parts)
+        left_bytes -= len(body) if is_whole else 0
+        left_for_parts -= 0 if is_whole else len(body)
+        is_small = len(body) <= _MAX_INLINE_DECODE_BYTES
+        value = _value(body, ref) if is_small else await asyncio.to_thread(_value, body, ref)
+        found |= {(artifact_id, path): _at(value, path, ref) for path in wanted}
+    return found
+
+
+async def _fetched(
+    client: ArtifactClient, call: CallRequested, artifact_id: str, max_bytes: int
+) -> tuple[ArtifactRef, bytes]:
+    """Return an artifact's reference and bytes.
 
     Raises ArtifactFailed, and InvalidArguments for a foreign artifact.
     """
     try:
         stored = await client.head(call.tenant, artifact_id)
         if _belongs(stored, call):
-            ref, body = await client.read(call.tenant, artifact_id, limit=max_bytes)
-            value = from_blob(body, ref)
-            return plain(value) if isinstance(value, bytes) else value, len(body)
+            return await client.read(call.tenant, artifact_id, limit=max_bytes)
     except ArtifactNotFound:
         pass
     raise InvalidArguments(f"there is no artifact {artifact_id} in this run or session")
+
+
+def _value(body: bytes, ref: ArtifactRef) -> Any:
+    """Return an artifact's value as JSON. Raises InvalidArguments if its bytes are not what its reference says."""
+    try:
+        value = from_blob(body, ref)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(f"the artifact {ref.artifact_id} is no {ref.json_type}") from error
+    return plain(value) if isinstance(value, bytes) else value
+
+
+def _at(value: Any, path: Path, ref: ArtifactRef) -> Any:
+    """Return the part of an artifact at a path. Raises MissingOutputField. An explicit null is a value."""
+    for depth, segment in enumerate(path, 1):
+        if isinstance(value, Mapping) and segment in value:
+            value = value[segment]
+        elif isinstance(value, list) and is_index(segment) and int(segment) < len(value):
+            value = value[int(segment)]
+        else:
+            field = ".".join(path[:depth])
+            shown = field if len(field) <= _MAX_FIELD_CHARACTERS else field[:_MAX_FIELD_CHARACTERS] + "…"
+            raise MissingOutputField(ref.own_id or ref.artifact_id, shown)
+    return value
 
 
 def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
@@ -77,18 +125,23 @@ def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
     return stored.run_id == call.run_id or (stored.session_id is not None and stored.session_id == call.session_id)
 
 
-def _references(value: Any) -> list[ArtifactRef]:
+def _references(value: Any) -> Iterator[ArtifactRef]:
     ref = as_reference(value)
     if ref is not None:
-        return [ref]
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return [each for item in items for each in _references(item)]
+        yield ref
+        return
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _references(item)
 
 
-def _resolved(value: Any, found: Mapping[str, Any]) -> Any:
+def _path_of(ref: ArtifactRef) -> Path:
+    return tuple(ref.path or ())
+
+
+def _resolved(value: Any, parts: Parts) -> Any:
     ref = as_reference(value)
     if ref is not None:
-        return found[ref.artifact_id]
+        return parts[ref.artifact_id, _path_of(ref)]
     if isinstance(value, Mapping):
-        return {key: _resolved(item, found) for key, item in value.items()}
-    return [_resolved(item, found) for item in value] if isinstance(value, list) else value
+        return {key: _resolved(item, parts) for key, item in value.items()}
+    return [_resolved(item, parts) for item in value] if isinstance(value, list) else value

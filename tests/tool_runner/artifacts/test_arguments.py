@@ -1,0 +1,211 @@
+"""References in arguments: a tool gets values, the whole of an artifact or a part of it."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.artifacts import ArtifactRef, GetArtifact
+from contracts.ids import new_id
+from contracts.inbox import CallFinished
+from contracts.limits import MIB
+from contracts.tools import ToolCall, ToolSpec
+from services.shared.redaction import to_blob
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
+from tests.tool_runner.conftest import Planner, Start
+
+SECRET = "swordfish"
+BLOG = {
+    "title": "AI",
+    "sources": [{"url": "https://example.org"}, {"url": None}],
+    "by.line": "ada",
+    "1": "a name",
+    "note": SECRET,
+}
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the tool runner."""
+    async with serving(s3, server.url) as found:
+        found.tenant = "default"
+        yield found
+
+
+class Post:
+    """A tool that records what it is called with, and a run whose artifacts it is given."""
+
+    def __init__(self, planner: Planner, store: Store, run: str) -> None:
+        self.planner, self.store, self.run = planner, store, run
+        self.calls: list[dict[str, Any]] = []
+        self.reads: list[str] = []
+        """The artifacts that were read, once for each range."""
+        self._count = 0
+
+    async def on_call(self, message: Msg) -> None:
+        """Take a call."""
+        self.calls.append(ToolCall.model_validate_json(message.data).args)
+        await message.respond(b"1")
+
+    async def on_read(self, message: Msg) -> None:
+        """See a request to the store."""
+        self.reads.append(GetArtifact.model_validate_json(message.data).artifact_id)
+
+    async def put(self, value: Any, **place: Any) -> ArtifactRef:
+        """Store an artifact of the run."""
+        blob = to_blob(value)
+        return await self.store.client.put(
+            "default",
+            blob.body,
+            **(place or {"run": self.run}),
+            namespace="research",
+            mime_type=blob.mime_type,
+            json_type=blob.json_type,
+            items=blob.items,
+            own_id="abc-123",
+        )
+
+    async def call(self, args: dict[str, Any], schema: dict[str, Any] | None = None) -> CallFinished:
+        """Call it in the run."""
+        self._count += 1
+        given = {} if schema is None else {"input_schema": schema}
+        spec = await self.planner.declare(ToolSpec(name="post", idempotent=True, **given))
+        return await self.planner.call("post", args, spec=spec, run=self.run, call_id=f"{self._count}-0")
+
+
+@pytest.fixture
+async def post(planner: Planner, start_runner: Start, client: Client, store: Store) -> AsyncIterator[Post]:
+    """The tool, in a run of its own."""
+    found = Post(planner, store, await planner.open_run())
+    calls = await client.subscribe("tool.post", "post", cb=found.on_call)
+    reads = await client.subscribe(subjects.ARTIFACT_GET, cb=found.on_read)
+    await start_runner(ToolSpec(name="post", idempotent=True))
+    yield found
+    await calls.unsubscribe()
+    await reads.unsubscribe()
+
+
+def meant(ref: ArtifactRef, *path: str) -> dict[str, Any]:
+    """An argument that stands for a part of an artifact."""
+    return ref.model_copy(update={"path": list(path)}).model_dump(mode="json", exclude_none=True)
+
+
+async def test_a_reference_stands_for_the_whole_or_for_a_part(post: Post) -> None:
+    """With its type; an explicit null is a value. The artifact is read once for all of them."""
+    ref = await post.put(BLOG)
+    args = {
+        "all": meant(ref),
+        "title": meant(ref, "title"),
+        "deep": [{"url": meant(ref, "sources", "0", "url")}, meant(ref, "sources", "1", "url")],
+        "source": meant(ref, "sources", "0"),
+        "dotted": meant(ref, "by.line"),
+        "number": meant(ref, "1"),
+        "plain": "abc-123",
+    }
+    finished = await post.call(args)
+    assert finished.status == "succeeded"
+    assert post.calls == [
+        {
+            "all": BLOG,
+            "title": "AI",
+            "deep": [{"url": "https://example.org"}, None],
+            "source": {"url": "https://example.org"},
+            "dotted": "ada",
+            "number": "a name",
+            "plain": "abc-123",
+        }
+    ]
+    assert post.reads == [ref.artifact_id]
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (("author", "name"), "author"),
+        (("sources", "2"), "sources.2"),
+        (("sources", "0", "title", "x"), "sources.0.title"),
+        (("sources", "url"), "sources.url"),
+        (("sources", "-1"), "sources.-1"),
+        (("sources", "١"), "sources.١"),
+        (("sources", "9" * 100), f"sources.{'9' * 100}"),
+        (("title", "0"), "title.0"),
+        (("sources", "1", "url", "host"), "sources.1.url.host"),
+        (("x" * 300, "y"), "x" * 200 + "…"),
+    ],
+)
+async def test_a_part_that_is_missing_fails_the_call(post: Post, path: tuple[str, ...], field: str) -> None:
+    """The failure names the path up to what is missing, and the artifact as its tool named it. Nothing is called."""
+    finished = await post.call({"fine": 1, "argument": meant(await post.put(BLOG), *path)})
+    assert finished.failure is not None
+    assert finished.failure.model_dump() == {
+        "code": "missing_output_field",
+        "reason": f"the artifact abc-123 has no {field}, which the arguments refer to, so the tool was not called",
+        "retryable": False,
+    }
+    assert not post.calls
+
+
+async def test_parts_of_artifacts_that_are_too_large_as_a_whole(post: Post) -> None:
+    """Only what is meant has to fit into a request."""
+    large = {"title": "AI", "text": "x" * (9 * MIB)}
+    ref = await post.put(large)
+    assert (await post.call({"title": meant(ref, "title")})).status == "succeeded"
+    assert post.calls == [{"title": "AI"}]
+    for too_large in (meant(ref), meant(ref, "text")):
+        finished = await post.call({"text": too_large})
+        assert finished.failure is not None
+        assert finished.failure.code == "invalid_args"
+        assert SECRET not in finished.failure.reason
+
+
+async def test_text_and_bytes_have_no_parts(post: Post) -> None:
+    """They may be meant as a whole: bytes as base64."""
+    text, body = await post.put("words"), await post.put(b"\xff\x00")
+    assert (await post.call({"text": meant(text), "body": meant(body)})).status == "succeeded"
+    assert post.calls == [{"text": "words", "body": "/wA="}]
+    for ref in (text, body):
+        finished = await post.call({"argument": meant(ref, "0")})
+        assert finished.failure is not None
+        assert finished.failure.code == "missing_output_field"
+
+
+async def test_a_part_is_resolved_where_the_whole_would_be(post: Post) -> None:
+    """Not of another run or session, and not without an artifact."""
+    foreign = await post.put(BLOG, session="another")
+    unknown = foreign.model_copy(update={"artifact_id": new_id()})
+    for ref in (foreign, unknown):
+        finished = await post.call({"argument": meant(ref, "title")})
+        assert finished.failure is not None
+        assert finished.failure.reason == f"there is no artifact {ref.artifact_id} in this run or session"
+    assert not post.calls
+
+
+async def test_complaints_about_values_of_artifacts_quote_none(post: Post) -> None:
+    """They may be hidden from the model, which reads the failure."""
+    ref = await post.put(BLOG)
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}, "kind": {"enum": ["a", "b"]}}}
+    args = {"number": meant(ref, "note"), "kind": meant(ref, "note")}
+    finished = await post.call(args, schema)
+    assert finished.failure is not None
+    assert finished.failure.code == "invalid_args"
+    assert "number: " in finished.failure.reason
+    assert "kind: " in finished.failure.reason
+    assert SECRET not in json.dumps(finished.model_dump(mode="json"))
+    assert not post.calls
+
+    plainly = await post.call({"number": SECRET}, schema)
+    assert plainly.failure is not None
+    assert SECRET in plainly.failure.reason, "the model's own arguments are quoted"
