@@ -1,0 +1,106 @@
+"""Whole runs with a tool whose result is an artifact with an id of its own: what models read of it, and what not."""
+
+from typing import Any
+
+import pytest
+
+from contracts.tools import ToolSpec
+from tests.planner.conftest import Plan
+from tests.planner.planned_tools import planned
+from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.run_services import Handler, Told
+
+SECRET = "swordfish"
+HIDDEN: dict[str, Any] = {"type": "string", "artifact": True}
+RESULT = {
+    "artifact_id": "abc-123",
+    "artifact": {"title": "AI trends", "note": SECRET, "sources": ["https://example.org"]},
+    "_metadata": {"context_id": "ctx-456", "tool_name": "research", "user_id": SECRET, "skill_id": "research_blog"},
+}
+OUTPUT = {
+    "type": "object",
+    "properties": {
+        "artifact_id": {"type": "string"},
+        "artifact": {"type": "object", "properties": {"title": {"type": "string"}, "note": HIDDEN, "sources": {}}},
+        "_metadata": {"type": "object", "properties": {"user_id": HIDDEN}},
+    },
+}
+TEXT = {"type": "string"}
+
+
+async def research(_: dict[str, Any]) -> Any:
+    """A result with parts that only people see."""
+    return Told("Researched.", RESULT)
+
+
+def tools(seen: list[dict[str, Any]], **kind: Any) -> dict[str, tuple[ToolSpec, Handler]]:
+    """The tool, and one that takes parts of its result. `kind`: what the argument of that name has to be."""
+
+    async def post(args: dict[str, Any]) -> Any:
+        seen.append(args)
+        return {"posted": True}
+
+    schema = {"type": "object", "properties": {"artifact_id": TEXT, "title": TEXT, "kind": {**TEXT, **kind}}}
+    return {
+        "research": (ToolSpec(name="research", output_schema=OUTPUT), research),
+        "post": (ToolSpec(name="post", input_schema=schema), post),
+    }
+
+
+def of(**arguments: str) -> dict[str, Any]:
+    """A call of the second tool, with paths in the result of the first."""
+    return {
+        "tool_name": "post",
+        "arguments": {name: f"$0.output.{path}" for name, path in arguments.items()},
+    }
+
+
+RESEARCH = {"tool_name": "research", "arguments": {}}
+
+
+def read_by_models(provider: ModelServer) -> str:
+    """Everything that was sent to a model."""
+    return "".join(request.text for request in provider.ledger)
+
+
+@pytest.mark.usefixtures("store")
+async def test_the_answer_is_written_from_the_preview(plan: Plan, provider: ModelServer) -> None:
+    """And from the tool's text. A later call gets parts of the artifact, hidden ones too."""
+    seen: list[dict[str, Any]] = []
+    call = of(artifact_id="artifact_id", title="artifact.title", kind="artifact.note")
+    provider.say(planned(RESEARCH, call), Say(text="Done."))
+    story = await (await plan(tools(seen))).tell(strategy="planned")
+    assert story.end.raw_answer == "Done."
+    assert seen == [{"artifact_id": "abc-123", "title": "AI trends", "kind": SECRET}]
+    told = provider.ledger[-1].body["messages"][-1]["content"]
+    assert "Researched." in told
+    assert "AI trends" in told
+    assert "abc-123" in told
+    assert SECRET not in read_by_models(provider)
+    observed = story.of("observed")[0]
+    assert observed.responded.skill_id == "research_blog"
+    assert observed.responded.ref.own_id == "abc-123"
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_hidden_part_that_does_not_fit_an_argument_is_not_quoted(plan: Plan, provider: ModelServer) -> None:
+    """The call fails, and the model reads which argument was wrong."""
+    seen: list[dict[str, Any]] = []
+    provider.say(planned(RESEARCH, of(kind="artifact.note", title="artifact.title")), Say(text="It failed."))
+    story = await (await plan(tools(seen, enum=["news", "essay"]))).tell(strategy="planned")
+    assert [each.status for each in story.of("observed")] == ["succeeded", "failed"]
+    assert story.of("observed")[1].failure.code == "invalid_args"
+    assert "kind" in provider.ledger[-1].body["messages"][-1]["content"]
+    assert SECRET not in read_by_models(provider)
+    assert not seen
+
+
+async def test_the_other_strategy_shows_its_size(plan: Plan, provider: ModelServer) -> None:
+    """With id, metadata and the tool's text; people get the artifact in the payload. There is no store here."""
+    provider.say(action("research"), answer("Done."))
+    story = await (await plan(tools([]))).tell()
+    read = provider.ledger[-1].text
+    for shown in ("Researched.", "abc-123", "ctx-456", "<artifact:dict size="):
+        assert shown in read
+    assert SECRET not in read_by_models(provider)
+    assert story.end.artifacts["research"]["artifact"] == RESULT["artifact"]
