@@ -155,7 +155,7 @@ async def test_the_key_of_another_tools_call_is_worth_nothing(found: Product) ->
     run, reply = await found.called()
     _, _, instance, key = reply.split(".")
     me = await found.scene.as_("tool_geo")
-    for kind in ("result", "failure", "heartbeat", "progress", "part", "artifact_chunk", "declined"):
+    for kind in ("result", "failure", "heartbeat", "progress", "part", "artifact_chunk", "content", "declined"):
         await me.publish(subjects.answer("geo", instance, key), FORGED, Runwire_Reply=kind)
     await me.publish(subjects.answer("geo", instance, key), FORGED)
     assert await found.answered(run) == "sunny"

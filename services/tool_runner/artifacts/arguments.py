@@ -14,7 +14,7 @@ from typing import Any
 from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.limits import MAX_ARTIFACT_BYTES
 from contracts.tools import CallRequested
-from runwire.plans.folding import is_index
+from runwire.plans.templates import is_index
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge
 from services.shared.redaction import as_reference, from_blob, holds_reference, plain, wire_size
