@@ -12,7 +12,7 @@ from .base import Message
 from .images import ImageRef, VisionContextPolicy
 from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource
 from .payload import FinalPayload, Reason, Usage
-from .runs import Effort, Memory, RequestedEffort, RunLimits, RunRequested
+from .runs import DEFAULT_STRATEGY, Effort, Memory, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
     Asked,
     AskedCause,
@@ -72,7 +72,6 @@ __all__ = [
     "UnknownEvent",
 ]
 
-DEFAULT_STRATEGY = "react"
 ActionFormat = Literal["auto", "unified", "legacy"]
 ActionTransport = Literal["json", "tools"]
 

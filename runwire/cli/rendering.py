@@ -88,8 +88,7 @@ class Screen:
         elif event["status"] in {"failed", "invalid", "skipped"}:
             self._line(f"[red]✗ step {event['step']} {event['status']}[/red]")
             for error in event.get("errors") or []:
-                what = escape(short(error.get("template") or error.get("argument") or ""))
-                self._line(f"[red]  call {error['tool_index']}: {error['error']['type']}[/red] [dim]{what}[/dim]")
+                self._line(f"  {plan_error_text(error)}")
 
     def _on_called(self, event: dict[str, Any]) -> None:
         self._show_calls(event["calls"])
@@ -178,6 +177,13 @@ class Screen:
 def short(text: str) -> str:
     """Text cut to what fits beside a tool's name."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+
+
+def plan_error_text(error: dict[str, Any]) -> str:
+    """Return an error of a plan with markup: the call that has it, or the plan, its type, and the wrong template."""
+    place = "plan" if error["tool_index"] is None else f"call {error['tool_index']}"
+    what = short(one_line(error.get("template") or error.get("argument") or ""))
+    return f"[red]✗ {place}: {escape(error['error']['type'])}[/red] [dim]{escape(what)}[/dim]"
 
 
 def calls_text(usage: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from runwire.cli.artifact_commands import size_text
 from runwire.cli.common import one_line, visible
 from runwire.cli.exit_codes import program
 from runwire.cli.open_pauses import name_of
-from runwire.cli.rendering import calls_text, short
+from runwire.cli.rendering import calls_text, plan_error_text, short
 from runwire.cli.run_artifacts import artifacts_of
 from runwire.client import Client
 
@@ -139,8 +139,7 @@ def _print_step(step: dict[str, Any], line: Callable[[str], None]) -> None:
     took = f" · {step['latency_ms']} ms" if step.get("latency_ms") is not None else ""
     line(f"\n[bold]step {step['step']}[/bold] {escape(step.get('node', ''))} · {step.get('status', 'started')}{took}")
     for error in step.get("errors") or []:
-        what = error["template"] or error["argument"]
-        line(f"  [red]✗ call {error['tool_index']}: {error['error']['type']}[/red] [dim]{escape(one_line(what))}[/dim]")
+        line(f"  {plan_error_text(error)}")
     if step.get("halt_reason"):
         line(f"  [red]✗ halted: {escape(one_line(step['halt_reason']))}[/red]")
     for call in step["calls"]:

@@ -14,7 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from contracts.events import ActionFormat, ActionTransport, FollowupMode, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
 from contracts.pauses import ApprovalRule
-from contracts.runs import MODEL_NAME, LimitsInput, Memory, MemoryInput, RequestedEffort, RunLimits, StrategyName
+from contracts.runs import (
+    DEFAULT_STRATEGY,
+    MODEL_NAME,
+    LimitsInput,
+    Memory,
+    MemoryInput,
+    RequestedEffort,
+    RunLimits,
+    StrategyName,
+)
 from contracts.tasks import TaskPolicy
 from contracts.validation_errors import describe
 from services.planner.run.input_rules import InputRule
@@ -57,7 +66,7 @@ class Agent(BaseModel):
     )
     skills: list[str] = Field(default_factory=list, description="short instructions, each shown under the guidance")
     tools: list[ToolName] | None = Field(default=None, description="names of the tools that it may use; None: all")
-    strategy: StrategyName = "react"
+    strategy: StrategyName = DEFAULT_STRATEGY
     model: ModelName | None = None
     fallbacks: list[ModelName] | None = Field(
         default=None, description="called in this order when the model fails; None: the deployment's"

@@ -9,6 +9,7 @@ import structlog
 
 from contracts import subjects
 from contracts.images import ModelProfile
+from contracts.runs import DEFAULT_STRATEGY
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
@@ -27,7 +28,6 @@ from services.planner.models.types import Model
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules
 from services.planner.run.opening import Defaults
 from services.planner.strategies import strategies_of
-from services.planner.strategies.base import DEFAULT
 from services.runtime.tasks import cancelled
 from services.shared.tool_catalogue import Catalogue
 
@@ -67,7 +67,7 @@ def build_planner(
         image_loader=ImageLoader(bus),
     )
     rules = Rules(
-        strategy=strategies[DEFAULT],
+        strategy=strategies[DEFAULT_STRATEGY],
         max_repairs=settings.max_repairs,
         max_provider_failures=settings.max_provider_failures,
         first_pause_s=first_pause_s,

@@ -11,7 +11,7 @@ from contracts.events import RunStarted
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Usage
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs import DEFAULT_STRATEGY, RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.conversation import triage_critique
@@ -26,7 +26,7 @@ from services.planner.run.commands import Opening
 from services.planner.run.input_rules import ADMITTED, Checked, check
 from services.planner.run.state import Run
 from services.planner.run.triage_critique import Critique, Triage
-from services.planner.strategies.base import DEFAULT, JOB, Reading, Strategies, Strategy
+from services.planner.strategies.base import JOB, Reading, Strategies, Strategy
 from services.shared.tool_catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
@@ -95,8 +95,8 @@ class ModelRequests:
         """Return the strategy of a run; the default one for a run that is not open, or was refused."""
         if started is not None and started.request.cause == "job":
             return self._strategies[JOB]
-        name = DEFAULT if started is None else started.strategy
-        return self._strategies.get(name) or self._strategies[DEFAULT]
+        name = DEFAULT_STRATEGY if started is None else started.strategy
+        return self._strategies.get(name) or self._strategies[DEFAULT_STRATEGY]
 
     def _agent(self, started: RunStarted) -> Agent:
         # The runs of an agent that is not in the agents file any more use the default agent.

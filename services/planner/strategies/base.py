@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from contracts.runs import StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models import demo
@@ -56,7 +55,6 @@ class Strategy(StrategyRules, Protocol):
 
 Strategies = Mapping[str, Strategy]
 """By name."""
-DEFAULT: StrategyName = "react"
 MAX_CACHED_PREFIXES = 256
 JOB = "job"
 """The strategy of runs with the cause `job`."""

@@ -2,14 +2,14 @@
 
 from typing import get_args
 
-from contracts.runs import StrategyName
+from contracts.runs import DEFAULT_STRATEGY, StrategyName
 from services.planner.settings import PlannerSettings
 from services.planner.strategies import strategies_of
-from services.planner.strategies.base import DEFAULT, JOB
+from services.planner.strategies.base import JOB
 
 
 def test_every_name_that_a_request_may_give_has_a_strategy() -> None:
     """And nothing else is built, but for the strategy of jobs."""
     names = set(strategies_of(PlannerSettings()))
     assert names == {*get_args(StrategyName), JOB}
-    assert DEFAULT in names
+    assert DEFAULT_STRATEGY in names

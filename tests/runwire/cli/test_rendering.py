@@ -70,6 +70,15 @@ def test_a_pause_is_shown_with_the_command_that_decides() -> None:
     assert "added: in euros" in text
 
 
+def test_the_errors_of_a_plan_are_shown() -> None:
+    """By the call that has them, or of the plan as a whole."""
+    wrong = {"tool_index": 1, "argument": "id", "template": "$0.output.\x1bx", "error": {"type": "field_not_found"}}
+    whole = {"tool_index": None, "argument": "", "template": "", "error": {"type": "unknown_type"}}
+    text = shown({"type": "step", "step": 1, "node": "plan", "status": "invalid", "errors": [wrong, whole]})
+    assert "✗ call 1: field_not_found $0.output.\ufffdx" in text
+    assert "✗ plan: unknown_type" in text
+
+
 def test_no_error_controls_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """A gateway may quote what a model or tool has written."""
     print_error("invalid_input: \x1b[2J[red]\x07")
