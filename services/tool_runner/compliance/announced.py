@@ -88,11 +88,11 @@ def _input(spec: ToolSpec) -> Iterator[Finding]:
     else:
         yield ok("input_schema", f"it can be used; {len(members)} arguments, all described")
     if "skill_id" not in members:
-        yield ok("skill_id", "there is no such argument: right for a tool without skills")
+        yield ok("argument skill_id", "there is no such argument: right for a tool without skills")
     elif "string" in (_types(Fields(spec.input_schema, Steps()), "skill_id") or ()):
-        yield ok("skill_id", "the argument is a text")
+        yield ok("argument skill_id", "the argument is a text")
     else:
-        yield warning("skill_id", "the argument is no text", "give it the type string")
+        yield warning("argument skill_id", "the argument is no text", "give it the type string")
 
 
 def _output(spec: ToolSpec) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def _output(spec: ToolSpec) -> Iterator[Finding]:
     paths = [each.path for each in template_paths(schema) if each.path]
     shown = ", ".join(f"$0.output.{path}" for path in paths[:_SHOWN_PATHS])
     if paths:
-        yield ok("templates", f"{len(paths)} paths, such as {shown}; runwire tools {spec.name} lists them")
+        yield ok("templates", f"paths: {len(paths)}, such as {shown}; runwire tools {spec.name} lists them")
     else:
         yield failed("templates", "plans can name nothing in its output", "declare its members under properties")
 
@@ -177,11 +177,11 @@ def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
 def _artifact_type(found: str | None) -> Finding:
     if found is None:
         return warning(
-            "artifact_type",
+            "output type",
             "the output schema does not tell what kind of artifact it is",
             "set x-artifact-type in the schema of artifact, such as text or table",
         )
-    return ok("artifact_type", f"the output schema tells that it is a {found}")
+    return ok("output type", f"the output schema tells that it is a {found}")
 
 
 def _flags(spec: ToolSpec) -> Finding:

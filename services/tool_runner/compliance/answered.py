@@ -29,6 +29,8 @@ class Sent:
     at: float
     skill_id: str | None = None
     """Of the arguments."""
+    takes_skill: bool = True
+    """Whether there is such an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,9 @@ def _skill(sent: Sent, answered: Answered) -> Finding:
         )
     if answered.skill_id is None:
         return ok("skill_id", "the result names no skill: right for a tool without skills")
+    if not sent.takes_skill:
+        says = f"the result names the skill {answered.skill_id}, and there is no argument skill_id"
+        return warning("skill_id", says, "take skill_id as an argument, so that callers can choose the skill")
     if sent.skill_id is not None and answered.skill_id != sent.skill_id:
         return warning("skill_id", f"the result names {answered.skill_id}, the call named {sent.skill_id}", "compare")
     return ok("skill_id", answered.skill_id)

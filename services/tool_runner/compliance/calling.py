@@ -61,6 +61,7 @@ class CheckedCall:
             user_id=CHECKER,
             at=time.time(),
             skill_id=skill if isinstance(skill, str) and skill.strip() else None,
+            takes_skill="skill_id" in (spec.input_schema.get("properties") or {}),
         )
 
     def check_arguments(self) -> None:

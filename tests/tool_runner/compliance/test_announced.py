@@ -49,9 +49,9 @@ def test_a_tool_that_returns_a_tool_response_is_as_it_should_be() -> None:
     assert [(line.name, line.status, line.mend) for line in found] == [
         (name, "ok", "")
         for name in (
-            *("announced", "accepted", "description", "input_schema", "skill_id", "output_schema"),
+            *("announced", "accepted", "description", "input_schema", "argument skill_id", "output_schema"),
             *("output artifact_id", "output artifact", "output _metadata", "output _metadata.*", "templates"),
-            *("artifact_type", "flags", "timeout"),
+            *("output type", "flags", "timeout"),
         )
     ]
     assert "$0.output.artifact_id" in by_name(found)["templates"].finding
@@ -90,7 +90,7 @@ def output(**changes: Any) -> dict[str, Any]:
         (
             {"input_schema": {"properties": {"skill_id": {"type": "integer", "description": "x"}}}},
             {},
-            "skill_id",
+            "argument skill_id",
             "warning",
         ),
         ({"output_schema": None}, {}, "output_schema", "failed"),
@@ -107,7 +107,7 @@ def output(**changes: Any) -> dict[str, Any]:
             "warning",
         ),
         ({"output_schema": {"type": "string"}}, {}, "templates", "failed"),
-        ({}, {"artifact_type": None}, "artifact_type", "warning"),
+        ({}, {"artifact_type": None}, "output type", "warning"),
         ({"idempotent": False}, {}, "flags", "warning"),
         ({"heartbeat_s": None, "timeout_s": 600}, {}, "timeout", "warning"),
     ],

@@ -99,6 +99,13 @@ def test_a_tool_without_skills_names_none() -> None:
     assert found.status == "ok"
 
 
+def test_a_tool_with_skills_takes_them_as_an_argument() -> None:
+    """Or nobody can choose one; this is a hint."""
+    sent = replace(SENT, skill_id=None, takes_skill=False)
+    (found,) = [line for line in answer_findings(sent, GOOD) if line.name == "skill_id"]
+    assert found.status == "warning"
+
+
 @pytest.mark.parametrize(
     ("again", "is_idempotent", "status"),
     [

@@ -70,7 +70,10 @@ class Operator:
         body = CheckTool(tool=tool, **request).model_dump_json().encode()
         last = (await self.replies(body, lambda message: kind(message) != "heartbeat"))[-1]
         assert kind(last) == "result", last.data
-        return {line.name: line for line in ToolChecked.model_validate_json(last.data).findings}
+        findings = ToolChecked.model_validate_json(last.data).findings
+        lines = {line.name: line for line in findings}
+        assert len(lines) == len(findings), "no two lines have the same name"
+        return lines
 
 
 def kind(message: Msg) -> str:
@@ -93,12 +96,12 @@ async def test_a_good_tool_passes(operator: Operator, serve_tools: Serve, start_
     """Called once, though its answer is asked for twice, and with the confirmation that its effects need."""
     bus = await start_runner()
     serve_tools(write_post)
-    assert faults(await operator.check("write_post")) == {"artifact_type": "warning"}
+    assert faults(await operator.check("write_post")) == {"output type": "warning"}
     args = {"topic": "AI", "skill_id": "research"}
     unconfirmed = await operator.check("write_post", args=args)
     assert (unconfirmed["call"].status, "--yes" in unconfirmed["call"].mend, CALLS) == ("failed", True, [])
     found = await operator.check("write_post", args=args, confirmed=True)
-    assert faults(found) == {"artifact_type": "warning"}
+    assert faults(found) == {"output type": "warning", "artifact_type": "warning"}
     assert (found["artifact_id"].finding, found["skill_id"].finding) == ("abc-123", "research")
     assert len(CALLS) == 1
     run = CALLS[0].partition(".")[0]
@@ -154,6 +157,7 @@ def answering(client: Client, *faulty: Faulty, bare: Any = None) -> Callable[[Ms
         (("_metadata.executed_at", "2025-01-31T12:00:00Z"), "_metadata.executed_at", "failed"),
         (("_metadata.executed_at", "2025-01-31T12:00:00+00:00"), "_metadata.executed_at", "failed"),
         (("skill_id", None), "skill_id", "failed"),
+        (("skill_id", "research"), "skill_id", "warning"),
         (("skill_id", "research"), "artifact_type", "warning"),
     ],
 )
