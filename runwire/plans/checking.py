@@ -44,6 +44,8 @@ class PlanBounds:
     """Bytes of the arguments of one call, as compact JSON."""
     max_depth: int = 32
     """Levels of objects and lists in the arguments of a call, and segments of a template's path."""
+    max_plan_bytes: int = 512_000
+    """Bytes of the names and arguments of all calls: the log keeps a plan in one record."""
 
 
 DEFAULT_BOUNDS = PlanBounds()
@@ -93,6 +95,11 @@ class _Checker:
         limit, found = self._bounds.max_calls, len(self._calls)
         if found > limit:
             self.findings.add(None, OverLimit(type="too_many_calls", limit=limit, found=found))
+            return
+        size = sum((json_size(call.arguments) or 0) + len(call.tool_name) for call in self._calls)
+        if size > self._bounds.max_plan_bytes:
+            large = OverLimit(type="arguments_too_large", limit=self._bounds.max_plan_bytes, found=size)
+            self.findings.add(None, large)
             return
         for index, call in enumerate(self._calls):
             over = self._over_limit(call)

@@ -23,7 +23,6 @@ from services.planner.conversation.plans import (
     planning_function,
 )
 from services.planner.run.plan_execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES
-from services.planner.strategies.planned.reading import MAX_PLAN_BYTES
 from services.shared.plan_settings import PlanSettings
 from tests.support.documents import blocks, in_code, rows, text_of
 
@@ -89,7 +88,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
     written = {name: int(text.removesuffix(" KiB")) << (10 if "KiB" in text else 0) for name, text in listed.items()}
     assert written == {f"RUNWIRE_{name.upper()}": value for name, value in defaults.items()}
     assert PlanBounds() == PlanBounds(*defaults.values())
-    for number in (MAX_RESULT_CHARACTERS, MAX_RESULTS_CHARACTERS, MAX_STEPS, MAX_PLAN_BYTES):
+    for number in (MAX_RESULT_CHARACTERS, MAX_RESULTS_CHARACTERS, MAX_STEPS, PlanBounds().max_plan_bytes):
         assert f"{number:,}" in TEXT
     assert f"more than {MAX_INSERTED_BYTES >> 10} KiB together" in TEXT
     assert f"has {ANSWER_AFTER_DEADLINE_MS // 1000} seconds more" in TEXT

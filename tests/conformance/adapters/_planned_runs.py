@@ -30,6 +30,7 @@ async def check_run(vector: dict[str, Any]) -> None:
     if (part := expected.pop("halt_reason_contains", None)) is not None:
         assert part in (found["halt_reason"] or ""), found["halt_reason"]
     known = {name: value for name, value in expected.items() if name in found}
+    assert known, f"nothing that is known of a run is expected: {list(expected)}"
     assert_same({name: found[name] for name in known}, known, "the run")
 
 

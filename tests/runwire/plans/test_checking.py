@@ -236,3 +236,10 @@ def test_a_template_that_comes_twice_is_reported_at_both_places() -> None:
 def test_an_empty_plan_has_no_errors() -> None:
     """`read_plan` refuses it."""
     assert check_plan([], {}) == PlanCheck()
+
+
+def test_a_plan_that_is_too_large_as_a_whole_is_not_read() -> None:
+    """Though none of its calls is."""
+    calls = [PlanCall(tool_name="nobody", arguments={"text": "x" * 60_000})] * 10
+    checked = check_plan(calls, {})
+    assert [(error.tool_index, error.error.type) for error in checked.errors] == [(None, "arguments_too_large")]

@@ -202,7 +202,8 @@ def test_a_plan_that_needs_too_much_work_is_refused() -> None:
 def test_a_plan_full_of_templates_is_refused() -> None:
     """All calls together have so many that checking each would take long."""
     call = PlanCall(tool_name="t", arguments={"x": [f"$0.output.{number:x}" for number in range(3_500)]})
-    result = check_plan([PlanCall(tool_name="t"), *[call] * 63], tools({"additionalProperties": STRING}))
+    bounds = PlanBounds(max_plan_bytes=10 << 20)
+    result = check_plan([PlanCall(tool_name="t"), *[call] * 63], tools({"additionalProperties": STRING}), bounds)
     assert [code for _, code in codes(result)] == ["schema_too_complex"]
 
 

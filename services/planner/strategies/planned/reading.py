@@ -15,15 +15,15 @@ from services.planner.replies.answer_stream.plan import PlanStream
 from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_in
 from services.planner.run.active_plan import PLAN
 from services.planner.run.decision import Decision, Final, Planned
-from services.shared.redaction import wire_size
+from services.shared.cut_texts import cut
 
-MAX_PLAN_BYTES = 512_000
-"""Largest plan: its record can hold one megabyte."""
+MAX_REASONING_BYTES = 32_000
+"""Of a plan, for people and for the request for the answer."""
 _NAMES = "|".join(THINK_TAGS)
 _THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)*\s*", re.IGNORECASE | re.DOTALL)
 _OPEN_THOUGHT = re.compile(rf"<(?:{_NAMES})>", re.IGNORECASE)
 _MAY_OPEN_THOUGHT = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
-_SEVERAL = "the model planned several times in one reply; the first plan counts"
+_SEVERAL = "the model called several functions in one reply; its first plan counts"
 _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
 
 
@@ -101,19 +101,18 @@ class PlanReading:
         return read_plan(value), ()
 
     def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
-        """Check a plan. Of one that cannot be read, or is larger than its record, only the errors are kept."""
+        """Check a plan. Of one that cannot be read, or is too large as a whole, only the errors are kept."""
         if isinstance(found, list):
             return Planned(plan=Plan(calls=[]), errors=tuple(found), **common)
-        if (size := wire_size(found.model_dump())) > MAX_PLAN_BYTES:
-            error = OverLimit(type="arguments_too_large", limit=MAX_PLAN_BYTES, found=size)
-            return Planned(plan=Plan(calls=[]), errors=(PlanError(tool_index=None, error=error),), **common)
+        reasoning = cut(found.reasoning, MAX_REASONING_BYTES)
         checked = check_plan(found.calls, self._specs, self._bounds)
         if not checked.valid:
-            plan, errors = _without_large_arguments(found, checked), tuple(checked.errors)
+            plan = Plan(reasoning=reasoning, calls=_kept_calls(found, checked))
+            errors = tuple(checked.errors)
             return Planned(plan=plan, errors=errors, errors_left_out=checked.errors_left_out, **common)
         warnings = (*common["warnings"], *(warning_line(each, found.calls) for each in checked.warnings))
         calls = [PlanCall(tool_name=self._specs[call.tool_name].name, arguments=call.arguments) for call in found.calls]
-        return Planned(plan=Plan(reasoning=found.reasoning, calls=calls), **{**common, "warnings": warnings})
+        return Planned(plan=Plan(reasoning=reasoning, calls=calls), **{**common, "warnings": warnings})
 
 
 class AnswerReading:
@@ -203,11 +202,12 @@ def _direct(content: str, common: Mapping[str, Any]) -> Final:
     return Final(args={"answer": content}, node=PLAN, has_text=bool(content.strip()), **common)
 
 
-def _without_large_arguments(plan: Plan, checked: PlanCheck) -> Plan:
-    """Return a plan for the log, without the arguments of calls that are over a limit."""
+def _kept_calls(plan: Plan, checked: PlanCheck) -> list[PlanCall]:
+    """Return the calls for the log: none of a plan that is too large, and none of the arguments over a limit."""
     over = {error.tool_index for error in checked.errors if isinstance(error.error, OverLimit)}
-    calls = [
+    if None in over:
+        return []
+    return [
         call if index not in over else call.model_copy(update={"arguments": {}})
         for index, call in enumerate(plan.calls)
     ]
-    return plan.model_copy(update={"calls": calls})
