@@ -15,7 +15,7 @@ from .checking import PlanBounds, PlanCheck, check_plan
 from .paths import TemplatePath, template_paths
 from .reading import DirectResponse, read_plan
 from .reporting import report
-from .resolving import ArgumentsTooLarge, MissingOutputField, resolve
+from .resolving import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
 from .templates import Template, is_candidate, parse
 from .texts import error_line, warning_line
 
@@ -34,6 +34,7 @@ __all__ = [
     "TemplatePath",
     "check_plan",
     "error_line",
+    "holds_templates",
     "is_candidate",
     "parse",
     "read_plan",

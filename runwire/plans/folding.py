@@ -41,13 +41,14 @@ class Reading(Protocol[T]):
 class Parts:
     """The schemas that apply to the same value as one schema does."""
 
-    __slots__ = ("together", "unions", "unknown")
+    __slots__ = ("count", "together", "unions", "unknown")
 
     def __init__(self) -> None:
         self.together: list[Schema] = []
         self.unions: list[list[Schema]] = []
         self.unknown = False
         """A reference could not be followed."""
+        self.count = 0
 
     def __iter__(self) -> Iterator[Schema]:
         yield from self.together
@@ -85,7 +86,7 @@ class Document:
             if key not in begun:
                 begun.add(key)
                 inside = [part for part in parts if id(part) not in begun]
-                self.steps.take(1 + len(inside))
+                self.steps.take(1 + parts.count)
                 stack.extend(reversed(inside))
                 continue
             stack.pop()
@@ -112,6 +113,7 @@ class Document:
         parts.unions = [
             list(map(self.plain, members)) for keyword in _UNIONS if (members := _list(schema.get(keyword)))
         ]
+        parts.count = len(parts.together) + sum(map(len, parts.unions))
         return parts
 
     def plain(self, schema: Schema) -> Schema:

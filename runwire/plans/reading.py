@@ -6,6 +6,7 @@ Rule 2: the errors of all calls are collected, the first 100 of them. No value m
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
@@ -36,9 +37,9 @@ def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
         return [_error("calls_missing")]
     if not calls:
         return [_error("empty_plan")]
-    errors = [error for index, call in enumerate(calls) if (error := _wrong_call(index, call))]
-    if errors:
-        return errors[:MAX_ERRORS]
+    wrong = (error for index, call in enumerate(calls) if (error := _wrong_call(index, call)))
+    if errors := list(islice(wrong, MAX_ERRORS)):
+        return errors
     reasoning = value.get("reasoning")
     return Plan(
         reasoning=reasoning if isinstance(reasoning, str) else "",

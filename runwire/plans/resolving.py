@@ -18,6 +18,11 @@ Reference = Callable[[int, tuple[str, ...], Any, tuple[str, ...]], Any]
 returns takes the template's place, unless it is None."""
 
 
+def holds_templates(arguments: Mapping[str, Any]) -> bool:
+    """Whether a value at any depth is a template."""
+    return any(parse(text) is not None for _, _, text in marked_strings(arguments))
+
+
 class MissingOutputField(Exception):
     """The output of an earlier call lacks what a template refers to."""
 

@@ -13,13 +13,15 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from .folding import Document, Reading, Schema
-from .json_types import ANY, Types, TypesReading, types_of_itself
+from .json_types import ANY, Types, TypesReading, types_of_itself, values_of
 from .patterns import Patterns
 from .steps import Steps
 from .templates import is_index
 
 MAX_NAMES = 100
 """Most names that an error lists."""
+VALUES_A_STEP = 8
+"""Values of an `enum` that are looked at in the time of one step."""
 
 
 class Presence(IntEnum):
@@ -72,6 +74,8 @@ class Fields:
         self._patterns = Patterns(steps)
         self._found: dict[tuple[int, str | Part], Found] = {}
         self._types: dict[int, Types] = {}
+        self._own_types: dict[int, Types] = {}
+        self._reading = TypesReading(self.own_types)
         self._merged: dict[tuple[str, tuple[int, ...]], Schema] = {}
         self._paths: dict[tuple[str, ...], Schema | Missing] = {}
 
@@ -110,7 +114,15 @@ class Fields:
         """Return the JSON types of a schema."""
         found = self._types.get(id(schema))
         if found is None:
-            found = self._types[id(schema)] = self._document.fold(schema, _TYPES)
+            found = self._types[id(schema)] = self._document.fold(schema, self._reading)
+        return found
+
+    def own_types(self, schema: Schema) -> Types:
+        """Return the JSON types of a schema without those that it combines. Raises TooManySteps."""
+        found = self._own_types.get(id(schema))
+        if found is None:
+            self._steps.take(values_of(schema) // VALUES_A_STEP)
+            found = self._own_types[id(schema)] = types_of_itself(schema)
         return found
 
     def names(self, schema: Schema, limit: int = MAX_NAMES) -> list[str]:
@@ -143,7 +155,7 @@ class Fields:
     def _in_order(self, schema: Mapping[str, Any]) -> Iterator[tuple[Schema, bool]]:
         """Yield what a schema combines, in the order of its keywords; True: its own properties."""
         for keyword, value in schema.items():
-            if keyword == "properties" and isinstance(value, dict) and "object" in types_of_itself(schema):
+            if keyword == "properties" and isinstance(value, dict) and "object" in self.own_types(schema):
                 yield schema, True
             elif keyword == "$ref":
                 yield self._document.target(value)[1], False
@@ -230,7 +242,6 @@ def is_open(schema: Schema) -> bool:
 
 _CLOSED, _UNSAID = Found(Presence.CLOSED), Found(Presence.UNSAID)
 _SURE = frozenset({Presence.CLOSED, Presence.DECLARED})
-_TYPES = TypesReading()
 
 
 class _PartReading(Reading[Found]):
@@ -243,7 +254,7 @@ class _PartReading(Reading[Found]):
         self._segment = segment
 
     def of_itself(self, schema: Schema) -> Found:
-        types = types_of_itself(schema)
+        types = self._fields.own_types(schema)
         if types == ANY:
             return _UNSAID
         found = [self._fields.of_object(schema, self._segment)] if "object" in types else []

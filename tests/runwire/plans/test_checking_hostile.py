@@ -1,6 +1,7 @@
 """Hostile plans and schemas: bounded work, counted in steps, and bounded findings."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -205,6 +206,44 @@ def test_a_plan_full_of_templates_is_refused() -> None:
     bounds = PlanBounds(max_plan_bytes=10 << 20)
     result = check_plan([PlanCall(tool_name="t"), *[call] * 63], tools({"additionalProperties": STRING}), bounds)
     assert [code for _, code in codes(result)] == ["schema_too_complex"]
+
+
+class Values(list[Any]):
+    """A list that counts how often it is gone through."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through it."""
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_long_lists_in_a_schema_are_read_once() -> None:
+    """However many paths meet them, and alone or in a union."""
+    values = Values([{}, *range(8_000)])
+    listed = {"enum": values, "properties": {"a": {}}}
+    union = {"$ref": "#/$defs/listed"}
+    schema = {"$defs": {"listed": listed}, "type": "object", "properties": {"b": union, "c": {"anyOf": [union, {}]}}}
+    steps = steps_of(schema, "b.a", "c.a", "b", "c")
+    assert values.reads == 1
+    assert steps > len(values) // 10
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
+def test_references_to_what_is_read_already_count(keyword: str) -> None:
+    """Each look at a schema goes through all of them."""
+    schema = {"type": "object", "properties": {"a": {}}, keyword: [{"$ref": "#"}] * 5_000}
+    result = check(schema, *[f"$0.output.x{number}" for number in range(2_500)])
+    assert codes(result)[-1] == (1, "schema_too_complex")
+    assert len(result.errors) < MAX_STEPS / 5_000
+
+
+def test_only_few_patterns_are_compiled() -> None:
+    """A large one takes a tenth of a second."""
+    patterns = {f"^p{number}": STRING for number in range(25)}
+    schema = {"properties": {"p": {"patternProperties": patterns}}}
+    assert codes(check(schema, "$0.output.p.a")) == [(1, "schema_too_complex")]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "a{1000}{1000}", "(?=a)", "(", "x" * 2_000])
