@@ -142,6 +142,21 @@ async def test_a_text_may_hold_the_plan(plan: Plan, provider: ModelServer, case:
     assert ("tools" in provider.ledger[0].body) == (transport == "tools")
 
 
+TWO_TYPES = (
+    '{"type": "direct_response", "content": "Hello", "type": "tool_calls", "calls": [{"tool_name": "write", '
+    '"arguments": {"blog_id": "x"}}]}'
+)
+
+
+async def test_nothing_runs_of_a_plan_with_two_types(plan: Plan, provider: ModelServer) -> None:
+    """Its content was streamed, as that of an answer."""
+    tools = Tools()
+    provider.say(Say(tool_calls=[{"name": "__planning__", "arguments": TWO_TYPES}]), Say(text="Again."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert (story.end.raw_answer, story.shown(), tools.calls) == ("Again.", "Again.", [])
+    assert steps(story)[0] == ("plan", "invalid")
+
+
 async def test_a_plan_of_calls_as_json(plan: Plan, provider: ModelServer) -> None:
     """It is carried out like any other."""
     tools = Tools()

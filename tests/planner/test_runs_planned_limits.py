@@ -113,3 +113,21 @@ async def test_a_person_sees_the_resolved_arguments_and_the_whole_plan(plan: Pla
     story = await planning.ended(run)
     assert story.end.raw_answer == "Not written."
     assert [name for name, _ in tools.calls] == ["research"]
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit"])
+async def test_a_person_may_change_arguments_that_hide_values(plan: Plan, provider: ModelServer, decision: str) -> None:
+    """The model is told which ones, and reads no value. An approved call counts once."""
+    tools = Tools()
+    agents = {"careful": {"strategy": "planned", "approvals": [{"name": "w", "tools": ["write"]}]}}
+    provider.say(planned(RESEARCH, write(blog_id="$0.output.secret")), Say(text="Written."))
+    planning = await plan(tools.of(), agents=agents)
+    run = await planning.ask(agent="careful")
+    (pause,) = await planning.paused(run)
+    edited = {"args": {**(pause.arguments or {}), "text": "short"}} if decision == "edit" else {}
+    await planning.decide(pause, run, decision, **edited)
+    story = await planning.ended(run)
+    assert tools.calls[1] == ("write", {"blog_id": "CANARY", **edited.get("args", {})})
+    assert ('["blog_id", "text"]' in provider.ledger[1].text.replace("\\", "")) == bool(edited)
+    assert "CANARY" not in provider.ledger[1].text
+    assert story.end.usage.tool_calls == len(tools.calls) == 2

@@ -11,6 +11,7 @@ from typing import Any
 from contracts.actions import FINAL_RESPONSE
 from contracts.events import Observed, Step
 from contracts.plans import CallStatus, Plan, PlanCall
+from runwire.plans import holds_templates
 
 PLAN, EXECUTE, RESPOND = "plan", "execute", "respond"
 """Nodes of the steps. Steps of the strategy `react` may have the node `plan` too: with calls, and without a plan."""
@@ -45,6 +46,10 @@ class ActivePlan:
         """Return how each call has ended."""
         found = [outcomes.get(self.call_id(index)) for index in range(len(self.calls))]
         return ["not_executed" if each is None else _STATUS[each.status] for each in found]
+
+    def resolved(self) -> set[str]:
+        """Return the ids of the calls whose arguments hold templates."""
+        return {self.call_id(index) for index, call in enumerate(self.calls) if holds_templates(call.arguments)}
 
 
 _STATUS: dict[str, CallStatus] = {"succeeded": "success", "failed": "failed"}

@@ -4,7 +4,7 @@ tool_runner checks the approval of each call again (`services.shared.approvals.i
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from contracts.events import Observed, Paused, PlannedCall
 from contracts.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_id, token_of
@@ -90,8 +90,12 @@ def as_called(run: Run, call: PlannedCall) -> PlannedCall:
     return call if consent is None or consent.arguments is None else call.model_copy(update={"args": consent.arguments})
 
 
-def line_about(run: Run, outcomes: Mapping[str, Observed]) -> str:
-    """Return the line for the model about the approvals of these calls; empty: there is nothing to say."""
+def line_about(run: Run, outcomes: Mapping[str, Observed], resolved: Container[str] = ()) -> str:
+    """Return the line for the model about the approvals of these calls; empty: there is nothing to say.
+
+    `resolved`: ids of calls whose arguments hold values of earlier results. The model may not be shown these, so only
+    the names of the arguments are given.
+    """
     lines = []
     for call_id, observed in outcomes.items():
         consent = run.pause_decisions.consents.get(call_id)
@@ -99,8 +103,10 @@ def line_about(run: Run, outcomes: Mapping[str, Observed]) -> str:
             continue
         tool = task_calls.SHOWN_NAMES.get(observed.tool, observed.tool)
         if consent.arguments is not None:
-            arguments = json.dumps(consent.arguments, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]
-            lines.append(f"A person changed the arguments of {tool} before it ran: {arguments}")
+            shown = list(consent.arguments) if call_id in resolved else consent.arguments
+            arguments = json.dumps(shown, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]
+            named = " (only their names are shown)" if call_id in resolved else ""
+            lines.append(f"A person changed the arguments of {tool} before it ran{named}: {arguments}")
         if consent.note:
             lines.append(f"The person who approved {tool} says: {consent.note[:MAX_QUOTED_CHARACTERS]}")
     return "\n".join(lines)

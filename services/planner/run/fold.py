@@ -225,13 +225,13 @@ def _show_images(run: Run) -> None:
 
 
 def _fold_called(run: Run, called: Called, at: int) -> None:
+    fresh = [call for call in called.calls if call.call_id not in run.open]  # Others were counted with their step.
+    run.usage = spent(run.usage, None, tool_calls=len(fresh))
     for call in called.calls:
         run.open[call.call_id] = call
         run.owner[call.call_id], run.announced_at[call.call_id] = called.by, at
     run.collected.expect(called.calls)
     run.joined = run.joined or called.join
-    if called.join or run.plan is not None:
-        run.usage = spent(run.usage, None, tool_calls=len(called.calls))
 
 
 def _fold_observed(run: Run, observed: Observed, _at: int) -> None:

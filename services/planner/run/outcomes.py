@@ -65,7 +65,7 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
         return [called, *approvals.held(run, handling.progress.now, step.step, [join])]
     status: StepStatus = "succeeded" if all(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, handling.progress.now - run.step_at)
-    lines = [line for line in (approvals.line_about(run, outcomes), join) if line]
+    lines = [line for line in (approvals.line_about(run, outcomes, {f"{step.step}-join"}), join) if line]
     note = "\n".join(lines) or None
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=note)
     return [ended] if pauses.is_held(run) else [ended, *go_on(run, handling, rules, last)]

@@ -216,7 +216,7 @@ def _end_of(
         node=EXECUTE,
         status="succeeded" if set(statuses) == {"success"} else "failed",
         latency_ms=max(0, now - run.step_at),
-        note=approvals.line_about(run, outcomes) or None,
+        note=approvals.line_about(run, outcomes, active.resolved()) or None,
         statuses=statuses,
         halt_reason=reason,
         deadline_at=now + ANSWER_AFTER_DEADLINE_MS if is_late else None,

@@ -1,5 +1,7 @@
 """The answer of the strategy `planned`, as it is streamed and as it is read."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,9 @@ from hypothesis import strategies as st
 from services.planner.models.types import Reply
 from services.planner.run.decision import Final
 from services.planner.strategies.planned.reading import AnswerReading, without_thoughts
+
+MAX_SECONDS = 5.0
+"""Far above what it takes."""
 
 
 @given(cuts=st.lists(st.integers(0, 60), max_size=20))
@@ -33,3 +38,11 @@ def test_thoughts_before_the_answer_are_not_shown(text: str, answer: str, cuts: 
 def test_many_thoughts() -> None:
     """They are left out in one pass."""
     assert without_thoughts("<think>x</think> " * 50_000 + "Done.") == "Done."
+
+
+@pytest.mark.parametrize("text", ["<think>" + "a -> b, " * 40_000, " " * 300_000, "<think>x</think>" * 20_000])
+def test_each_part_of_a_long_thought_is_read_once(text: str) -> None:
+    """The time of a part does not grow with those before it."""
+    reading, began = AnswerReading({}, "respond"), time.process_time()
+    assert not any(reading.feed(text[begin : begin + 8]) for begin in range(0, len(text), 8))
+    assert time.process_time() - began < MAX_SECONDS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.events import ActionTransport
-from contracts.plans import TOOL_CALLS, OverLimit, Plan, PlanCall, PlanError
+from contracts.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
 from contracts.tools import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.conversation.plans import PLANNING
@@ -21,8 +21,9 @@ MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""
 _NAMES = "|".join(THINK_TAGS)
 _THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)*\s*", re.IGNORECASE | re.DOTALL)
-_OPEN_THOUGHT = re.compile(rf"<(?:{_NAMES})>", re.IGNORECASE)
-_MAY_OPEN_THOUGHT = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
+_OPENING = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
+_MAY_BE_OPENING = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
+_LONGEST_TAG = max(map(len, THINK_TAGS)) + len("</>")
 _SEVERAL = "the model called several functions in one reply; its first plan counts"
 _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
 
@@ -80,6 +81,8 @@ class PlanReading:
             found, warnings = [error.error], ()
         if isinstance(found, DirectResponse):
             return _direct(found.content, {**common, "warnings": warnings})
+        if isinstance(found, Plan) and self.shown:  # It has two types, and listeners have read its content.
+            found = [PlanError(tool_index=None, error=PlainError(type="unparseable"))]
         return self._planned(found, {**common, "warnings": warnings})
 
     def _read(self, reply: Reply) -> tuple[DirectResponse | Plan | list[PlanError], tuple[str, ...]]:
@@ -125,8 +128,7 @@ class AnswerReading:
     def __init__(self, args: Mapping[str, Any], node: str, *, native_reasoning: bool = True) -> None:
         self._args, self._node = args, node
         self._native_reasoning = native_reasoning
-        self._held: list[str] = []
-        self._is_in_thought = False
+        self._thoughts = _Thoughts()
         self._plan: PlanStream | None = None
         self._flows = False
         self._text: list[str] = []
@@ -141,12 +143,8 @@ class AnswerReading:
         if self._plan is not None:
             return self._plan.feed(text)
         if not self._flows:
-            self._held.append(text)
-            if self._is_in_thought and ">" not in text:  # A long thought is not searched again at each of its parts.
-                return ""
-            text = without_thoughts("".join(self._held))
-            self._is_in_thought = _OPEN_THOUGHT.match(text) is not None
-            if not text or self._is_in_thought or _MAY_OPEN_THOUGHT.match(text):
+            text = self._thoughts.feed(text)
+            if not text:
                 return ""
             if text[0] in "{`":
                 self._plan = PlanStream()
@@ -179,6 +177,36 @@ class AnswerReading:
             reasoning=reasoning,
             thought=reasoning,
         )
+
+
+class _Thoughts:
+    """Leaves out blanks and thoughts before a text, part by part. Each character is read once."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        """What may be the beginning of a tag."""
+        self._closing: re.Pattern[str] | None = None
+        """Ends the thought that goes on."""
+
+    def feed(self, text: str) -> str:
+        """Return the beginning of the text; empty while it has not begun."""
+        text, self._held = self._held + text, ""
+        while True:
+            if self._closing is not None:
+                end = self._closing.search(text)
+                if end is None:
+                    self._held = text[-_LONGEST_TAG:]
+                    return ""
+                text, self._closing = text[end.end() :], None
+            text = text.lstrip()
+            opening = _OPENING.match(text)
+            if opening is None:
+                break
+            self._closing = re.compile(f"</{opening[1]}>", re.IGNORECASE)
+            text = text[opening.end() :]
+        if _MAY_BE_OPENING.match(text):
+            self._held, text = text, ""
+        return text
 
 
 def without_thoughts(text: str) -> str:
