@@ -252,3 +252,22 @@ def test_no_schema_holds_a_process_up() -> None:
             assert pool.apply_async(checked, ((schema, value),)).get(timeout=20) < 2
 
         every()
+
+
+HIDDEN_NAMES: dict[str, dict[str, Any]] = {
+    "not allowed": {"properties": {"z": {}}, "additionalProperties": False},
+    "not evaluated": {"unevaluatedProperties": False},
+    "too long": {"propertyNames": {"maxLength": 2}},
+    "inside": {"additionalProperties": {"type": "string"}},
+    "further inside": {"additionalProperties": {"required": ["x"]}, "patternProperties": {"^C": {"type": "string"}}},
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN_NAMES)
+def test_masked_sentences_say_no_names_of_a_value(case: str) -> None:
+    """Only those that the schema declares: other names are part of a value that may be hidden."""
+    value, schema = {"v": {"CANARY": {"y": 1}}}, {"properties": {"v": HIDDEN_NAMES[case]}}
+    masked = "; ".join(complaints(value, schema, masked=True))
+    assert masked.startswith("v")
+    assert "CANARY" not in masked
+    assert "CANARY" in "; ".join(complaints(value, schema))

@@ -6,6 +6,7 @@ Rule 2: the bounds count work, not time, so that all processes get the same resu
 """
 
 import json
+from collections.abc import Container
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -30,6 +31,10 @@ _MAX_LISTED_STEPS = 20_000
 first."""
 _MAX_ALTERNATIVE_STEPS = 2_000
 """Steps inside alternatives that an explanation may describe."""
+_UNDECLARED = "<name>"
+"""Stands for the name of a member that the schema does not declare: such names are part of the value."""
+_OF_NAMES = frozenset({"AdditionalProperties", "PropertyNames", "UnevaluatedProperties"})
+"""Kinds of faults whose sentence quotes names of members."""
 _NO_DETAILS = "the value does not fit, and it or the schema is too large to say in which way"
 
 
@@ -45,6 +50,7 @@ class _Checker:
         check_text(len(text), schema)
         self._graph: Graph = read_graph(schema)
         self._size = size_of(self._graph)
+        self._declared = None if mask is None else {name for node in self._graph.nodes for name in node.properties}
         self._validator = jsonschema_rs.Draft202012Validator(
             schema, retriever=_refuse, validate_formats=False, mask=mask
         )
@@ -66,14 +72,15 @@ class _Checker:
         except TooMuchWork:
             return [_NO_DETAILS]
         if work.steps <= _MAX_LISTED_STEPS and work.alternatives <= _MAX_ALTERNATIVE_STEPS:
-            return [_sentence(error) for error in islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)]
+            faults = islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)
+            return [_sentence(error, self._declared) for error in faults]
         return [_NO_DETAILS] if work.worst > _MAX_ALTERNATIVE_STEPS else self._first(value)
 
     def _first(self, value: Any) -> list[str]:
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return [_sentence(error)]
+            return [_sentence(error, self._declared)]
         return []
 
 
@@ -108,16 +115,21 @@ def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> l
 
     Raises InvalidSchema for a schema that cannot be used, or with which checking this value would take too long.
 
-    `masked`: the sentences quote no values. Use it for tool results, which may hold values that the model may not see.
+    `masked`: the sentences quote no values, and below the value's own members no names that the schema does not
+    declare. Use it for tool results, which may hold values that the model may not see.
     """
     return _checker(_packed(schema), "the value" if masked else None).complaints(value)
 
 
-def _sentence(error: Any) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
-    message = (
-        error.message
-        if len(error.message) <= _MAX_MESSAGE_CHARACTERS
-        else error.message[:_MAX_MESSAGE_CHARACTERS] + "…"
-    )
+def _sentence(error: Any, declared: Container[str] | None) -> str:
+    """Describe a fault. `declared`: the only names of inner members that it may say; None: it may say all."""
+    inner = list(error.instance_path)
+    if declared is not None:
+        inner[1:] = [part if isinstance(part, int) or part in declared else _UNDECLARED for part in inner[1:]]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner).lstrip(".")
+    message = error.message
+    if declared is not None and inner and type(error.kind).__name__ in _OF_NAMES:
+        message = "the value has a member whose name is not allowed"
+    if len(message) > _MAX_MESSAGE_CHARACTERS:
+        message = message[:_MAX_MESSAGE_CHARACTERS] + "…"
     return f"{path}: {message}" if path else message
