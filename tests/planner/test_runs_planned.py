@@ -124,7 +124,7 @@ async def test_nothing_runs_of_an_invalid_plan(plan: Plan, provider: ModelServer
 
 AS_TEXT: dict[str, tuple[Say, str]] = {
     "JSON": (Say(text='{"type": "direct_response", "content": "Hello"}'), "Hello"),
-    "fenced JSON": (Say(text='Here:\n```json\n{"type": "direct_response", "content": "Hello"}\n```'), "Hello"),
+    "fenced JSON": (Say(text='```json\n{"type": "direct_response", "content": "Hello"}\n```'), "Hello"),
     "prose": (Say(text="Hello there"), "Hello there"),
     "content first": (Say(text='{"content": "Hello", "type": "direct_response"}'), "Hello"),
 }
@@ -155,6 +155,16 @@ async def test_nothing_runs_of_a_plan_with_two_types(plan: Plan, provider: Model
     story = await (await plan(tools.of())).tell(strategy="planned")
     assert (story.end.raw_answer, story.shown(), tools.calls) == ("Again.", "Again.", [])
     assert steps(story)[0] == ("plan", "invalid")
+
+
+async def test_a_plan_that_an_answer_shows_does_not_run(plan: Plan, provider: ModelServer) -> None:
+    """A text beside which the model could have called the function is the answer, whatever stands in it."""
+    tools = Tools()
+    shown = json.dumps({"type": "tool_calls", "calls": [RESEARCH]})
+    provider.say(Say(text=f"A plan looks like this:\n```json\n{shown}\n```"))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert story.end.raw_answer == story.shown() == f"A plan looks like this:\n```json\n{shown}\n```"
+    assert (tools.calls, len(provider.ledger)) == ([], 1)
 
 
 async def test_a_plan_of_calls_as_json(plan: Plan, provider: ModelServer) -> None:
