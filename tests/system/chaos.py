@@ -2,8 +2,8 @@
 
 Blows fall on processes (SIGKILL; SIGTERM as in a rolling restart; SIGSTOP past the acknowledgement time, then SIGCONT)
 and on nats-server (SIGKILL, then down for a moment; SIGSTOP, so that answers come too late). What was struck comes
-back. Clients drop their connections all the time, and every eighth run is cancelled by its client. All choices come
-from one seed; the order in which processes get their turn does not.
+back. Clients drop their connections all the time, and every eighth run is cancelled by its client. Of five runs two
+have the strategy `planned`. All choices come from one seed; the order in which processes get their turn does not.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.messaging.errors import BusError
 from tests.support.waiting import wait_until
@@ -24,7 +24,7 @@ from tests.system.system import System
 from tests.system.traces import Evidence, OpenRun, RunEvidence
 
 ACK_WAIT_S = 2.0
-IDEMPOTENT = {"often": True, "once": False}
+IDEMPOTENT = {"often": True, "once": False, "refuse": False}
 #: Seconds for one run, whatever happens to it.
 RUN_LIMIT = 60
 #: Seconds after the end in which those who were frozen wake up and do their worst.
@@ -37,6 +37,10 @@ _CHECK_EVERY_S = 0.5
 _STRUCK_WHILE_STARTING = 0.1
 _FREEZES_OF_SERVER = 0.4
 _CANCEL_EVERY = 8
+PLANNED = 0.4
+"""The share of runs with the strategy `planned`."""
+_DIRECT, _WRONG, _REFUSED, _HURRIED = 0.15, 0.2, 0.25, 0.2
+"""Shares of these: direct responses, plans that are rejected, plans with a call that fails; and a short deadline."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +183,11 @@ async def watch(session: Session) -> None:
 
 
 def draw(rng: random.Random, nth: int) -> Plan:
-    """Choose what a run does: up to four turns of one call, or of two or three at once, then the answer."""
+    """Choose what a run does: a plan, or up to four turns of one call, or of two or three at once, then the answer."""
     turns = tuple(
         tuple(rng.choice(["often", "once"]) for _ in range(rng.choice([1, 1, 2, 3]))) for _ in range(rng.randint(0, 4))
     )
-    return Plan(
+    chosen = Plan(
         turns=turns,
         call_ms=rng.choice([0, 0, 50, 300, 900]),
         tokens=rng.randint(3, 40),
@@ -192,13 +196,29 @@ def draw(rng: random.Random, nth: int) -> Plan:
         fails=rng.choice([0, 0, 0, 1, 2]),
         nth=f"{nth:05d}",
     )
+    return planned(chosen, rng) if rng.random() < PLANNED else chosen
+
+
+def planned(plan: Plan, rng: random.Random) -> Plan:
+    """Choose a plan of up to five calls: they are made, one of them fails, the plan is rejected, or it has none."""
+    kind, tools = rng.random(), [rng.choice(["often", "once"]) for _ in range(rng.randint(1, 5))]
+    wrong, last = "", len(tools) - 1
+    if kind < _DIRECT:
+        tools = []
+    elif kind < _DIRECT + _WRONG:
+        wrong = rng.choice([f"${last}.output.did", "$0.output.absent", "$9.output.did", "$0.output."])
+    elif kind < _DIRECT + _WRONG + _REFUSED:
+        tools[rng.randint(0, last)] = "refuse"
+    deadline_s = rng.randint(1, 4) if rng.random() < _HURRIED else 0
+    turns = tuple((tool,) for tool in tools)
+    return replace(plan, strategy="planned", turns=turns, wrong=wrong, deadline_s=deadline_s)
 
 
 async def _one(session: Session, client: Client, nth: int, rng: random.Random) -> None:
     plan = draw(rng, nth)
-    run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0)
+    run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0, may_fail=plan.deadline_s > 0, script=plan)
     async with asyncio.TaskGroup() as tasks:
-        run.run_id = await client.ask(plan.query, key=f"chaos-{session.storm.seed}-{nth}")
+        run.run_id = await client.ask(plan.query, key=f"chaos-{session.storm.seed}-{nth}", **plan.request)
         session.runs.append(run)
         session.plans[run.run_id] = plan
         if run.cancelled_by_client:
@@ -255,8 +275,11 @@ async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
 
         with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
             await wait_until(drained, timeout=DRAIN_LIMIT, what="the queues are empty")
+        requests = session.system.model.requests()
+        for run in session.runs:
+            run.requests = dict(requests[session.plans[run.run_id].nth])
         found = await evidence.gather(bus, session.runs, session.system.ledger, IDEMPOTENT)
-        found.hung = [f"{run}: {session.plans[run]}" for run in session.hung]
+        found.hung = [f"{run_id}: {session.plans[run_id]}" for run_id in session.hung]
         found.dead_letters = [
             f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
         ]

@@ -1,12 +1,13 @@
 """Judge a finished chaos session by what it left behind (`traces`).
 
-Each rule is a function that yields complaints; tests/system/test_checker.py alters records one by one and checks that
-the right rule notices (a rule without a mutant is not trusted).
+Each rule is a function that yields complaints; tests/system/test_checker.py and test_plan_rules.py alter records one by
+one and check that the right rule notices (a rule without a mutant is not trusted).
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from tests.system.plan_rules import PLAN_RULES, calls_with_what_was_announced
 from tests.system.session_rules import SESSION_RULES
 from tests.system.traces import TERMINAL, Event, Evidence, RunEvidence, end_of, events_of, planned_calls
 
@@ -193,9 +194,10 @@ RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
 def judge(evidence: Evidence) -> dict[str, list[str]]:
     """Apply every rule; return the complaints by rule, empty when no promise was broken."""
     found: dict[str, list[str]] = defaultdict(list)
-    for name, rule in RULES.items():
+    for name, rule in (RULES | PLAN_RULES).items():
         for run in evidence.runs:
             found[name] += [f"{run.run_id}: {complaint}" for complaint in rule(run)]
     for name, session_rule in SESSION_RULES.items():
         found[name] += list(session_rule(evidence))
+    found[calls_with_what_was_announced.__name__] += list(calls_with_what_was_announced(evidence))
     return {name: complaints for name, complaints in found.items() if complaints}

@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from tests.system.traces import Execution
 
 LEDGER = "RUNWIRE_TEST_LEDGER"
@@ -11,11 +13,20 @@ STOPPED = "/stopped"
 """Follows the key of a call that was told to stop."""
 
 
-def enter(key: str) -> None:
-    """Append one line to the ledger that the environment names. One write to an O_APPEND file is never torn or lost."""
+class Did(BaseModel):
+    """The result of these tools: the key of the call that was done."""
+
+    did: str
+
+
+def enter(key: str, after: str = "") -> None:
+    """Append one line to the ledger that the environment names. One write to an O_APPEND file is never torn or lost.
+
+    `after`: what the call took from an earlier one; it has no blanks.
+    """
     ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(ledger, f"{key} {os.getpid()} {time.time():.6f}\n".encode())
+        os.write(ledger, f"{key} {os.getpid()} {time.time():.6f} {after}\n".encode())
     finally:
         os.close(ledger)
 
@@ -25,4 +36,4 @@ def read(path: Path) -> list[Execution]:
     if not path.exists():
         return []
     lines = [line.split() for line in path.read_text().splitlines()]
-    return [Execution(key, int(pid), float(at)) for key, pid, at in lines]
+    return [Execution(key, int(pid), float(at), *after) for key, pid, at, *after in lines]

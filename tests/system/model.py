@@ -1,16 +1,22 @@
 """A provider whose script is in the query, so that runs do not mix and a repeated request gets the same reply.
 
 The question says which tools to call in which turn, how long they take, how long the answer is and how fast it comes.
-The turn is the number of replies that the conversation already holds: nothing is remembered between two requests.
+The turn is the number of replies that the conversation already holds: nothing is remembered between two requests. What
+a request of a run with the strategy `planned` asks for, its form tells.
 """
 
 import json
 import re
-from dataclasses import dataclass, fields
+from collections import Counter, defaultdict
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
 
+PLANNING = "__planning__"
+Stage = Literal["act", "plan", "respond"]
 _FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
+_NUMBERS = ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
 _LINE = re.compile(r"SCRIPT(?P<script>(?: [a-z_]+=\S*)+)")
 
 
@@ -19,21 +25,30 @@ class Plan:
     """What a run will do.
 
     Attributes:
-        turns: the tools called in each turn before the answer; several at once as a plan of parallel calls.
+        strategy: of the run.
+        turns: the tools called in each turn before the answer; several at once as a plan of parallel calls. With the
+            strategy `planned`, all of them are the calls of one plan, and each later one takes what the one before it
+            has returned. None: a direct response.
+        wrong: a template that the last call of a plan has instead, for which the plan is rejected.
+        deadline_s: of the run; 0: the deployment's.
         call_ms: how long each call takes.
         tokens: words of the answer.
         pace_ms: between two pieces of a reply.
         delay_ms: before the first piece of a reply.
-        fails: how many of its first requests the provider refuses: with 503, then with a pause that it asks for.
+        fails: how many of its first requests the provider refuses: with 503, then with a pause that it asks for. With
+            the strategy `planned`, of those for the plan and of those for the answer.
         nth: makes the question unique.
     """
 
+    strategy: Literal["react", "planned"] = "react"
     turns: tuple[tuple[str, ...], ...] = ()
     call_ms: int = 0
     tokens: int = 5
     pace_ms: int = 0
     delay_ms: int = 0
     fails: int = 0
+    wrong: str = ""
+    deadline_s: int = 0
     nth: str = "0"
 
     @property
@@ -44,9 +59,26 @@ class Plan:
         return f"SCRIPT turns={turns} {rest} end=1"
 
     @property
+    def request(self) -> dict[str, Any]:
+        """What is asked for beside the question."""
+        return {"strategy": self.strategy} | ({"limits": {"deadline_s": self.deadline_s}} if self.deadline_s else {})
+
+    @property
     def answer(self) -> str:
         """What the run ends with."""
         return words(self.tokens)
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls of the plan, in their order."""
+        tools = [tool for turn in self.turns for tool in turn]
+        after = ["", *(f"${index}.output.did" for index in range(len(tools) - 1))]
+        if self.wrong and tools:
+            after[-1] = self.wrong
+        return [
+            {"tool_name": tool, "arguments": {"ms": self.call_ms} | ({"after": template} if template else {})}
+            for tool, template in zip(tools, after, strict=True)
+        ]
 
     @classmethod
     def read(cls, text: str) -> "Plan | None":
@@ -56,19 +88,37 @@ class Plan:
             return None
         said = dict(part.split("=", 1) for part in found["script"].split())
         turns = tuple(tuple(tools.split("+")) for tools in said["turns"].split(",") if tools)
-        numbers = {name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails")}
-        return cls(turns=turns, nth=said["nth"], **numbers)
+        numbers = {
+            name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
+        }
+        strategy: Literal["react", "planned"] = "planned" if said["strategy"] == "planned" else "react"
+        return cls(strategy=strategy, turns=turns, wrong=said["wrong"], nth=said["nth"], **numbers)
 
-    def reply(self, turn: int) -> Say:
-        """What the model says when it has spoken `turn` times."""
-        said = answer(self.answer) if turn >= len(self.turns) else self._call(self.turns[turn])
-        return Say(text=said.text, pause_s=self.pace_ms / 1000, delay_s=self.delay_ms / 1000)
+    def reply(self, turn: int, stage: Stage = "act") -> Say:
+        """What the model says to a request for this, when it has spoken `turn` times."""
+        return replace(self._said(turn, stage), pause_s=self.pace_ms / 1000, delay_s=self.delay_ms / 1000)
+
+    def _said(self, turn: int, stage: Stage) -> Say:
+        if stage == "respond":
+            return Say(text=self.answer)
+        if stage == "plan":
+            direct = {"type": "direct_response", "content": self.answer}
+            decided = {"type": "tool_calls", "reasoning": "as asked", "calls": self.calls} if self.turns else direct
+            return Say(tool_calls=[{"name": PLANNING, "arguments": json.dumps(decided)}])
+        return answer(self.answer) if turn >= len(self.turns) else self._call(self.turns[turn])
 
     def _call(self, tools: tuple[str, ...]) -> Say:
         args = {"ms": self.call_ms}
         if len(tools) == 1:
             return action(tools[0], **args)
         return action("plan", steps=[{"node": tool, "args": args} for tool in tools])
+
+
+def stage_of(body: dict[str, Any]) -> Stage:
+    """What a request asks for: an action of the strategy `react`, a plan, or the answer from what came of one."""
+    if any(tool["function"]["name"] == PLANNING for tool in body.get("tools") or []):
+        return "plan"
+    return "act" if "response_format" in body else "respond"
 
 
 class PlannedModel(ModelServer):
@@ -79,13 +129,27 @@ class PlannedModel(ModelServer):
         plan = Plan.read(seen.text)
         if plan is None:
             return super().reply_to(seen)
-        before = len(self.asked(plan)) if plan.fails else 0
+        stage = stage_of(seen.body)
+        before = len(self.asked(plan, stage)) if plan.fails else 0
         self.ledger.append(seen)
-        return _FAILURES[before] if before < plan.fails else plan.reply(seen.turns)
+        return _FAILURES[before] if before < plan.fails else plan.reply(seen.turns, stage)
 
-    def asked(self, plan: Plan) -> list[Seen]:
-        """The requests of runs with this very question."""
-        return [seen for seen in list(self.ledger) if json.dumps(plan.query)[1:-1] in seen.text]
+    def asked(self, plan: Plan, stage: Stage | None = None) -> list[Seen]:
+        """The requests of runs with this very question; those for this, unless it is None."""
+        return [
+            seen
+            for seen in list(self.ledger)
+            if json.dumps(plan.query)[1:-1] in seen.text and stage in {None, stage_of(seen.body)}
+        ]
+
+    def requests(self) -> dict[str, Counter[Stage]]:
+        """How many requests there were, by the `nth` of their scripts and by what they ask for."""
+        found: dict[str, Counter[Stage]] = defaultdict(Counter)
+        for seen in list(self.ledger):
+            plan = Plan.read(seen.text)
+            if plan is not None:
+                found[plan.nth][stage_of(seen.body)] += 1
+        return found
 
     @property
     def env(self) -> dict[str, str]:

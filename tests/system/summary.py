@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from tests.system.chaos import RUN_LIMIT, Session
-from tests.system.traces import TERMINAL, Evidence, RunEvidence, events_of
+from tests.system.traces import TERMINAL, Event, Evidence, RunEvidence, events_of
 
 _TOLD = 5
 _AROUND_S = 6
@@ -82,9 +82,21 @@ def _outcomes(found: Evidence) -> Counter[str]:
                 counts[f"call {event['status']} {failure.get('code', '')}".strip()] += 1
             elif kind in {"chunk", "call_started"}:
                 counts[kind] += 1
+            elif kind == "step" and event["node"] in {"plan", "execute"} and (ended := _ended_plan(event)):
+                counts[f"plan {ended}"] += 1
             for call in event.get("calls") or []:
                 counts["calls announced as direct" if call.get("direct") else "calls announced for CALLS"] += 1
     return counts
+
+
+def _ended_plan(step: Event) -> str:
+    """What became of a plan, where this step says so."""
+    if step["node"] == "execute":
+        return {"started": "", "succeeded": "carried out"}.get(step["status"], "halted")
+    if step["status"] == "invalid":
+        return "rejected"
+    is_direct = step["status"] == "started" and not step.get("plan") and not step.get("calls")
+    return "direct response" if is_direct else ""
 
 
 def _executions(found: Evidence) -> Counter[str]:

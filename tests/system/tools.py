@@ -1,37 +1,45 @@
-"""Tools with a ledger: one whose calls may be repeated, two whose calls may not.
+"""Tools with a ledger: one whose calls may be repeated, three whose calls may not, one of which always fails.
 
-Served through the SDK, in several copies.
+Served through the SDK, in several copies. `after`: what a plan takes from the result of an earlier call.
 """
 
 import asyncio
 
-from runwire import ToolContext, tool
-from tests.system.executions import STOPPED, enter
+from runwire import ToolContext, ToolError, tool
+from tests.system.executions import STOPPED, Did, enter
 
 
 @tool(desc="Wait; calls may be repeated.", idempotent=True, timeout_s=10)
-async def often(ms: int, ctx: ToolContext) -> dict[str, str]:
+async def often(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Enter the call into the ledger, then take `ms` milliseconds."""
-    enter(ctx.idempotency_key)
+    enter(ctx.idempotency_key, after)
     await asyncio.sleep(ms / 1000)
-    return {"did": ctx.idempotency_key}
+    return Did(did=ctx.idempotency_key)
 
 
 @tool(desc="Wait; has a side effect that must not happen twice.", idempotent=False, side_effects="write", timeout_s=10)
-async def once(ms: int, ctx: ToolContext) -> dict[str, str]:
+async def once(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Enter the call into the ledger, then take `ms` milliseconds."""
-    enter(ctx.idempotency_key)
+    enter(ctx.idempotency_key, after)
     await asyncio.sleep(ms / 1000)
-    return {"did": ctx.idempotency_key}
+    return Did(did=ctx.idempotency_key)
 
 
 @tool(desc="Wait; notices when it is told to stop.", idempotent=False, side_effects="write", timeout_s=10)
-async def stoppable(ms: int, ctx: ToolContext) -> dict[str, str]:
+async def stoppable(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Enter the call into the ledger, take `ms` milliseconds, and enter it again when cancelled."""
-    enter(ctx.idempotency_key)
+    enter(ctx.idempotency_key, after)
     try:
         await asyncio.sleep(ms / 1000)
     except asyncio.CancelledError:
         enter(ctx.idempotency_key + STOPPED)
         raise
-    return {"did": ctx.idempotency_key}
+    return Did(did=ctx.idempotency_key)
+
+
+@tool(desc="Wait, then fail; has a side effect that must not happen twice.", side_effects="write", timeout_s=10)
+async def refuse(ms: int, ctx: ToolContext, after: str = "") -> Did:
+    """Enter the call into the ledger, then take `ms` milliseconds. Raises ToolError."""
+    enter(ctx.idempotency_key, after)
+    await asyncio.sleep(ms / 1000)
+    raise ToolError("this tool refuses")

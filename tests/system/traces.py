@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.system.model import Plan, Stage
+
 Event = dict[str, Any]
 
 TERMINAL = frozenset({"done", "error", "cancelled"})
@@ -27,6 +29,8 @@ class Execution:
     key: str
     pid: int
     at: float
+    after: str = ""
+    """What it took from the result of an earlier call of its plan."""
 
 
 @dataclass
@@ -37,6 +41,10 @@ class RunEvidence:
     cancelled_by_client: bool = False
     may_fail: bool = False
     """Something else stood in the way of `done`, on purpose."""
+    script: Plan | None = None
+    """What its model says; None: others may say more."""
+    requests: dict[Stage, int] = field(default_factory=dict)
+    """How many its model has received, by what they ask for."""
     records: list[StoredRecord] = field(default_factory=list)
     seen: list[tuple[str, Event]] = field(default_factory=list)
     """(SSE id or "", event), in the order in which the client got them over all its connections."""

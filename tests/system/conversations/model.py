@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.support.model_server import Say, Seen, answer
-from tests.system.model import Plan, PlannedModel
+from tests.system.model import Plan, PlannedModel, stage_of
 
 
 class NewestPlanModel(PlannedModel):
@@ -19,7 +19,7 @@ class NewestPlanModel(PlannedModel):
             elif message["role"] == "user" and (found := _newest(message)) is not None:
                 plan, turn = found, 0
         self.ledger.append(seen)
-        return plan.reply(turn) if plan is not None else answer("No script.")
+        return plan.reply(turn, stage_of(seen.body)) if plan is not None else answer("No script.")
 
 
 def _newest(message: dict[str, Any]) -> Plan | None:

@@ -1,6 +1,6 @@
 """Judge a storm over conversations by what it left behind (`evidence`). Each rule yields complaints.
 
-A rule without a mutant in test_rules.py is not trusted.
+A rule without a mutant in test_rules.py is not trusted. Those of plans are tested beside them.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ import rfc8785
 
 from tests.system.checker import ends_exactly_once
 from tests.system.conversations.evidence import Conversations
+from tests.system.plan_rules import OF_ANY_PLAN
 from tests.system.session_rules import crashes_nowhere, dead_letters_nothing, hangs_nowhere, leaves_nothing
 from tests.system.traces import Event, RunEvidence, StoredRecord, end_of, events_of
 
@@ -243,6 +244,9 @@ RULES: dict[str, Callable[[Conversations], Iterator[str]]] = {
 def judge(found: Conversations) -> dict[str, list[str]]:
     """Apply every rule; return the complaints of those that have any."""
     complaints = {name: list(rule(found)) for name, rule in RULES.items()}
+    for name, plan_rule in OF_ANY_PLAN.items():
+        runs = found.of_runs.runs
+        complaints[name] = [f"{run.run_id}: {complaint}" for run in runs for complaint in plan_rule(run)]
     for rule in (leaves_nothing, hangs_nowhere, dead_letters_nothing, crashes_nowhere):
         complaints[rule.__name__] = list(rule(found.of_runs))
     return {name: each for name, each in complaints.items() if each}

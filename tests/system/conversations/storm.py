@@ -28,6 +28,8 @@ _LOOK_EVERY_S = 0.15
 _END_LIMIT_S = 90
 _DECIDED_TWICE, _DECIDED_AGAIN = 0.2, 0.1
 _INPUTS, _CANCELS = 0.25, 0.08
+_WRONG = 0.15
+"""Share of the plans that are rejected."""
 _AT_ONCE = 6
 """Sessions that go on at the same time."""
 
@@ -47,9 +49,12 @@ class Talk:
 
 
 def draw(rng: random.Random, nth: str) -> Plan:
-    """Choose what a run does: up to two turns of one call, or of two at once, then the answer."""
+    """Choose what a run does: up to two turns of one call, or of two at once, or one plan of them; then the answer."""
     turns = tuple(tuple(rng.choice(_TOOLS) for _ in range(rng.choice([1, 1, 2]))) for _ in range(rng.randint(0, 2)))
+    is_planned = rng.random() < chaos.PLANNED
     return Plan(
+        strategy="planned" if is_planned else "react",
+        wrong="$0.output.absent" if is_planned and rng.random() < _WRONG else "",
         turns=turns,
         call_ms=rng.choice([0, 50, 300]),
         tokens=rng.randint(3, 30),
@@ -71,6 +76,7 @@ async def _ask_in(talk: Talk, session_id: str, requests: int, rng: random.Random
         plan = draw(rng, f"{session_id}-{nth}")
         on_busy = rng.choice(_ON_BUSY)
         body = {"query": plan.query, "session_id": session_id, "on_busy": on_busy, "on_paused": rng.choice(_ON_BUSY)}
+        body["strategy"] = plan.strategy
         key = f"{talk.storm.seed}-{session_id}-{nth}"
         answer = await talk.client.surely("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key})
         if answer.status_code == 409:

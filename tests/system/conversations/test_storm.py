@@ -16,6 +16,7 @@ import pytest
 from tests.system import chaos
 from tests.system.conversations.model import NewestPlanModel
 from tests.system.conversations.storm import Talk, hold, judged
+from tests.system.plan_rules import plans_of
 from tests.system.system import System, planned
 from tests.system.traces import end_of
 
@@ -60,10 +61,15 @@ def _summary(talk: Talk, complaints: dict[str, list[str]]) -> str:
     for run in talk.found.of_runs.runs:
         end = end_of(run)
         ends["none" if end is None else str(end[1].get("route") or end[1].get("code") or end[1]["type"])] += 1
+    plans: Counter[str] = Counter()
+    for run in talk.found.of_runs.runs:
+        for plan in plans_of(run):
+            plans[str(plan.ends[0]["statuses"] if plan.ends else plan.step["status"])] += 1
     said = {
         "seed": talk.storm.seed,
         "runs": len(talk.found.of_runs.runs),
         "ends": dict(ends),
+        "plans": dict(plans),
         "decisions": dict(Counter(f"{each.decision} {each.status}" for each in talk.found.decisions)),
         "inputs": dict(Counter(each.status for each in talk.found.inputs)),
         "executions": len(talk.found.of_runs.executions),

@@ -1,4 +1,7 @@
-"""Tools that wait for people, with a ledger of what they have done."""
+"""Tools that wait for people, with a ledger of what they have done.
+
+`after`: what a plan takes from the result of an earlier call.
+"""
 
 import asyncio
 from typing import Literal
@@ -6,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from runwire import ToolContext, tool
-from tests.system.executions import enter
+from tests.system.executions import Did, enter
 
 
 class Choice(BaseModel):
@@ -16,25 +19,25 @@ class Choice(BaseModel):
 
 
 @tool(desc="Pay; a person must approve.", requires_approval=True, side_effects="write", timeout_s=10)
-async def pay(ms: int, ctx: ToolContext) -> dict[str, str]:
+async def pay(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Enter the call into the ledger, then take `ms` milliseconds."""
-    enter(ctx.idempotency_key)
+    enter(ctx.idempotency_key, after)
     await asyncio.sleep(ms / 1000)
-    return {"paid": ctx.idempotency_key}
+    return Did(did=ctx.idempotency_key)
 
 
 @tool(desc="Paint in a colour that a person chooses.", side_effects="write", timeout_s=10)
-async def paint(ms: int, ctx: ToolContext) -> dict[str, str]:
+async def paint(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Ask for the colour, then enter the call into the ledger."""
-    chosen = await ctx.pause("input", {"question": "Which colour?"}, schema=Choice)
-    enter(ctx.idempotency_key)
+    await ctx.pause("input", {"question": "Which colour?"}, schema=Choice)
+    enter(ctx.idempotency_key, after)
     await asyncio.sleep(ms / 1000)
-    return {"painted": chosen.colour}
+    return Did(did=ctx.idempotency_key)
 
 
 @tool(desc="Wait; has a side effect that must not happen twice.", side_effects="write", timeout_s=10)
-async def once(ms: int, ctx: ToolContext) -> dict[str, str]:
+async def once(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Enter the call into the ledger, then take `ms` milliseconds."""
-    enter(ctx.idempotency_key)
+    enter(ctx.idempotency_key, after)
     await asyncio.sleep(ms / 1000)
-    return {"did": ctx.idempotency_key}
+    return Did(did=ctx.idempotency_key)

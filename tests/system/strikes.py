@@ -1,0 +1,67 @@
+"""Strikes a process at one message that it sends to NATS: a tap between both sees it before the server does."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from tests.support.waiting import wait_until
+from tests.system.system import System
+
+Hits = Callable[[str, bytes], bool]
+"""Whether a message is the one, by subject and body."""
+
+
+class Strike:
+    """Strikes a process at the first message of its kind that `hits`. `act` returns whether the message is sent."""
+
+    def __init__(self, system: System, kind: str, hits: Hits, act: Callable[["Strike"], bool]) -> None:
+        self.system = system
+        self.name = ""
+        """The process that was struck."""
+        self.subject = ""
+        """Of the message."""
+        self.done = threading.Event()
+        self.released = threading.Event()
+        self._lock = threading.Lock()
+        self._hits = hits
+        self._act = act
+        for name in system.stack.names(kind):
+            system.taps[name].on_publish = partial(self._see, name)
+
+    def _see(self, name: str, subject: str, body: bytes) -> bool:
+        with self._lock:
+            if self.name or not self._hits(subject, body):
+                return True
+            self.name, self.subject = name, subject
+        is_sent = self._act(self)
+        self.done.set()
+        return is_sent
+
+    async def struck(self) -> str:
+        """The process, once it was struck."""
+        await wait_until(self.done.is_set, timeout=20, what="the message came that the test strikes at")
+        return self.name
+
+
+def dies(strike: Strike) -> bool:
+    """Kill the process; its message is lost."""
+    strike.system.stack.kill(strike.name)
+    return False
+
+
+def dies_after(strike: Strike) -> bool:
+    """Kill the process; its message is sent, and no answer to it is received."""
+    strike.system.stack.kill(strike.name)
+    return True
+
+
+def stops(strike: Strike) -> bool:
+    """Stop the process; its message is sent when it goes on."""
+    strike.system.stack.freeze(strike.name)
+    strike.done.set()
+    return strike.released.wait(60)
+
+
+def seen(_: Strike) -> bool:
+    """Only note who sent it."""
+    return True
