@@ -177,20 +177,19 @@ def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -
     except (TypeError, RecursionError) as error:
         raise InvalidArguments(f"the arguments are nested too deep: {error}") from error
     if found:
-        raise InvalidArguments(f"the arguments do not fit {call.tool}: {'; '.join(found)}")
+        raise InvalidArguments(f"the arguments do not fit the inputSchema of {call.tool}: {'; '.join(found)}")
 
 
 def read_result(call: CallRequested, spec: ToolSpec, result: ResultBody) -> Any:
-    """Parse and check a tool's result. Text alone is null, and no result of a tool with an output schema.
+    """Parse and check a tool's result. Text alone is null; a tool with an output schema has to give more.
 
     Raises InvalidResult, without quoting the result, which may hold hidden values.
     """
     body = result.read()
+    if not body and spec.output_schema is not None:
+        raise InvalidResult(f"{call.tool} gave no structuredContent, which its outputSchema requires: send a result")
     if not body and result.content is not None:
-        if spec.output_schema is None:
-            return None
-        missing = f"{call.tool} gave no structuredContent, which its outputSchema requires"
-        raise InvalidResult(f"{missing}: send a result beside the content")
+        return None
     try:
         value = orjson.loads(body)
     except ValueError as error:

@@ -239,14 +239,18 @@ async def planning(
 
 @contextlib.asynccontextmanager
 async def tools_at_work(
-    planning: Planning, url: str, tools: Mapping[str, tuple[ToolSpec, Handler]]
+    planning: Planning, url: str, tools: Mapping[str, tuple[ToolSpec, Handler | None]]
 ) -> AsyncIterator[None]:
-    """Plain NATS tools and a tool runner that knows them; the planner's catalogue has them when this begins."""
+    """Plain NATS tools and a tool runner that knows them; the planner's catalogue has them when this begins.
+
+    Nobody serves a tool without a handler.
+    """
     specs = [ToolSpec.model_validate_json(spec.model_dump_json()) for spec, _ in tools.values()]
     settings = ToolRunnerSettings(nats_url=url, discover_s=0.2, settling_s=0.2, graceful_timeout_s=0.1)
     async with connected(url, "tools") as tools_bus, connected(url, "tool_runner", settings) as bus:
         for spec, handler in tools.values():
-            await tools_bus.nc.subscribe(subjects.tool(spec.name), queue=spec.name, cb=_answering(handler))
+            if handler is not None:
+                await tools_bus.nc.subscribe(subjects.tool(spec.name), queue=spec.name, cb=_answering(handler))
         await tools_bus.barrier()
         async with running(bus, settings, [Announcement(spec, spec.digest(), "", "file") for spec in specs]):
             await planning.knows(*specs)

@@ -75,18 +75,19 @@ async def test_a_text_alone_is_a_result_where_no_schema_says_otherwise(
     assert failed.failure.code == "invalid_result"
 
 
+@pytest.mark.parametrize("text", [b'{"a": 1}', b""], ids=["text", "nothing"])
 @pytest.mark.parametrize("schema", [{"type": "object"}, {}, {"type": ["object", "null"]}], ids=str)
 async def test_a_text_alone_is_no_result_of_a_tool_with_an_output_schema(
-    planner: Planner, start_runner: Start, client: Client, schema: dict[str, object]
+    planner: Planner, start_runner: Start, client: Client, schema: dict[str, object], text: bytes
 ) -> None:
     """Text is never read as JSON. The reason says what is missing; the text is not kept."""
-    name = f"texts_{len(json.dumps(schema))}"
-    await client.subscribe(f"tool.{name}", name, cb=replying(client, content(b'{"a": 1}'), result(b"")))
+    name = f"texts_{len(json.dumps(schema))}_{len(text)}"
+    await client.subscribe(f"tool.{name}", name, cb=replying(client, content(text), result(b"")))
     await start_runner(ToolSpec(name=name, output_schema=schema))
     finished = await planner.call(name, {})
     assert finished.failure is not None
     assert finished.failure.code == "invalid_result"
-    expected = f"{name} gave no structuredContent, which its outputSchema requires: send a result beside the content"
+    expected = f"{name} gave no structuredContent, which its outputSchema requires: send a result"
     assert finished.failure.reason == expected
     assert finished.content is None
 

@@ -59,7 +59,7 @@ class Stack:
     async def tell(
         self,
         replies: list[Say],
-        tools: Mapping[str, tuple[ToolSpec, Handler]],
+        tools: Mapping[str, tuple[ToolSpec, Handler | None]],
         *,
         cancel_at_turn: int | None = None,
         **fields: Any,
@@ -78,7 +78,7 @@ class Stack:
     async def _tell(
         self,
         replies: list[Say],
-        tools: Mapping[str, tuple[ToolSpec, Handler]],
+        tools: Mapping[str, tuple[ToolSpec, Handler | None]],
         cancel_at_turn: int | None,
         fields: dict[str, Any],
     ) -> Story:

@@ -21,8 +21,9 @@ from runwire.plans import (
 from tests.conformance.compare import assert_same
 
 from ._planned_runs import check_run
+from ._scripted_tools import spec_of
 
-OF_A_RUN = {"stages", "ai_calls"}
+OF_A_RUN = {"stages", "ai_calls", "errors", "warnings"}
 
 
 async def check(vector: dict[str, Any]) -> None:
@@ -34,10 +35,12 @@ async def check(vector: dict[str, Any]) -> None:
         case "validate":
             assert_same(validated(given, expected), expected, "the check")
         case "resolve":
-            assert_same(resolved(given), expected, "the arguments")
+            assert_same(resolved(given, expected.get("error", {})), expected, "the arguments")
         case "plan_output":
-            wanted = {key: value for key, value in expected.items() if key not in OF_A_RUN}
-            assert_same(classified(given["plan"], wanted), wanted, "the plan")
+            # A reply of any other form is read by the planner, in the run.
+            if isinstance(given.get("plan"), dict):
+                wanted = {key: value for key, value in expected.items() if key not in OF_A_RUN}
+                assert_same(classified(given["plan"], wanted), wanted, "the plan")
             await check_run(vector)
         case "execute":
             await check_run(vector)
@@ -73,35 +76,30 @@ def errors_of(result: PlanCheck, expected: list[dict[str, Any]]) -> list[dict[st
 
 def catalogue(tools: list[dict[str, Any]]) -> dict[str, ToolSpec]:
     """The tools by name. A vector names schemas as MCP does."""
-    specs = [
-        ToolSpec(
-            name=tool["name"],
-            input_schema=tool.get("inputSchema") or {},
-            output_schema=tool.get("outputSchema"),
-        )
-        for tool in tools
-    ]
-    return {spec.name: spec for spec in specs}
+    return {tool["name"]: spec_of(tool) for tool in tools}
 
 
-def resolved(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with their values, or the error."""
+def resolved(given: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with their values, or the error with the details that the vector names."""
     try:
         return {"arguments": resolve(given["arguments"], given["outputs"])}
     except MissingOutputField as missing:
-        return {"error": {"type": "missing_output_field", "field": missing.field}}
+        found = {"type": "missing_output_field", "field": missing.field, "template": missing.template}
+        return {"error": {key: value for key, value in found.items() if key in wanted}}
 
 
 def classified(plan: Any, wanted: dict[str, Any]) -> dict[str, Any]:
     """What a plan is, with the details that the vector names."""
-    # A reply without a plan is an answer: a planner does not read it as one.
-    read = DirectResponse(plan) if isinstance(plan, str) else read_plan(plan)
-    match read:
-        case DirectResponse():
+    match read_plan(plan):
+        case DirectResponse() as read:
             found: dict[str, Any] = {"kind": "direct_response", "content": read.content}
-        case Plan():
+        case Plan() as read:
             calls = [call.model_dump() for call in read.calls]
-            found = {"kind": "tool_calls", "reasoning": read.reasoning, "tool_count": len(calls), "calls": calls}
+            names = [call.tool_name for call in read.calls]
+            counted = {"tool_count": len(calls), "tool_names": names, "calls": calls}
+            found = {"kind": "tool_calls", "reasoning": read.reasoning, **counted}
         case errors:
             found = {"kind": "invalid", "error": errors[0].error.type}
+            if isinstance(wanted.get("error"), dict):
+                found["error"] = {"type": found["error"]}
     return {key: value for key, value in found.items() if key in wanted}
