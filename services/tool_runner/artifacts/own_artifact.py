@@ -77,18 +77,25 @@ def take_out(
     return separated, _read(call, spec, shown, artifact)
 
 
+def skill_of(shown: Any) -> tuple[str | None, str | None]:
+    """Return the id and the name of the skill that a result names. `shown`: it without what its schema hides."""
+    metadata = shown.get(METADATA) if isinstance(shown, Mapping) else None
+    return _short(skill_id_of(shown)), _short(text_of(metadata, "skill_name"))
+
+
 def _read(call: CallRequested, spec: ToolSpec, shown: Mapping[str, Any], artifact: Any) -> OwnArtifact:
     """Return what is known of an artifact. `shown`: the result without what its schema hides."""
     own_id = shown[ID]
     is_usable = isinstance(own_id, str) and 0 < len(own_id) <= MAX_OWN_ID_CHARACTERS
     limit = f"a text of 1 to {MAX_OWN_ID_CHARACTERS} characters"
+    skill_id, skill_name = skill_of(shown)
     unusable = f"artifact_without_id: `artifact_id` of {call.tool} is not {limit}, so its artifact has no id of its own"
     return OwnArtifact(
         artifact_id=own_id if is_usable and not is_placeholder(own_id) else None,
         fingerprint=fingerprint(call.tool, call.args),
         artifact_type=artifact_type_of(shown, spec.output_schema),
-        skill_id=_short(skill_id_of(shown)),
-        skill_name=_short(text_of(shown[METADATA], "skill_name")),
+        skill_id=skill_id,
+        skill_name=skill_name,
         preview=None if is_placeholder(shown[ARTIFACT]) else preview_of(shown[ARTIFACT], artifact),
         warnings=() if is_usable else (unusable,),
     )

@@ -6,7 +6,8 @@ Rule 2: an artifact id is derived from the call, the path and the bytes (for a s
 repeated handling finds what the first one stored.
 Rule 3: an unavailable store is retried up to the call's patience; then the call fails. The rest of the run does not
 wait.
-Rule 4: bytes, and an artifact with an id of its own, are stored whatever their size. While the store is unavailable,
+Rule 4: what is stored of a result bears the skill that the result names.
+Rule 5: bytes, and an artifact with an id of its own, are stored whatever their size. While the store is unavailable,
 small ones stay in the message.
 """
 
@@ -43,7 +44,7 @@ from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, Resu
 from services.tool_runner.settings import ToolRunnerSettings
 
 from .own_artifact import PATH as OWN
-from .own_artifact import OwnArtifact
+from .own_artifact import OwnArtifact, skill_of
 from .store_access import StoreAccess
 from .stored_values import DescribedValue, assembled, store_value
 
@@ -119,7 +120,8 @@ class CallArtifacts:
         large = heavy_paths(values_by_path) | {path for path, each in values_by_path.items() if _is_deep(each)}
         large |= values_by_path.keys() & {RESULT, OBSERVATION} if is_large else set()
         _check(self._call.tool, values_by_path, large, len(refs))
-        values = {path: DescribedValue(each, types.get(path)) for path, each in values_by_path.items()}
+        skill = (own.skill_id, own.skill_name) if own is not None else skill_of(observation)
+        values = {path: DescribedValue(each, types.get(path), None, *skill) for path, each in values_by_path.items()}
         if own is not None:
             values[OWN] = _described(own, values[OWN])
         refs |= await self._store_some(values, large, until)
@@ -224,13 +226,7 @@ class CallArtifacts:
 
 
 def _described(own: OwnArtifact, given: DescribedValue) -> DescribedValue:
-    return DescribedValue(
-        given.value,
-        artifact_type=own.artifact_type or given.artifact_type,
-        own_id=own.artifact_id,
-        skill_id=own.skill_id,
-        skill_name=own.skill_name,
-    )
+    return given._replace(artifact_type=own.artifact_type or given.artifact_type, own_id=own.artifact_id)
 
 
 def _check(tool: str, values: Mapping[str, Any], large: frozenset[str], stored: int) -> None:

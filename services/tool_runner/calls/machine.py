@@ -299,7 +299,8 @@ class CallMachine:
         if now - state.last_event_at < rules.timeout_s:
             return []
         unknown = "" if rules.idempotent else " Whether the call took effect is unknown."
-        return self._fail(ToolTimedOut(f"{rules.tool} did not answer within {rules.timeout_s:g} s.{unknown}"))
+        late = f"{rules.tool} timed out: it did not answer within {rules.timeout_s:g} s."
+        return self._fail(ToolTimedOut(late + unknown))
 
     def _on_reply(self, event: events.Reply, now: float) -> list[Command]:
         state = self.state

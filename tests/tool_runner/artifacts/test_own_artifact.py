@@ -64,7 +64,7 @@ async def call(planner: Planner, start_runner: Start, client: Client) -> Call:
     return make
 
 
-NAMES = ("standard", "heavy", "inside", "whole", "members", "odd", "shot", "again", "binary")
+NAMES = ("standard", "bare", "heavy", "inside", "whole", "members", "odd", "shot", "again", "binary")
 
 
 def standard(artifact: Any, artifact_id: Any = "abc-123", **metadata: Any) -> dict[str, Any]:
@@ -116,6 +116,19 @@ async def test_the_artifact_is_hidden_stored_and_known_by_its_own_id(
         assert [each.ref.artifact_id for each in page.artifacts] == [ref.artifact_id]
     (event,) = [event for event in await planner.shown(run) if isinstance(event, ArtifactStored)]
     assert (event.artifact_id, event.field, event.tool) == (ref.artifact_id, "artifact", "standard")
+
+
+@pytest.mark.parametrize("place", ["top", "_metadata"])
+async def test_an_artifact_of_another_result_bears_its_skill_too(
+    planner: Planner, call: Call, store: Store, place: str
+) -> None:
+    """As the result names it: at the top, else in `_metadata`."""
+    named = {"skill_id": "research_blog"} if place == "top" else {"_metadata": {"skill_id": "research_blog"}}
+    schema = {"type": "object", "properties": {"chart": HIDDEN}}
+    finished = await call("bare", {"chart": "x" * 40_000, **named}, schema, run=await planner.open_run())
+    assert finished.responded is None
+    ref, _ = await store.client.read("default", finished.artifacts["chart"]["artifact_id"], limit=1 << 20)
+    assert (ref.own_id, ref.skill_id, ref.skill_name) == (None, "research_blog", None)
 
 
 @pytest.mark.usefixtures("store")
