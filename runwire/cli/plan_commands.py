@@ -38,6 +38,8 @@ def check(
     Nothing runs. Exit code 0: it is valid; 1: it is not.
     """
     plan = _read(file)
+    if isinstance(plan, dict) and plan.keys() == {"plan"}:
+        plan = plan["plan"]  # The body of a request to the gateway.
     if tools is not None:
         from runwire.plans import report  # noqa: PLC0415, the other commands need no rules of plans
 
@@ -55,8 +57,9 @@ def _show(report: "PlanReport", output: Output) -> int:
     if output is not Output.text:
         sys.stdout.write(f"{report.model_dump_json()}\n")
     else:
-        for line in report.lines:
-            sys.stdout.write(f"{visible(line)}\n")
+        errors = len(report.errors) + (report.errors_left_out > 0)
+        for number, line in enumerate(report.lines):
+            sys.stdout.write(f"{'✗' if number < errors else '!'} {visible(line)}\n")
         kind = "a direct response" if report.kind == "direct_response" else "a plan of calls"
         sys.stdout.write(f"{kind}: valid\n" if report.valid else "not valid: nothing of it would run\n")
     return 0 if report.valid else EXIT_FAILED

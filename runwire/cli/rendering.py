@@ -28,6 +28,8 @@ class Screen:
         self._lacks_beginning = False
         """The first chunks of the answer have expired."""
         self._piece_counts: dict[str, int] = {}
+        self._planned: list[dict[str, Any]] = []
+        """The calls of the newest plan."""
 
     def show(self, event: dict[str, Any]) -> None:
         """Print one event."""
@@ -84,19 +86,25 @@ class Screen:
             self._show_plan(event.get("plan"))
             self._show_calls(event.get("calls") or [])
         elif event.get("halt_reason"):
-            self._line(f"[red]✗ plan halted: {escape(short(one_line(event['halt_reason'])))}[/red]")
+            self._show_halt(event)
         elif event["status"] in {"failed", "invalid", "skipped"}:
-            self._line(f"[red]✗ step {event['step']} {event['status']}[/red]")
-            for error in event.get("errors") or []:
-                self._line(f"  {plan_error_text(error)}")
+            what = "plan" if event.get("plan") else f"step {event['step']}"
+            self._line(f"[red]✗ {what} {event['status']}[/red]")
+            for line in plan_error_lines(event):
+                self._line(f"  [red]✗[/red] {escape(line)}")
 
     def _on_called(self, event: dict[str, Any]) -> None:
         self._show_calls(event["calls"])
 
     def _show_plan(self, plan: dict[str, Any] | None) -> None:
         if plan is not None:
-            names = " → ".join(escape(call["tool_name"]) for call in plan["calls"])
-            self._line(f"[cyan]plan: {names}[/cyan] [dim]{escape(short(one_line(plan['reasoning'])))}[/dim]")
+            self._planned = plan["calls"]
+            self._line(f"[cyan]{escape(plan_line(plan))}[/cyan]")
+
+    def _show_halt(self, event: dict[str, Any]) -> None:
+        """Say what was not executed, and why, unless a failed call above says it."""
+        reason = "" if "failed" in event["statuses"] else f": {escape(short(one_line(event['halt_reason'])))}"
+        self._line(f"[red]✗ plan halted{reason}[/red]{escape(left_out(self._planned, event['statuses']))}")
 
     def _show_calls(self, calls: list[dict[str, Any]]) -> None:
         for call in calls:
@@ -179,11 +187,36 @@ def short(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
 
 
-def plan_error_text(error: dict[str, Any]) -> str:
-    """Return an error of a plan with markup: the call that has it, or the plan, its type, and the wrong template."""
-    place = "plan" if error["tool_index"] is None else f"call {error['tool_index']}"
-    what = short(one_line(error.get("template") or error.get("argument") or ""))
-    return f"[red]✗ {place}: {escape(error['error']['type'])}[/red] [dim]{escape(what)}[/dim]"
+def plan_line(plan: dict[str, Any]) -> str:
+    """Return a plan as one line: its tools in order, and the model's reason."""
+    reasoning = short(one_line(plan["reasoning"]))
+    return f"plan: {' → '.join(call['tool_name'] for call in plan['calls'])}{f' · {reasoning}' if reasoning else ''}"
+
+
+def plan_error_lines(step: dict[str, Any]) -> list[str]:
+    """Return a line for each error of a step `plan` that is invalid: where it is, and how to mend it."""
+    if not step.get("errors"):
+        return []
+    from pydantic import ValidationError  # noqa: PLC0415, few runs have such a step
+
+    from contracts.plans import PlanCall, PlanError  # noqa: PLC0415
+    from runwire.plans import error_line  # noqa: PLC0415
+
+    calls = [PlanCall.model_validate(call) for call in (step.get("plan") or {}).get("calls") or []]
+    lines = []
+    for error in step["errors"]:
+        try:
+            lines.append(one_line(error_line(PlanError.model_validate(error), calls)))
+        except ValidationError:  # Of a newer gateway.
+            lines.append(one_line(str(error["error"]["type"])))
+    left_out = step.get("errors_left_out")
+    return [*lines, f"and {left_out} more errors"] if left_out else lines
+
+
+def left_out(planned: list[dict[str, Any]], statuses: list[str]) -> str:
+    """Return which calls of a plan were not executed, behind a comma; empty: all were."""
+    names = [call["tool_name"] for call, status in zip(planned, statuses, strict=False) if status == "not_executed"]
+    return f", not executed: {', '.join(names)}" if names else ""
 
 
 def calls_text(usage: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from runwire.cli.artifact_commands import size_text
 from runwire.cli.common import one_line, visible
 from runwire.cli.exit_codes import program
 from runwire.cli.open_pauses import name_of
-from runwire.cli.rendering import calls_text, plan_error_text, short
+from runwire.cli.rendering import calls_text, left_out, plan_error_lines, plan_line, short
 from runwire.cli.run_artifacts import artifacts_of
 from runwire.client import Client
 
@@ -66,7 +66,7 @@ async def report_of(client: Client, run_id: str) -> dict[str, Any]:
 
 def _plan(step: events.Step) -> dict[str, Any]:
     """Return what a step of the strategy `planned` adds to its entry."""
-    return step.model_dump(mode="json", include={"plan", "errors", "statuses", "halt_reason"})
+    return step.model_dump(mode="json", include={"plan", "errors", "errors_left_out", "statuses", "halt_reason"})
 
 
 def _call(planned: events.PlannedCall) -> dict[str, Any]:
@@ -106,8 +106,10 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     line(f"[bold]asked[/bold]     {_times(report)}")
     line(f"[bold]agent[/bold]     {escape(report['agent'])} · model {escape(report['model'] or 'not chosen')}")
     line(f"[bold]question[/bold]  {escape(visible(report['query']))}")
+    planned: list[dict[str, Any]] = []
     for step in report["steps"]:
-        _print_step(step, line)
+        planned = step["plan"]["calls"] if step.get("plan") else planned
+        _print_step(step, planned, line)
     payload = report["payload"] or {}
     if report["error"]:
         line(f"\n[bold red]error[/bold red] {escape(visible(report['error']))}")
@@ -135,13 +137,17 @@ def _print_pauses(report: dict[str, Any], line: Callable[[str], None]) -> None:
         line(f"[yellow]waits for a person: {escape(what)}[/yellow] [dim]{name}[/dim]")
 
 
-def _print_step(step: dict[str, Any], line: Callable[[str], None]) -> None:
+def _print_step(step: dict[str, Any], planned: list[dict[str, Any]], line: Callable[[str], None]) -> None:
+    """Print a step. `planned`: the calls of the newest plan."""
     took = f" · {step['latency_ms']} ms" if step.get("latency_ms") is not None else ""
     line(f"\n[bold]step {step['step']}[/bold] {escape(step.get('node', ''))} · {step.get('status', 'started')}{took}")
-    for error in step.get("errors") or []:
-        line(f"  {plan_error_text(error)}")
+    if step.get("plan"):
+        line(f"  [cyan]{escape(plan_line(step['plan']))}[/cyan]")
+    for text in plan_error_lines(step):
+        line(f"  [red]✗[/red] {escape(text)}")
     if step.get("halt_reason"):
-        line(f"  [red]✗ halted: {escape(one_line(step['halt_reason']))}[/red]")
+        halted = f"halted: {one_line(step['halt_reason'])}{left_out(planned, step['statuses'])}"
+        line(f"  [red]✗ {escape(halted)}[/red]")
     for call in step["calls"]:
         line(f"  [cyan]→ {escape(call['tool'])}[/cyan] [dim]{_json(call['args'])}[/dim]")
         if call["status"] == "succeeded":

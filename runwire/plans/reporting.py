@@ -1,6 +1,7 @@
 """Everything that can be said of a plan without running it, for people and for programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from contracts.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
@@ -11,7 +12,10 @@ from .arguments import json_size
 from .checking import DEFAULT_BOUNDS, PlanBounds, check_plan
 from .reading import DirectResponse, read_plan
 from .resolving import ArgumentsTooLarge, MissingOutputField, resolve
-from .texts import error_line, warning_line
+from .texts import error_line, printable, warning_line
+
+MAX_NOTES = 20
+_NO_TYPE = 'The plan has no type. A model has to give it: "type": "tool_calls"'
 
 
 def report(
@@ -28,8 +32,10 @@ def report(
         bounds: how large the plan may be.
         outputs: results of its calls, in order; None: nothing is resolved.
     """
+    notes = []
     if isinstance(plan, Mapping) and "type" not in plan and "calls" in plan:
         plan = {"type": TOOL_CALLS, **plan}
+        notes.append(_NO_TYPE)
     read = read_plan(plan)
     if isinstance(read, DirectResponse):
         return PlanReport(valid=True, kind=DIRECT_RESPONSE)
@@ -40,6 +46,7 @@ def report(
     if check.errors_left_out:
         lines.append(f"{check.errors_left_out} more errors are left out")
     lines += [warning_line(warning, read.calls) for warning in check.warnings]
+    lines += [*notes, *islice(_missing_arguments(read, tools), MAX_NOTES)] if check.valid else []
     resolved = None if outputs is None or not check.valid else _resolved(read, outputs, lines)
     return PlanReport(
         valid=check.valid,
@@ -50,6 +57,16 @@ def report(
         lines=lines,
         resolved=resolved,
     )
+
+
+def _missing_arguments(plan: Plan, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
+    """Yield a line for each argument that a tool requires and its call lacks. A run finds it when the call is due."""
+    for index, call in enumerate(plan.calls):
+        required = tools[call.tool_name].input_schema.get("required") if call.tool_name in tools else None
+        for name in required if isinstance(required, list) else ():
+            if isinstance(name, str) and name not in call.arguments:
+                call_text = f"Call {index} ({printable(call.tool_name)})"
+                yield f"{call_text} would fail: the argument {printable(name)} is missing"
 
 
 def _resolved(plan: Plan, outputs: Sequence[Any], lines: list[str]) -> list[dict[str, Any] | None]:

@@ -45,7 +45,7 @@ _LIMITS = {
     "schema_too_complex": "checking the plan needs more than {limit} steps; use fewer templates",
 }
 _WARNINGS = {
-    "nullable_source": "the value may be null, which the tool does not take",
+    "nullable_source": "the value of the template may be null, which the tool does not take",
     "embedded_template_not_resolved": "the template inside the text is passed on as text; a template has to be the"
     " whole string",
 }
@@ -89,7 +89,8 @@ def _text(detail: PlanErrorDetail) -> str:
             return f"{printable(detail.tool_name)} declares no output, so no template can refer to it"
         case FieldNotFound():
             field = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS)
-            names = _listed("it has" if "." not in field else "there it has", detail.available_fields)
+            place = "it has" if "." not in field else "there it has"
+            names = _listed(place, detail.available_fields) if detail.available_fields else "there are no fields there"
             return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
         case TypeMismatch():
             return _mismatch(detail)

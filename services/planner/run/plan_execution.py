@@ -45,7 +45,10 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
     )
     if decision.errors:
         errors = {"errors": list(decision.errors), "errors_left_out": decision.errors_left_out}
-        invalid = step.model_copy(update={"status": "invalid", "latency_ms": latency_ms, **errors})
+        warnings = [*step.warnings, _rejected(decision)]
+        invalid = step.model_copy(
+            update={"status": "invalid", "latency_ms": latency_ms, "warnings": warnings, **errors}
+        )
         if budget is not None:
             return [invalid, budgets.out_of(later, budget, now)]
         return [invalid, *asking.ask_next(run, handling, rules)]
@@ -220,8 +223,24 @@ def _end_of(
         statuses=statuses,
         halt_reason=reason,
         deadline_at=now + ANSWER_AFTER_DEADLINE_MS if is_late else None,
-        warnings=[f"budget exhausted: {budgets.deadline(run)}"] if is_late else [],
+        warnings=[f"budget exhausted: {budgets.deadline(run)}"] if is_late else _of_failure(active, outcomes),
     )
+
+
+def _rejected(decision: Planned) -> str:
+    """Return the warning of a run whose plan has errors."""
+    count, first = len(decision.errors) + decision.errors_left_out, decision.errors[0].error.type
+    return f"the plan was rejected, and nothing of it ran: {first}" + (f" and {count - 1} more" if count > 1 else "")
+
+
+def _of_failure(active: ActivePlan, outcomes: Mapping[str, Observed]) -> list[str]:
+    """Return the warning of a run whose plan a failed call has halted; it quotes no text of a tool."""
+    for index, each in enumerate(outcomes.values()):
+        if each.failure is not None:
+            left = len(active.calls) - index - 1
+            after = f"; {left} calls after it were not executed" if left else ""
+            return [f"call {index} of the plan ({each.tool}) failed: {each.failure.code}{after}"]
+    return []
 
 
 @dataclass(frozen=True, slots=True)

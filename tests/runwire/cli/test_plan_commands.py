@@ -42,7 +42,8 @@ def tools(tmp_path: Path) -> str:
 
 def plan(template: str) -> dict[str, Any]:
     """Find, then send."""
-    return {"calls": [{"tool_name": "find"}, {"tool_name": "send", "arguments": {"id": template}}]}
+    calls = [{"tool_name": "find", "arguments": {"q": "x"}}, {"tool_name": "send", "arguments": {"id": template}}]
+    return {"type": "tool_calls", "calls": calls}
 
 
 def test_a_plan_is_checked_without_a_gateway(tmp_path: Path, tools: str) -> None:
@@ -53,7 +54,7 @@ def test_a_plan_is_checked_without_a_gateway(tmp_path: Path, tools: str) -> None
     bad = runwire("plan", "check", wrong, "--tools", tools, data=tmp_path)
     assert bad.returncode == 1
     assert bad.stdout.splitlines() == [
-        'Call 1 (send), argument id: template $0.output.idd - find has no output field "idd"; it has id, pages, any',
+        '✗ Call 1 (send), argument id: template $0.output.idd - find has no output field "idd"; it has id, pages, any',
         "not valid: nothing of it would run",
     ]
     printed = runwire("plan", "check", wrong, "--tools", tools, "-o", "json", data=tmp_path)
@@ -149,7 +150,7 @@ def test_a_tool_is_described(up: Path) -> None:
 @pytest.mark.xdist_group("cli")
 def test_a_plan_is_checked_by_the_gateway(up: Path) -> None:
     """With the tools that are there."""
-    good = {"calls": [{"tool_name": "calculate", "arguments": {"expression": "1+1"}}]}
+    good = {"type": "tool_calls", "calls": [{"tool_name": "calculate", "arguments": {"expression": "1+1"}}]}
     found = runwire("plan", "check", write(up, "good-plan.json", good), data=up)
     assert (found.returncode, found.stdout) == (0, "a plan of calls: valid\n"), found.stderr
     wrong = runwire("plan", "check", write(up, "wrong-plan.json", plan("$0.output.id")), "-o", "json", data=up)

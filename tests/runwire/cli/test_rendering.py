@@ -72,11 +72,17 @@ def test_a_pause_is_shown_with_the_command_that_decides() -> None:
 
 def test_the_errors_of_a_plan_are_shown() -> None:
     """By the call that has them, or of the plan as a whole."""
-    wrong = {"tool_index": 1, "argument": "id", "template": "$0.output.\x1bx", "error": {"type": "field_not_found"}}
+    wrong = {"tool_index": 0, "argument": "id", "template": "$0.output.\x1bx", "error": {"type": "self_reference"}}
     whole = {"tool_index": None, "argument": "", "template": "", "error": {"type": "unknown_type"}}
-    text = shown({"type": "step", "step": 1, "node": "plan", "status": "invalid", "errors": [wrong, whole]})
-    assert "✗ call 1: field_not_found $0.output.\ufffdx" in text
-    assert "✗ plan: unknown_type" in text
+    newer = {"tool_index": 0, "argument": "", "template": "", "error": {"type": "of_a_newer_gateway"}}
+    plan = {"reasoning": "", "calls": [{"tool_name": "find"}]}
+    step = {"type": "step", "step": 1, "node": "plan", "status": "invalid", "plan": plan, "errors_left_out": 3}
+    text = shown({**step, "errors": [wrong, whole, newer]})
+    assert "✗ plan invalid" in text
+    assert "✗ Call 0 (find), argument id: template $0.output. x - this refers to its own call" in text
+    assert "✗ the plan has no known type" in text
+    assert "✗ of_a_newer_gateway" in text
+    assert "and 3 more errors" in text
 
 
 def test_no_error_controls_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ FIND = {"tool_name": "find"}
 
 def plan(**arguments: Any) -> dict[str, Any]:
     """A call of `find`, then one of `send`."""
-    return {"calls": [FIND, {"tool_name": "send", "arguments": arguments}]}
+    return {"type": "tool_calls", "calls": [FIND, {"tool_name": "send", "arguments": arguments}]}
 
 
 def test_what_is_no_plan_of_calls() -> None:
@@ -56,12 +56,23 @@ def test_templates_are_resolved_where_there_are_outputs() -> None:
     assert report(given, TOOLS, outputs=[]).resolved == [{}, None]
 
 
+def test_what_would_fail_in_a_run_is_said_of_a_valid_plan() -> None:
+    """A model has to give the type; a call that lacks an argument fails when it is due."""
+    strict = {"find": TOOLS["find"].model_copy(update={"input_schema": {"required": ["q"]}})}
+    found = report({"calls": [FIND]}, strict)
+    assert found.valid
+    assert [line.partition(".")[0] for line in found.lines] == [
+        "The plan has no type",
+        "Call 0 (find) would fail: the argument q is missing",
+    ]
+
+
 def test_what_is_resolved_is_bounded() -> None:
     """By call, and by the report as a whole."""
     large = {"id": "x" * 200_000}
     twice = {"x": ["$0.output.id"] * 2}
     calls = [FIND, *({"tool_name": "send", "arguments": twice} for _ in range(4))]
-    found = report({"calls": calls}, TOOLS, outputs=[large])
+    found = report({"type": "tool_calls", "calls": calls}, TOOLS, outputs=[large])
     assert [each is None for each in found.resolved or ()] == [False, False, False, True, True]
     assert found.lines[0].startswith("Call 3 would fail: the values that templates insert have more than")
     over = report(plan(x=["$0.output.id"] * 3), TOOLS, outputs=[large])

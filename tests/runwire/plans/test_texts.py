@@ -37,7 +37,7 @@ def mismatch(source: list[str], target: list[str]) -> TypeMismatch:
     [
         (not_found("artifactId", "id", "art"), 'research has no output field "artifactId"; it has id, art'),
         (not_found("art.x", "title"), 'research has no output field "art.x"; there it has title'),
-        (not_found("x"), 'research has no output field "x"; it has none'),
+        (not_found("x"), 'research has no output field "x"; there are no fields there'),
         (
             mismatch(["integer", "null"], ["string"]),
             '"a" of research is integer or null, and the argument takes string; refer to a field of that type',
@@ -92,7 +92,7 @@ def test_every_code_has_a_text() -> None:
 def test_warnings() -> None:
     """The same form."""
     assert warning_line(PlanWarning(tool_index=1, argument="x", warning="nullable_source"), CALLS) == (
-        "Call 1 (publish), argument x: the value may be null, which the tool does not take"
+        "Call 1 (publish), argument x: the value of the template may be null, which the tool does not take"
     )
     embedded = PlanWarning(tool_index=1, argument="x", warning="embedded_template_not_resolved")
     assert "whole string" in warning_line(embedded, CALLS)
