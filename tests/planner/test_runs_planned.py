@@ -20,6 +20,13 @@ async def test_a_direct_response_takes_one_request(plan: Plan, provider: ModelSe
     assert steps(story) == [("plan", "started"), ("plan", "succeeded")]
 
 
+async def test_an_empty_direct_response_is_one(plan: Plan, provider: ModelServer) -> None:
+    """The model was asked once, and gave it; there is no other answer."""
+    provider.say(native({"type": "direct_response", "content": ""}))
+    story = await (await plan(Tools().of())).tell(strategy="planned")
+    assert (story.end.reason, len(provider.ledger)) == ("no_path", 1)
+
+
 async def test_a_plan_with_tools_takes_two_requests(plan: Plan, provider: ModelServer) -> None:
     """The calls run in order, each with what the earlier ones returned; the answer is streamed."""
     tools = Tools()

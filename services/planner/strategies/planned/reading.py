@@ -77,10 +77,11 @@ class PlanReading:
             found, warnings = self._read(reply)
         except NoPlan as error:
             if error.error is None or (self._is_native and not reply.tool_calls):
-                return _direct(without_thoughts(reply.text), common)
+                text = without_thoughts(reply.text)
+                return _direct(text, has_text=bool(text.strip()), **common)
             found, warnings = [error.error], ()
         if isinstance(found, DirectResponse):
-            return _direct(found.content, {**common, "warnings": warnings})
+            return _direct(found.content, warnings=warnings, **common)
         if isinstance(found, Plan) and self.shown:  # It has two types, and listeners have read its content.
             found = [PlanError(tool_index=None, error=PlainError(type="unparseable"))]
         return self._planned(found, {**common, "warnings": warnings})
@@ -225,8 +226,8 @@ def _content_of(text: str) -> str:
     return found.content if isinstance(found, DirectResponse) else ""
 
 
-def _direct(content: str, common: Mapping[str, Any]) -> Final:
-    return Final(args={"answer": content}, node=PLAN, has_text=bool(content.strip()), **common)
+def _direct(content: str, **fields: Any) -> Final:
+    return Final(args={"answer": content}, node=PLAN, **fields)
 
 
 def _kept_calls(plan: Plan, checked: PlanCheck) -> list[PlanCall]:
