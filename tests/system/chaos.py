@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.checker import judge
 from tests.system.client import Client
-from tests.system.model import Plan
+from tests.system.model import WRITES, Plan
 from tests.system.system import System
 from tests.system.traces import Evidence, OpenRun, RunEvidence
 
@@ -39,8 +39,10 @@ _FREEZES_OF_SERVER = 0.4
 _CANCEL_EVERY = 8
 PLANNED = 0.4
 """The share of runs with the strategy `planned`."""
-_DIRECT, _WRONG, _REFUSED, _HURRIED = 0.15, 0.2, 0.25, 0.2
-"""Shares of these: direct responses, plans that are rejected, plans with a call that fails; and a short deadline."""
+_DIRECT, _WRONG, _REFUSED = 0.15, 0.2, 0.25
+"""Shares of these: direct responses, plans that are rejected, plans with a call that fails."""
+_HURRIED, _WRITTEN = 0.2, 0.25
+"""Shares of these: with a short deadline, and with a plan as JSON."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,8 @@ def planned(plan: Plan, rng: random.Random) -> Plan:
         tools[rng.randint(0, last)] = "refuse"
     deadline_s = rng.randint(1, 4) if rng.random() < _HURRIED else 0
     turns = tuple((tool,) for tool in tools)
-    return replace(plan, strategy="planned", turns=turns, wrong=wrong, deadline_s=deadline_s)
+    agent = WRITES if rng.random() < _WRITTEN else plan.agent
+    return replace(plan, strategy="planned", turns=turns, wrong=wrong, deadline_s=deadline_s, agent=agent)
 
 
 async def _one(session: Session, client: Client, nth: int, rng: random.Random) -> None:

@@ -1,5 +1,6 @@
 """Whole systems for tests: real processes on a nats-server of their own."""
 
+import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -12,6 +13,7 @@ from tests.system import evidence
 from tests.system.client import Client
 from tests.system.deployment import TOOL_NAMES, Parts, Whole, deployed
 from tests.system.faulty_tools import BEHAVIOURS
+from tests.system.model import AGENTS
 from tests.system.system import System, planned
 
 #: Few, so that a handful of runs fills them.
@@ -23,7 +25,10 @@ _SHOWN = 10
 @pytest.fixture(scope="module")
 def storm_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """Two copies of everything, to be struck at random."""
-    with planned(tmp_path_factory.mktemp("storm"), gateways=2) as system:
+    folder = tmp_path_factory.mktemp("storm")
+    agents = folder / "agents.json"
+    agents.write_text(json.dumps(AGENTS))
+    with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}) as system:
         yield system
         assert system.nats.violations() == []
 

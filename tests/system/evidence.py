@@ -1,5 +1,7 @@
 """Gather what a session has left behind, for the checker."""
 
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +90,10 @@ async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempoten
 
 
 async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
-    """What others find of a run; None until its request is acknowledged, and once it has ended. Raises BusError."""
+    """What others find of a run; None until its request is acknowledged, and once it has ended or its time is over.
+
+    Raises BusError.
+    """
     where = (subjects.DEFAULT_TENANT, run.run_id)
     if await bus.get_from_leader(subjects.REQUESTS, {"last_by_subj": subjects.request(*where)}) is not None:
         return None
@@ -98,9 +103,15 @@ async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
     status = await _status_in_index(bus, run)
     run.records = await records(bus, run.run_id)
     events = [event["type"] for _, event in events_of(run, "log")]
-    if not events or TERMINAL & set(events):
+    if not events or TERMINAL & set(events) or _deadline_of(run) < time.time():
         return None
     return OpenRun(run.run_id, is_in_index=status != "", has_timer=timer is not None)
+
+
+def _deadline_of(run: RunEvidence) -> float:
+    """The deadline that the run began with, Unix seconds. Once it has passed, its timer may be on its way."""
+    started = next((event for _, event in events_of(run, "log") if event["type"] == "run_started"), {})
+    return float(started.get("deadline_at") or math.inf) / 1000
 
 
 async def _status_in_index(bus: Bus, run: RunEvidence) -> str:

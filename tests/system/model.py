@@ -14,6 +14,11 @@ from typing import Any, Literal
 from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
 
 PLANNING = "__planning__"
+WRITES = "writes"
+AGENTS = {"default": {}, WRITES: {"action_transport": "json"}}
+"""Of the storms."""
+_PLANS = "direct_response"
+"""What the system message of a request for a plan names."""
 Stage = Literal["act", "plan", "respond"]
 _FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
 _NUMBERS = ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
@@ -31,6 +36,7 @@ class Plan:
             has returned. None: a direct response.
         wrong: a template that the last call of a plan has instead, for which the plan is rejected.
         deadline_s: of the run; 0: the deployment's.
+        agent: that of the run; the storms' agent `writes` has its plans as JSON.
         call_ms: how long each call takes.
         tokens: words of the answer.
         pace_ms: between two pieces of a reply.
@@ -49,6 +55,7 @@ class Plan:
     fails: int = 0
     wrong: str = ""
     deadline_s: int = 0
+    agent: str = "default"
     nth: str = "0"
 
     @property
@@ -61,7 +68,8 @@ class Plan:
     @property
     def request(self) -> dict[str, Any]:
         """What is asked for beside the question."""
-        return {"strategy": self.strategy} | ({"limits": {"deadline_s": self.deadline_s}} if self.deadline_s else {})
+        named = {"strategy": self.strategy, "agent": self.agent}
+        return named | ({"limits": {"deadline_s": self.deadline_s}} if self.deadline_s else {})
 
     @property
     def answer(self) -> str:
@@ -72,7 +80,7 @@ class Plan:
     def calls(self) -> list[dict[str, Any]]:
         """The calls of the plan, in their order."""
         tools = [tool for turn in self.turns for tool in turn]
-        after = ["", *(f"${index}.output.did" for index in range(len(tools) - 1))]
+        after = ["", *(f"${index}.output.did" for index in range(len(tools)))][: len(tools)]
         if self.wrong and tools:
             after[-1] = self.wrong
         return [
@@ -92,7 +100,8 @@ class Plan:
             name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
         }
         strategy: Literal["react", "planned"] = "planned" if said["strategy"] == "planned" else "react"
-        return cls(strategy=strategy, turns=turns, wrong=said["wrong"], nth=said["nth"], **numbers)
+        wrong, agent, nth = (said[name] for name in ("wrong", "agent", "nth"))
+        return cls(strategy=strategy, turns=turns, wrong=wrong, agent=agent, nth=nth, **numbers)
 
     def reply(self, turn: int, stage: Stage = "act") -> Say:
         """What the model says to a request for this, when it has spoken `turn` times."""
@@ -103,8 +112,9 @@ class Plan:
             return Say(text=self.answer)
         if stage == "plan":
             direct = {"type": "direct_response", "content": self.answer}
-            decided = {"type": "tool_calls", "reasoning": "as asked", "calls": self.calls} if self.turns else direct
-            return Say(tool_calls=[{"name": PLANNING, "arguments": json.dumps(decided)}])
+            calls = {"type": "tool_calls", "reasoning": "as asked", "calls": self.calls}
+            plan = json.dumps(calls if self.turns else direct)
+            return Say(text=plan) if self.agent == WRITES else Say(tool_calls=[{"name": PLANNING, "arguments": plan}])
         return answer(self.answer) if turn >= len(self.turns) else self._call(self.turns[turn])
 
     def _call(self, tools: tuple[str, ...]) -> Say:
@@ -118,7 +128,9 @@ def stage_of(body: dict[str, Any]) -> Stage:
     """What a request asks for: an action of the strategy `react`, a plan, or the answer from what came of one."""
     if any(tool["function"]["name"] == PLANNING for tool in body.get("tools") or []):
         return "plan"
-    return "act" if "response_format" in body else "respond"
+    if "response_format" not in body:
+        return "respond"
+    return "plan" if _PLANS in json.dumps(body["messages"][0]) else "act"
 
 
 class PlannedModel(ModelServer):

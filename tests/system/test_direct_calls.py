@@ -65,9 +65,9 @@ class Scene:
         """Strike at the first such message of a planner or tool runner."""
         return Strike(self.system, kind, hits, act)
 
-    async def begin(self, tool: str, **plan: int) -> None:
+    async def begin(self, tool: str, call_ms: int = 0, delay_ms: int = 0) -> None:
         """Start a run of one call."""
-        self.plan = Plan(strategy="react", turns=((tool,),), wrong="", nth=new_id(), **plan)
+        self.plan = Plan(turns=((tool,),), call_ms=call_ms, delay_ms=delay_ms, nth=new_id())
         self.run = RunEvidence(await self.client.ask(self.plan.query, key=self.plan.nth))
 
     async def tool_works(self) -> Execution:
