@@ -246,7 +246,7 @@ def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
     if plan_execution.is_late_without_request(run):
         return pauses.wake(run, handling.progress)
     if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
-        return Ack()
+        return plan_execution.later_deadline(run, handling) or Ack()
     if (halted := plan_execution.at_deadline(run, handling)) is not None:
         return Append(halted)
     return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])

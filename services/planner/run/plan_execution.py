@@ -21,7 +21,7 @@ from contracts.plans import Plan, PlanCall
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
 from services.planner.run import approvals, asking, budgets, pauses
 from services.planner.run.active_plan import EXECUTE, PLAN, ActivePlan, outline
-from services.planner.run.commands import Handling, Rules
+from services.planner.run.commands import Handling, Rules, SetTimer
 from services.planner.run.decision import Planned
 from services.planner.run.state import Event, Run
 from services.shared.redaction import as_reference, dotted, restore, wire_size
@@ -106,6 +106,17 @@ def at_deadline(run: Run, handling: Handling) -> list[Event] | None:
     ]
     outcomes = run.observed | {each.call_id: each for each in failed}
     return [*failed, _end_of(run, handling, active, outcomes, is_late=True)]
+
+
+def later_deadline(run: Run, handling: Handling) -> SetTimer | None:
+    """Return the timer of the answer's deadline, once that of the run has fired; None: it is set, or none is needed.
+
+    The outcome of a call may have halted the plan before that timer fired.
+    """
+    if run.deadline_at is None or run.plan is None or not run.plan.is_late or run.waits_since is not None:
+        return None
+    is_set = ("deadline", run.deadline_at) in handling.progress.timers
+    return None if is_set else SetTimer("deadline", run.deadline_at)
 
 
 def is_late_without_request(run: Run) -> bool:

@@ -16,6 +16,7 @@ from runwire.plans import PlanBounds
 from services.planner.run.active_plan import EXECUTE, ActivePlan
 from services.planner.run.commands import Append, Ask, Dispatch, Rules, SetTimer, Wake
 from services.planner.run.decision import Decision, Final, Planned
+from services.planner.run.plan_execution import ANSWER_AFTER_DEADLINE_MS
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from services.planner.strategies.planned.strategy import stage_of
 from services.shared.redaction import dotted
@@ -149,6 +150,19 @@ def test_the_answer_is_asked_for_in_the_record_of_the_last_outcome() -> None:
     assert [event.type for event in played.written[2]] == ["observed", "step", "asked"]
     assert stage_of(played.run) == "respond"
     assert played.types()[-1] == "done"
+
+
+def test_the_answer_of_a_plan_that_the_deadline_halted_has_a_timer() -> None:
+    """Also if the outcome of a call has halted it before the timer of the run's deadline came."""
+    played = world()
+    played.play(played.handling("REQUESTS:1", started=opening(deadline_s=60)), plan({}, {}))
+    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-0"), now=61_001))
+    assert end_of(played).deadline_at == played.run.deadline_at == 61_001 + ANSWER_AFTER_DEADLINE_MS
+    fired = TimerFired(timer="deadline", at=61_000)
+    moves = played.play(played.handling("INBOX:2", "timer", timer=fired, now=61_002))
+    assert moves[0] == SetTimer("deadline", 61_001 + ANSWER_AFTER_DEADLINE_MS)
+    assert len(moves) == 2, "it is set once"
+    assert played.run.asked is not None, "the model is asked by the handling of the outcome"
 
 
 def test_an_invalid_plan_is_followed_by_a_request_for_the_answer() -> None:
