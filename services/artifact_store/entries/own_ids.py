@@ -7,7 +7,7 @@ Rule 1: an entry is written after the reference and before the reply of the put,
 was read. So of two puts at once, whichever process handles them, the later reference wins.
 Rule 2: references are ordered by their sequence in the bucket, not by a clock. A put that is late or repeated takes no
 id from a newer artifact, and changes nothing.
-Rule 3: whoever reads an entry looks for the reference too. Of a deleted or expired artifact the entry names nothing;
+Rule 3: a reader of an entry reads the reference too. Of a deleted or expired artifact the entry names nothing;
 the garbage collector removes it, after a day at least: until then it still shows that older puts are late.
 """
 

@@ -31,9 +31,9 @@ def answer(situation: Situation) -> tuple[str, str]:
         lines = "\n".join(f"- {line}" for line in situation.rejected)
         return "My plan was rejected, so I say why.", f"My plan had errors, so nothing was executed:\n{lines}"
     tried = situation.tried[-1] if situation.tried else ()
-    told = [answering.tell(each) if each.reason is None else f"{each.tool} failed: {each.reason}" for each in tried]
-    told += [f"{tool} was not executed." for tool in situation.not_executed]
-    return "The plan has ended. That is what I can say.", "\n\n".join(told)
+    results = [answering.tell(each) if each.reason is None else f"{each.tool} failed: {each.reason}" for each in tried]
+    results += [f"{tool} was not executed." for tool in situation.not_executed]
+    return "The plan has ended. That is what I can say.", "\n\n".join(results)
 
 
 def _calls(situation: Situation) -> list[dict[str, Any]]:
