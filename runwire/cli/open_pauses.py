@@ -39,6 +39,28 @@ def named(pauses: "Iterable[OpenPause]", name: str) -> "OpenPause":
     return pause
 
 
+def _planned_calls(payload: Any) -> list[dict[str, Any]] | None:
+    """Return the calls of the plan whose call waits; None: the call is of no plan."""
+    if not isinstance(payload, dict) or payload.keys() != {"plan", "call"} or not isinstance(payload["plan"], dict):
+        return None
+    calls = payload["plan"].get("calls")
+    is_plan = isinstance(calls, list) and all(isinstance(each, dict) and "tool_name" in each for each in calls)
+    return calls if is_plan else None
+
+
+def _payload_lines(payload: Any) -> list[str]:
+    """Return what the payload of a pause shows, as markup: of a call of a plan, the plan with this call marked."""
+    calls = _planned_calls(payload)
+    if calls is None:
+        return [f"[dim]shown to you:[/dim] {_json(payload)}"]
+    lines = ["[dim]a call of this plan:[/dim]"]
+    for number, call in enumerate(calls):
+        mark = "→" if number == payload["call"] else " "
+        arguments = f" {_json(call['arguments'])}" if "arguments" in call else ""
+        lines.append(f"{mark} {number} {escape(one_line(str(call['tool_name'])))}{arguments}")
+    return lines
+
+
 def print_pause(pause: "OpenPause", console: Console) -> None:
     """Print all that a person needs for a decision. Nothing is cut: it is what will be executed."""
 
@@ -53,7 +75,8 @@ def print_pause(pause: "OpenPause", console: Console) -> None:
     for name, value in (pause.arguments or {}).items():
         line(f"  {escape(one_line(name))} = {_json(value)}")
     if pause.payload is not None:
-        line(f"  [dim]shown to you:[/dim] {_json(pause.payload)}")
+        for shown in _payload_lines(pause.payload):
+            line(f"  {shown}")
     if pause.rule:
         line(f"  [dim]asked for by the rule {escape(one_line(pause.rule))}[/dim]")
     if len(pause.plan) > 1:

@@ -57,6 +57,15 @@ def test_all_of_the_arguments_are_shown() -> None:
     assert "large" in text
 
 
+def test_a_call_of_a_plan_is_shown_in_its_plan() -> None:
+    """One line a call, with its templates; the one that waits is marked."""
+    calls = [{"tool_name": "find", "arguments": {"q": "x"}}, {"tool_name": "pay", "arguments": {"to": "$0.output.id"}}]
+    text = shown(pause(arguments={"to": "ann"}, payload={"plan": {"reasoning": "", "calls": calls}, "call": 1}))
+    assert '  0 find {"q": "x"}' in text
+    assert '→ 1 pay {"to": "$0.output.id"}' in text
+    assert "shown to you" in shown(pause(payload={"plan": 5, "call": 1}))
+
+
 def test_nothing_of_a_pause_controls_the_terminal() -> None:
     """Its arguments are a model's, its payload and title a tool's."""
     text = shown(
