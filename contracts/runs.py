@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from .base import HttpInput, Message
+from .base import HttpInput, Message, is_absent
 from .images import ImageInput, ImageRef, VisionMode
 from .pauses import OpenPause, PauseDecision
 from .payload import FinalPayload, Reason, Usage
@@ -183,7 +183,9 @@ class RunRequested(Message):
     tenant: str
     requested_at: int = Field(description="Unix time in ms")
     trace_id: str
-    request_id: str | None = Field(default=None, description="the caller's id of the request; null: the run's id")
+    request_id: str | None = Field(
+        default=None, exclude_if=is_absent, description="the caller's id of the request; null: the run's id"
+    )
     query: str
     images: list[ImageRef] = Field(default_factory=list)
     vision: VisionMode | None = None
