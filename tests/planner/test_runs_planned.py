@@ -59,7 +59,7 @@ async def test_the_schema_of_the_plan_names_the_tools_of_the_run(plan: Plan, pro
     """Its root has no combinator. Without tools, only a direct response can be given."""
     provider.say(native({"type": "direct_response", "content": "hi"}))
     planning = await plan(Tools().of())
-    await planning.tell(strategy="planned")
+    await planning.tell(strategy="planned", tools=["research", "write"])
     await planning.tell(strategy="planned", tools=[])
     with_tools, without = (seen.body["tools"][0]["function"]["parameters"] for seen in provider.ledger)
     assert with_tools["properties"]["calls"]["items"]["properties"]["tool_name"]["enum"] == ["research", "write"]

@@ -22,6 +22,8 @@ class Planned:
     """The decision."""
     announced: list[tuple[Event, dict[str, Event]]] = field(default_factory=list)
     """Each call with the outcomes of this plan that its announcement follows."""
+    newest: dict[str, Event] = field(default_factory=dict)
+    """The newest announcement of each call, by its id."""
     outcomes: dict[str, Event] = field(default_factory=dict)
     """By the id of the call."""
     begun: int = 0
@@ -39,6 +41,21 @@ class Planned:
         """The id of a call, which is numbered from 0."""
         return f"{self.step['step']}-{index}"
 
+    def take(self, event: Event, *, decided: bool) -> None:
+        """Note what an event after the decision says. `decided`: a person has decided about something before."""
+        is_execution = event["type"] == "step" and event["node"] == "execute"
+        self.begun += is_execution and event["status"] == "started"
+        self.ends += [event] if is_execution and event["status"] != "started" else []
+        if event["type"] in {"step", "called"}:
+            for call in event.get("calls", []):
+                if not _is_again(call, self.newest.get(call["call_id"]), decided=decided):
+                    self.announced.append((call, dict(self.outcomes)))
+                self.newest[call["call_id"]] = call
+        elif event["type"] == "asked":
+            self.is_answered = self.is_answered or bool(self.ends) or self.step["status"] == "invalid"
+        elif event["type"] == "observed":
+            self.outcomes[event["call_id"]] = event
+
 
 def is_planned(run: RunEvidence) -> bool:
     """Whether the run has the strategy `planned`."""
@@ -50,30 +67,19 @@ def is_planned(run: RunEvidence) -> bool:
 def plans_of(run: RunEvidence) -> list[Planned]:
     """Every plan with calls or errors, in order. Plans of the strategy `react` are none."""
     found: list[Planned] = []
-    if not is_planned(run):
-        return found
-    decided: set[str] = set()
-    for _, event in events_of(run, "log"):
-        node = event.get("node") if event["type"] == "step" else None
-        if node == "plan" and (event.get("plan") or event["status"] == "invalid"):
+    decided = False
+    for _, event in events_of(run, "log") if is_planned(run) else ():
+        decided = decided or event["type"] == "resumed"
+        if event["type"] == "step" and event["node"] == "plan" and (event.get("plan") or event["status"] == "invalid"):
             found.append(Planned(event))
-        elif event["type"] == "resumed":
-            decided.add(event.get("pause_id") or "")
-        if not found:
-            continue
-        now = found[-1]
-        if node == "execute":
-            now.begun += event["status"] == "started"
-            now.ends += [event] if event["status"] != "started" else []
-        if event["type"] in {"step", "called"}:
-            known = {call["call_id"] for call, _ in now.announced}
-            again = [call for call in event.get("calls", []) if decided and call["call_id"] in known]
-            now.announced += [(call, dict(now.outcomes)) for call in event.get("calls", []) if call not in again]
-        elif event["type"] == "asked":
-            now.is_answered = now.is_answered or bool(now.ends) or now.step["status"] == "invalid"
-        elif event["type"] == "observed":
-            now.outcomes[event["call_id"]] = event
+        elif found:
+            found[-1].take(event, decided=decided)
     return found
+
+
+def _is_again(call: Event, before: Event | None, *, decided: bool) -> bool:
+    """Whether a call is announced once more after a decision, or because another handling has taken it over."""
+    return before is not None and (decided or bool(before.get("direct") and not call.get("direct")))
 
 
 def asks_at_most_twice(run: RunEvidence) -> Iterator[str]:
@@ -113,7 +119,7 @@ def announces_each_request(run: RunEvidence) -> Iterator[str]:
 def calls_in_order(run: RunEvidence) -> Iterator[str]:
     """Calls of a plan are announced one at a time, in its order, each once, and none after a failure.
 
-    A call is announced again only after the decision of a person.
+    A call is announced again only after the decision of a person, or where another handling has taken it over.
     """
     for plan in plans_of(run):
         for index, (call, before) in enumerate(plan.announced):

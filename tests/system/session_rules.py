@@ -54,16 +54,19 @@ def records_starts_for_a_reason(evidence: Evidence) -> Iterator[str]:
     """A call that may be repeated has a `call_started` only if it was direct, and its reply did not come in time."""
     for run in evidence.runs:
         end = end_of(run)
-        planned = {call["call_id"]: (record, call) for record, call in planned_calls(run)}
         for record, event in events_of(run, "stream"):
             if event["type"] != "call_started" or (end is not None and end[0].sequence < record.sequence):
                 continue  # Once the run has ended, nobody waits for the reply.
             key = f"{run.run_id}.{event['call_id']}"
-            announced, call = planned.get(event["call_id"], (record, event))
-            if announced.sequence >= record.sequence:
+            before = [
+                (announced, call)
+                for announced, call in planned_calls(run)
+                if call["call_id"] == event["call_id"] and announced.sequence < record.sequence
+            ]
+            if not before:
                 yield f"{key}: started before it was announced"
-            elif evidence.idempotent.get(call["tool"], False):
-                yield from (f"{key}: {complaint}" for complaint in _needless(evidence, announced, call, record))
+            elif evidence.idempotent.get(before[-1][1]["tool"], False):
+                yield from (f"{key}: {complaint}" for complaint in _needless(evidence, *before[-1], record))
 
 
 def _needless(evidence: Evidence, announced: StoredRecord, call: Event, started: StoredRecord) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Strikes a process at one message that it sends to NATS: a tap between both sees it before the server does."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +10,22 @@ from tests.system.system import System
 
 Hits = Callable[[str, bytes], bool]
 """Whether a message is the one, by subject and body."""
+
+
+async def mended(system: System) -> None:
+    """Return once everything runs, and each planner has learned of each tool runner: then it makes direct calls."""
+    for name in system.stack.parts:
+        system.stack.spawn(name)  # Not in another thread: the process ends with the thread that started it.
+    await asyncio.to_thread(system.stack.mend)
+    runners, announced = set(system.stack.names("tool_runner")), set[str]()
+
+    def note(name: str, subject: str, _body: bytes) -> bool:
+        announced.update({name} if subject == "direct.here" else ())
+        return True
+
+    for name in runners:
+        system.taps[name].on_publish = partial(note, name)
+    await wait_until(lambda: announced == runners, timeout=20, what="the tool runners have announced themselves")
 
 
 class Strike:

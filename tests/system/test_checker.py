@@ -72,7 +72,8 @@ def sound() -> Evidence:
     log = [
         (30, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
         (31, "log", [{"type": "step", "step": 1, "status": "started", "attempt": 1, "calls": [DIRECT]}]),
-        (33, "stream", [{"type": "call_started", "call_id": "1-1", "tool": "often"}]),
+        (32, "stream", [{"type": "call_started", "call_id": "1-1", "tool": "often"}]),
+        (33, "log", [{"type": "called", "step": 1, "calls": [{**DIRECT, "direct": None}]}]),
         (
             34,
             "log",
@@ -283,11 +284,11 @@ def _acknowledge_before_the_timer(e: Evidence) -> None:
 
 
 def _settle_a_direct_call_twice(e: Evidence) -> None:
-    e.runs[2].records[3].events.append({"type": "observed", "call_id": "1-1", "status": "failed"})
+    e.runs[2].records[4].events.append({"type": "observed", "call_id": "1-1", "status": "failed"})
 
 
 def _lose_a_direct_call(e: Evidence) -> None:
-    del e.runs[2].records[3].events[0]
+    del e.runs[2].records[4].events[0]
 
 
 def _store_a_direct_call_that_was_made(e: Evidence) -> None:

@@ -333,3 +333,13 @@ def test_a_call_is_announced_again_after_a_decision() -> None:
     again = {"type": "called", "step": 1, "calls": [{**call, "args": {"ms": 5}}]}
     _record(decided, WHOLE, 2).extend([{"type": "resumed", "pause_id": "1-1"}, again])
     assert not {*judge(decided)} & {*PLAN_RULES}
+
+
+def test_a_direct_call_is_announced_again_by_who_takes_it_over() -> None:
+    """Once, as one that is not direct."""
+    taken = sound()
+    _of(taken, WHOLE, 2, 1)["calls"][0]["direct"] = "a" * 32
+    _record(taken, WHOLE, 2).append(_called(WHOLE, 1))
+    assert not {*judge(taken)} & {*PLAN_RULES}
+    _record(taken, WHOLE, 2).append(_called(WHOLE, 1))
+    assert "calls_in_order" in judge(taken)

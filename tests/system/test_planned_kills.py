@@ -8,7 +8,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.system.client import Client
 from tests.system.model import Plan, Stage
 from tests.system.plan_rules import plans_of
 from tests.system.sound import judged_sound
-from tests.system.strikes import Strike, dies, dies_after
+from tests.system.strikes import Strike, dies, dies_after, mended
 from tests.system.system import System, planned
 from tests.system.traces import RunEvidence, events_of, planned_calls
 
@@ -120,22 +119,9 @@ class Scene:
     is_direct: bool
     """Whether planners make direct calls."""
 
-    async def is_mended(self) -> None:
-        """Return once everything runs, and each planner has learned of each tool runner."""
-        await asyncio.to_thread(self.system.stack.mend)
-        runners, announced = set(self.system.stack.names("tool_runner")), set[str]()
-
-        def note(name: str, subject: str, _body: bytes) -> bool:
-            announced.update({name} if subject == "direct.here" else ())
-            return True
-
-        for name in runners:
-            self.system.taps[name].on_publish = partial(note, name)
-        await wait_until(lambda: announced == runners, timeout=20, what="the tool runners have announced themselves")
-
     async def struck(self, kind: str, watch: Watch) -> tuple[RunEvidence, bool]:
         """Have a run, and return whether a process of this kind died in it; else there was no such message."""
-        await self.is_mended()
+        await mended(self.system)
         strike = Strike(self.system, kind, watch.hits, dies if watch.moment == "before" else dies_after)
         run = RunEvidence(
             await self.client.ask(watch.plan.query, key=watch.plan.nth, strategy="planned"), script=watch.plan

@@ -99,7 +99,7 @@ def end_of(run: RunEvidence) -> tuple[StoredRecord, Event] | None:
 
 
 def planned_calls(run: RunEvidence) -> Iterator[tuple[StoredRecord, Event]]:
-    """Every announcement of a call. A call of a plan that waited is announced again once it may be sent."""
+    """Every announcement of a call. One that waited is announced again once it may be sent; so is one taken over."""
     for record, event in events_of(run, "log"):
         if event["type"] in {"step", "called"}:
             for call in event.get("calls", []):

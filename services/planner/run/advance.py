@@ -56,7 +56,7 @@ from contracts.inbox import (
     TopUpRequested,
 )
 from contracts.runs import RunRequested
-from services.planner.run import asking, budgets, inputs, outcomes, pauses, plan_execution, terminal, turns
+from services.planner.run import asking, budgets, inputs, outcomes, pauses, plan_execution, takeovers, terminal, turns
 from services.planner.run.asking import after, awaits_triage, next_asked
 from services.planner.run.commands import (
     Abandon,
@@ -154,8 +154,8 @@ def _received(
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
-    if any(outcome.call_id in run.open for outcome in handling.progress.outcomes):
-        return _settle(run, handling, handling.progress.outcomes, rules)
+    if own := takeovers.own_outcomes(run, handling):
+        return _settle(run, handling, own, rules)
     match message:
         case TimerFired():
             return _on_timer(run, handling, message)
@@ -354,8 +354,8 @@ def _send(run: Run, handling: Handling) -> Dispatch | None:
 
 
 def _dispatch(run: Run, handling: Handling) -> Command:
-    if (calls := _send(run, handling)) is not None:
-        return calls
+    if (sent := _send(run, handling) or takeovers.take_over(run, handling)) is not None:
+        return sent
     waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)
     if waiting and free > 0 and run.step is not None:
         # Calls ended while the run was paused, or a top-up raised `max_parallel`.
@@ -367,7 +367,8 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
     """Continue the run: what is in flight belongs to its owner; where nothing is, any message starts the next step."""
     if run.paused is not None:
         # The calls were recorded before the pause, so they are still sent: the run waits for their outcomes.
-        return _send(run, handling) or _wait(run, handling, run.paused)
+        sent = _send(run, handling) or takeovers.take_over(run, handling)
+        return sent or _wait(run, handling, run.paused)
     if run.asked is not None:
         return _ask(run, handling, run.asked, rules)
     if run.retry is not None:
