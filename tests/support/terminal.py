@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from tests.support.needs import needs_program
 
-LIMIT_S = 60
+LIMIT_S = 40
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
@@ -25,7 +26,14 @@ class Terminal:
         command = [sys.executable, "-P", "-m", "runwire", *arguments]
         # The terminal must be the one of its session, or Ctrl-C reaches nobody.
         self._process = subprocess.Popen(
-            [needs_program("setsid"), "--ctty", *command], env=env, cwd=data, stdin=theirs, stdout=theirs, stderr=theirs
+            [needs_program("setsid"), "--ctty", *command],
+            env=env,
+            cwd=data,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            # A shell starts what it runs in the background with this signal ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         os.close(theirs)
         os.set_blocking(self._ours, False)

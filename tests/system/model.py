@@ -15,8 +15,9 @@ from tests.support.model_server import ModelServer, Say, Seen, action, answer, w
 
 PLANNING = "__planning__"
 WRITES = "writes"
-AGENTS = {"default": {}, WRITES: {"action_transport": "json"}}
-"""Of the storms."""
+_STORM_TOOLS = ["often", "once", "refuse"]
+AGENTS = {"default": {"tools": _STORM_TOOLS}, WRITES: {"tools": _STORM_TOOLS, "action_transport": "json"}}
+"""Of the storms. Runs wait for tools that their agent names, which a planner that has just started may not know yet."""
 _PLANS = "direct_response"
 """What the system message of a request for a plan names."""
 Stage = Literal["act", "plan", "respond"]

@@ -1,13 +1,18 @@
 """A whole system: nats-server, every service twice, tools, and a model whose script is in the query."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+import httpx
 
 from tests.support.nats_server import NatsServer
 from tests.support.nats_tap import NatsTap
 from tests.support.stack import Stack
+from tests.support.waiting import wait_until_blocking
 from tests.system import executions
 from tests.system.model import PlannedModel
 from tests.system.traces import Execution
@@ -78,8 +83,20 @@ def planned(
             for name, tap in taps.items():
                 stack.parts[name].env["RUNWIRE_NATS_URL"] = tap.url
             with stack:
+                for url in map(stack.url_of, stack.names("gateway")):
+                    wait_until_blocking(partial(_offers, url, _served(stack)), what="all tools are offered")
                 yield System(nats, stack, provider, book, taps)
             for tap in taps.values():
                 tap.close()
     finally:
         nats.kill()
+
+
+def _served(stack: Stack) -> set[str]:
+    """The names of the tools that the processes of a system say they serve."""
+    said = [re.findall(r"\bserving (.+)", stack.tail_of(name)) for name in stack.parts if stack.parts[name].sign]
+    return {name for names in said for name in names[-1].split(", ")}
+
+
+def _offers(url: str, names: set[str]) -> bool:
+    return names <= {spec["name"] for spec in httpx.get(f"{url}/v1/tools", trust_env=False).json()["tools"]}
