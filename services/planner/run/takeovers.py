@@ -2,7 +2,7 @@
 
 Two handlings of one message may go on at a time: one process was stopped, or its heartbeats came too late.
 Rule 1: the later handling sends the direct calls of the earlier one through CALLS, and acknowledges the message. The
-outcomes come through INBOX, and whoever handles them goes on with the run.
+outcomes come through INBOX, and the handling that takes them goes on with the run.
 Rule 2: it announces these calls again before it acknowledges, as calls that are not direct. From then on the earlier
 handling drops their outcomes. Otherwise it would go on for a message that is not delivered again, and the run would
 stand still if its process died.

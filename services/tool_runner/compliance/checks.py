@@ -1,7 +1,7 @@
 """Check tools for operators: gather what there is to know of a tool, and answer with the checklist.
 
 Rule 1: any instance of tool_runner receives a request, and answers it. Until then it says every second that it works
-on it, so whoever waits notices its end.
+on it, so an operator who waits notices its end.
 Rule 2: replies go to the inbox of an operator and nowhere else. What does not ask from there is dropped.
 Rule 3: a tool that requires approval or has effects is called only if the operator has confirmed it.
 """
