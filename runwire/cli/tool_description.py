@@ -6,8 +6,8 @@ from typing import Any
 from contracts.tools import ToolSpec
 from runwire.cli.common import one_line, visible
 from runwire.plans import TemplatePath, template_paths
-from runwire.plans.schemas import Fields
-from runwire.plans.steps import Steps, TooManySteps
+from runwire.plans.json_schema.fields import Fields
+from runwire.plans.json_schema.steps import Steps, TooManySteps
 
 MAX_ARGUMENTS = 500
 _FLAGS = ("idempotent", "requires_approval")

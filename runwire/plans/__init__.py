@@ -3,10 +3,8 @@
 `read_plan` reads what a model gave, `check_plan` checks its calls against the tools, `resolve` replaces the templates
 of one call by values. `report` says all of it for people and programs. `template_paths` lists what templates may name.
 
-Modules on plans: `templates` (the grammar), `arguments` (where strings are), `reading`, `checking` with `findings`,
-`resolving`, `reporting`, `texts`. Modules on JSON Schemas: `schemas` (the fields) and `json_types`, both read through
-`folding` (`$ref` and combinators), with `patterns`; `fitting` compares two schemas, `paths` lists one. `steps` counts
-the work of a check.
+`templates` has the grammar, `arguments` finds the strings of a call, `findings` bounds what a check finds, and `texts`
+says it in lines. `json_schema/` knows which fields a schema declares.
 """
 
 from contracts.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
@@ -16,7 +14,7 @@ from .paths import TemplatePath, template_paths
 from .reading import DirectResponse, read_plan
 from .reporting import report
 from .resolving import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
-from .templates import Template, is_candidate, parse
+from .templates import Template, is_candidate, parse_template
 from .texts import error_line, warning_line
 
 __all__ = [
@@ -36,7 +34,7 @@ __all__ = [
     "error_line",
     "holds_templates",
     "is_candidate",
-    "parse",
+    "parse_template",
     "read_plan",
     "report",
     "resolve",

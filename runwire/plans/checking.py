@@ -28,11 +28,11 @@ from contracts.tools import ToolSpec
 
 from .arguments import Container, Key, is_deeper, json_size, marked_strings
 from .findings import MAX_NAME_CHARACTERS, Findings, names_of, shortened
-from .fitting import fit
-from .folding import Schema
-from .schemas import MAX_NAMES, Fields, Missing
-from .steps import Steps, TooManySteps
-from .templates import Template, holds_embedded, is_candidate, parse
+from .json_schema.fields import MAX_NAMES, Fields, Missing
+from .json_schema.fitting import fit
+from .json_schema.folding import Schema
+from .json_schema.steps import Steps, TooManySteps
+from .templates import Template, holds_embedded, is_candidate, parse_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Checker:
 
     def _check_string(self, index: int, container: Container, key: Key, text: str) -> PlanErrorDetail | None:
         self._steps.take()
-        template = parse(text)
+        template = parse_template(text)
         if template is not None:
             wrong = self._wrong_reference(index, template)
             return wrong or self._wrong_field(index, container, key, template)

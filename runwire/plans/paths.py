@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .folding import Schema
-from .json_types import ANY
-from .schemas import Fields, Part, Presence
-from .steps import Steps, TooManySteps
-from .templates import Template, parse
+from .json_schema.fields import Fields, Part, Presence
+from .json_schema.folding import Schema
+from .json_schema.json_types import ANY
+from .json_schema.steps import Steps, TooManySteps
+from .templates import Template, parse_template
 
 MAX_PATHS = 500
 MAX_LEVELS = 32
@@ -76,7 +76,7 @@ def _inside(fields: Fields, entry: _Entry) -> list[_Entry]:
     parts: list[tuple[str, Schema, bool]] = [
         (name, fields.inside(schema, name), True)
         for name in fields.names(schema, MAX_PATHS + 1)
-        if parse(f"$0.output.{name}") == Template(0, (name,))
+        if parse_template(f"$0.output.{name}") == Template(0, (name,))
     ]
     types = fields.types(schema)
     if types != ANY and "object" in types:

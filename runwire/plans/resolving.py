@@ -11,7 +11,7 @@ from typing import Any
 
 from .arguments import Container, json_size, marked_strings
 from .findings import shortened
-from .templates import Template, is_index, parse
+from .templates import Template, is_index, parse_template
 
 Reference = Callable[[int, tuple[str, ...], Any, tuple[str, ...]], Any]
 """Called with the number of a call, a path in its output, the value there, and the rest of the template's path. What it
@@ -20,7 +20,7 @@ returns takes the template's place, unless it is None."""
 
 def holds_templates(arguments: Mapping[str, Any]) -> bool:
     """Whether a value at any depth is a template."""
-    return any(parse(text) is not None for _, _, text in marked_strings(arguments))
+    return any(parse_template(text) is not None for _, _, text in marked_strings(arguments))
 
 
 class MissingOutputField(Exception):
@@ -58,7 +58,7 @@ def resolve(
     copies: dict[Container, Any] = {}
     sizes = _Sizes(max_bytes)
     for container, key, text in marked_strings(arguments):
-        template = parse(text)
+        template = parse_template(text)
         if template is None:
             continue
         try:

@@ -26,7 +26,7 @@ class Template:
     path: tuple[str, ...]
 
 
-def parse(text: str) -> Template | None:
+def parse_template(text: str) -> Template | None:
     """Return the template that a string is; None: it is none.
 
     A number of more than 30 digits counts as 10**30.

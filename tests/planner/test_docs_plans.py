@@ -12,13 +12,13 @@ from pydantic import TypeAdapter
 from contracts.events import Called, Step
 from contracts.plans import PlanErrorDetail, PlanWarning
 from examples.plans.blog_tools import create_blog_post, research_blog
-from runwire.plans import DirectResponse, Plan, PlanBounds, check_plan, is_candidate, parse, read_plan, report
-from runwire.plans.steps import MAX_STEPS
+from runwire.plans import DirectResponse, Plan, PlanBounds, check_plan, is_candidate, parse_template, read_plan, report
+from runwire.plans.json_schema.steps import MAX_STEPS
 from runwire.plans.templates import holds_embedded
 from services.planner.agents import parse_agents
 from services.planner.conversation.plans import (
+    MAX_ALL_RESULTS_CHARACTERS,
     MAX_RESULT_CHARACTERS,
-    MAX_RESULTS_CHARACTERS,
     PLANNING,
     planning_function,
 )
@@ -67,7 +67,7 @@ def test_the_agents_file_is_one(block: str) -> None:
 def test_what_is_a_template(written: str, is_: str) -> None:
     """And what is an error, or a text."""
     [text] = in_code(written)
-    is_template = parse(text) is not None
+    is_template = parse_template(text) is not None
     assert is_template == is_.startswith("a template")
     assert (is_candidate(text) and not is_template) == ("error" in is_)
     assert (holds_embedded(text) and not is_candidate(text)) == ("embedded_template_not_resolved" in is_)
@@ -88,7 +88,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
     written = {name: int(text.removesuffix(" KiB")) << (10 if "KiB" in text else 0) for name, text in listed.items()}
     assert written == {f"RUNWIRE_{name.upper()}": value for name, value in defaults.items()}
     assert PlanBounds() == PlanBounds(*defaults.values())
-    for number in (MAX_RESULT_CHARACTERS, MAX_RESULTS_CHARACTERS, MAX_STEPS, PlanBounds().max_plan_bytes):
+    for number in (MAX_RESULT_CHARACTERS, MAX_ALL_RESULTS_CHARACTERS, MAX_STEPS, PlanBounds().max_plan_bytes):
         assert f"{number:,}" in TEXT
     assert f"more than {MAX_INSERTED_BYTES >> 10} KiB together" in TEXT
     assert f"has {ANSWER_AFTER_DEADLINE_MS // 1000} seconds more" in TEXT

@@ -28,7 +28,7 @@ from services.planner.run.history import Executed
 PLANNING = "__planning__"
 """The one function that a request for a plan offers."""
 MAX_RESULT_CHARACTERS = 16_000
-MAX_RESULTS_CHARACTERS = 96_000
+MAX_ALL_RESULTS_CHARACTERS = 96_000
 """Of all results together. Each has an equal share, and `MAX_RESULT_CHARACTERS` at most."""
 MIN_RESULT_CHARACTERS = 500
 MAX_PLAN_CHARACTERS = 16_000
@@ -123,7 +123,7 @@ def _plan_text(plan: Plan) -> str:
 def _results(item: Executed, plan: Plan) -> list[str]:
     """Return a line for each call of the plan, and a second one with the result of each that was executed."""
     by_id = {observed.call_id: observed for observed in item.observed}
-    room = min(MAX_RESULT_CHARACTERS, max(MIN_RESULT_CHARACTERS, MAX_RESULTS_CHARACTERS // max(1, len(by_id))))
+    room = min(MAX_RESULT_CHARACTERS, max(MIN_RESULT_CHARACTERS, MAX_ALL_RESULTS_CHARACTERS // max(1, len(by_id))))
     lines = []
     for index, call in enumerate(plan.calls):
         observed = by_id.get(call_id(item.step, index))

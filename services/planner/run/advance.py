@@ -57,7 +57,7 @@ from contracts.inbox import (
 )
 from contracts.runs import RunRequested
 from services.planner.run import asking, budgets, inputs, outcomes, pauses, plan_execution, takeovers, terminal, turns
-from services.planner.run.asking import after, awaits_triage, next_asked
+from services.planner.run.asking import awaits_triage, next_asked, run_after
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -340,7 +340,7 @@ def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
 def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
     if run.started is None or run.started.reflection is None or answer.judged:
         return False
-    return budgets.spent(after(run, decision=answer), handling.progress.now) is None
+    return budgets.spent(run_after(run, decision=answer), handling.progress.now) is None
 
 
 def _send(run: Run, handling: Handling) -> Dispatch | None:

@@ -1,6 +1,6 @@
 """What precedes a request to the model: the budgets, a compaction of the conversation, and the `asked` record. Pure.
 
-The budgets count what the record that is being made will have changed: `after` gives the run as it will be then.
+The budgets count what the record that is being made will have changed: `run_after` gives the run as it will be then.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observe
     """
     budget = budgets.spent_steps(run) or budgets.spent(run, handling.progress.now)
     if budget is not None:
-        return [budgets.out_of(after(run, observed=observed), budget, handling.progress.now)]
+        return [budgets.out_of(run_after(run, observed=observed), budget, handling.progress.now)]
     return rules.strategy.next(run, handling, rules, observed)
 
 
@@ -72,7 +72,7 @@ def awaits_triage(run: Run, turn: int) -> bool:
     return several and (run.effort == "auto" or (run.effort is None and turn == 1))
 
 
-def after(run: Run, *, decision: Decision | None = None, observed: Sequence[Observed] = ()) -> Run:
+def run_after(run: Run, *, decision: Decision | None = None, observed: Sequence[Observed] = ()) -> Run:
     """Return the run as it will be after the decision or outcomes of the record that is being made.
 
     The payload of a terminal event in the same record is built from it.

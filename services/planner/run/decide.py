@@ -19,7 +19,7 @@ from contracts.events import (
 )
 from services.planner.run import approvals, budgets, failures, followups, plan_execution, task_calls, terminal
 from services.planner.run.active_plan import PLAN
-from services.planner.run.asking import after, next_asked
+from services.planner.run.asking import next_asked, run_after
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid, Planned
 from services.planner.run.followups import Continues
@@ -117,7 +117,7 @@ def _out_of_budget(
     run: Run, handling: Handling, decision: Decision, args: dict[str, Any] | None = None
 ) -> Event | None:
     """Return the event of a budget that forbids another model call after this decision, or None."""
-    later = after(run, decision=decision)
+    later = run_after(run, decision=decision)
     budget = budgets.spent(later, handling.progress.now)
     return None if budget is None else budgets.out_of(later, budget, handling.progress.now, args)
 
@@ -144,14 +144,14 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
     if budget is not None:
         skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
-        return [skipped, budgets.out_of(after(run, decision=decision), budget, handling.progress.now)]
+        return [skipped, budgets.out_of(run_after(run, decision=decision), budget, handling.progress.now)]
     calls = [
         PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
     refused: list[Event] = []
     if calls[0].tool == task_calls.SPAWN:
-        spawned, refusal = task_calls.with_share(after(run, decision=decision), calls[0])
+        spawned, refusal = task_calls.with_share(run_after(run, decision=decision), calls[0])
         calls, refused = [spawned], [refusal] if refusal is not None else []
     started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
     return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]
@@ -166,7 +166,7 @@ def _is_wanting(run: Run, critique: Critique) -> bool:
 
 def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
     usage = spent(decision.usage, critique.usage)
-    if budgets.spent(after(run, decision=replace(decision, usage=usage)), handling.progress.now) is not None:
+    if budgets.spent(run_after(run, decision=replace(decision, usage=usage)), handling.progress.now) is not None:
         return _step_of_answer(run, handling, asked, decision)  # An imperfect answer is better than none.
     reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:MAX_REPAIR_CHARACTERS]
     reply = str(decision.args.get("answer", ""))[:MAX_REPAIR_CHARACTERS]
@@ -188,7 +188,7 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
     started = _step(asked, decision, decision.node, "started")
-    done = terminal.answered(after(run, decision=decision), decision.args, score)
+    done = terminal.answered(run_after(run, decision=decision), decision.args, score)
     status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
     ended = Step(
         step=asked.turn,
@@ -197,7 +197,7 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
         latency_ms=_latency_ms(run, handling),
         attempt=asked.attempt,
     )
-    follows = followups.after_answer(after(run, decision=decision), done, decision.args, handling.progress.now)
+    follows = followups.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
     if isinstance(follows, Continues):
         return [started.model_copy(update={"answer": done.raw_answer}), ended, *follows.events]
     return [started, ended, follows]
@@ -209,7 +209,7 @@ def _latency_ms(run: Run, handling: Handling) -> int:
 
 
 def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
-    return run.repairs < rules.max_repairs and budgets.spent(after(run, decision=decision), now) is None
+    return run.repairs < rules.max_repairs and budgets.spent(run_after(run, decision=decision), now) is None
 
 
 def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
@@ -220,7 +220,7 @@ def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules
         )
         return _ask_again(run, handling, asked, decision, "repair", repaired)
     invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
-    return [invalid, terminal.no_path(after(run, decision=decision), decision.complaint)]
+    return [invalid, terminal.no_path(run_after(run, decision=decision), decision.complaint)]
 
 
 def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
@@ -233,7 +233,7 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
     remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
     if remedy is None:
         fault = plan_execution.with_halt_reason(run, failures.combined(run, decision))
-        return [terminal.failed(after(run, decision=decision), fault)]
+        return [terminal.failed(run_after(run, decision=decision), fault)]
     failed = ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,

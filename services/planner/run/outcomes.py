@@ -10,7 +10,7 @@ from contracts.events import Called, Observed, PlannedCall, Step, StepStatus
 from contracts.limits import MAX_OUTCOME_BYTES
 from services.planner.run import approvals, budgets, pauses, plan_execution
 from services.planner.run.active_plan import EXECUTE
-from services.planner.run.asking import after, go_on
+from services.planner.run.asking import go_on, run_after
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.state import Event, Run, waiting_calls
@@ -45,7 +45,7 @@ def _too_late(run: Run, handling: Handling, observed: Sequence[Observed]) -> Eve
     """Return the event that ends or pauses a run past its deadline, or None. The timer may fire after the outcome."""
     if run.deadline_at is None or handling.progress.now < run.deadline_at:
         return None
-    return budgets.out_of(after(run, observed=observed), budgets.deadline(run), handling.progress.now)
+    return budgets.out_of(run_after(run, observed=observed), budgets.deadline(run), handling.progress.now)
 
 
 def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Sequence[Observed] = ()) -> list[Event]:

@@ -38,7 +38,7 @@ _ARTIFACT = ("artifact",)
 def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: Rules) -> list[Event]:
     """Return what follows a plan: its first call, or a request for the answer. `step`: the decision as it begins."""
     now = handling.progress.now
-    later, latency_ms = asking.after(run, decision=decision), max(0, now - run.turn_at)
+    later, latency_ms = asking.run_after(run, decision=decision), max(0, now - run.turn_at)
     step = step.model_copy(update={"plan": decision.plan})
     budget = _budget_to_answer(later, now) or budgets.spent_calls(
         run, 0 if decision.errors else len(decision.plan.calls)
@@ -82,7 +82,7 @@ def after_call(
     failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)
     is_late = _is_past_deadline(run, now)
     if is_late and run.limits.grace_s > 0:
-        return [budgets.out_of(asking.after(run, observed=last), budgets.deadline(run), now)]
+        return [budgets.out_of(asking.run_after(run, observed=last), budgets.deadline(run), now)]
     # tool_runner may notice it before this clock does.
     is_late = is_late or (failure is not None and failure.code == "deadline_passed" and not run.limits.grace_s)
     index = len(outcomes)
@@ -210,7 +210,7 @@ def _ended(
     if pauses.is_held(run):
         return [ended]
     then = replace(
-        asking.after(run, observed=last),
+        asking.run_after(run, observed=last),
         plan=replace(active, has_ended=True),
         deadline_at=ended.deadline_at or run.deadline_at,
     )

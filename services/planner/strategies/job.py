@@ -10,7 +10,7 @@ from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.compact import compact
 from services.planner.run import approvals, budgets, terminal
-from services.planner.run.asking import after
+from services.planner.run.asking import run_after
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
@@ -30,7 +30,7 @@ class Job:
             return [terminal.failed(run, Fault(code="bad_request", reason="the request names no job"))]
         outcome = next(iter([*run.observed.values(), *observed]), None)
         if run.step is not None and outcome is not None:
-            return [_end(after(run, observed=observed), outcome)]
+            return [_end(run_after(run, observed=observed), outcome)]
         now = handling.progress.now
         if (budget := budgets.spent_calls(run, 1)) is not None:
             return [budgets.out_of(run, budget, now)]

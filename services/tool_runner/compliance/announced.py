@@ -7,9 +7,9 @@ from typing import Any
 from contracts.tool_checks import Finding
 from contracts.tools import ToolSpec
 from runwire.plans import template_paths
-from runwire.plans.json_types import ANY
-from runwire.plans.schemas import Fields, Missing
-from runwire.plans.steps import Steps, TooManySteps
+from runwire.plans.json_schema.fields import Fields, Missing
+from runwire.plans.json_schema.json_types import ANY
+from runwire.plans.json_schema.steps import Steps, TooManySteps
 
 from .findings import METADATA, NAMES, RESPOND, failed, listed, ok, warning
 

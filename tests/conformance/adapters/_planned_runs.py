@@ -6,7 +6,7 @@ from typing import Any
 
 from contracts.events import Step
 from contracts.tools import ToolSpec
-from runwire.plans import parse
+from runwire.plans import parse_template
 from tests.conformance.compare import assert_same
 from tests.support.model_server import Say
 from tests.support.run_services import Handler, Story
@@ -128,7 +128,7 @@ def _guessed_tools(calls: Sequence[dict[str, Any]]) -> Tools:
     for index, call in enumerate(calls):
         if isinstance(name := call.get("tool_name"), str) and name:
             results[index] = by_name.setdefault(name, results[index])
-    for template in filter(None, (parse(text) for call in calls for text in _texts(call.get("arguments")))):
+    for template in filter(None, (parse_template(text) for call in calls for text in _texts(call.get("arguments")))):
         place = results[template.index] if template.index < len(results) else {}
         for name in template.path[:-1]:
             if not isinstance(place.get(name), dict):

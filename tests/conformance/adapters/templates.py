@@ -14,7 +14,7 @@ from runwire.plans import (
     PlanCheck,
     check_plan,
     is_candidate,
-    parse,
+    parse_template,
     read_plan,
     resolve,
 )
@@ -50,7 +50,7 @@ async def check(vector: dict[str, Any]) -> None:
 
 def parsed(text: str) -> dict[str, Any]:
     """What a string is."""
-    template = parse(text)
+    template = parse_template(text)
     found = None if template is None else {"tool_index": template.index, "path": list(template.path)}
     return {"candidate": is_candidate(text), "ref": found}
 

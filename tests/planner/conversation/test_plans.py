@@ -57,7 +57,7 @@ def test_many_results_share_the_room() -> None:
     many = [
         Observed(call_id=f"1-{n}", tool="research", status="succeeded", observation="y" * 30_000) for n in range(64)
     ]
-    assert len(told(executed(64, many))) < plans.MAX_RESULTS_CHARACTERS + 10_000
+    assert len(told(executed(64, many))) < plans.MAX_ALL_RESULTS_CHARACTERS + 10_000
 
 
 def test_a_halted_plan_says_why_and_what_was_left() -> None:

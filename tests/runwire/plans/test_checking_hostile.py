@@ -10,8 +10,8 @@ from contracts.plans import PlanCall
 from contracts.tools import ToolSpec
 from runwire.plans import PlanBounds, PlanCheck, check_plan, error_line, template_paths
 from runwire.plans.findings import MAX_ERROR_BYTES, MAX_ERRORS, MAX_WARNINGS
-from runwire.plans.schemas import Fields
-from runwire.plans.steps import MAX_STEPS, Steps
+from runwire.plans.json_schema.fields import Fields
+from runwire.plans.json_schema.steps import MAX_STEPS, Steps
 
 STRING = {"type": "string"}
 

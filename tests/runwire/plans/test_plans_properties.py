@@ -16,7 +16,7 @@ from runwire.plans import (
     check_plan,
     error_line,
     is_candidate,
-    parse,
+    parse_template,
     read_plan,
     resolve,
     template_paths,
@@ -76,8 +76,8 @@ def test_what_is_accepted_is_resolved(made: tuple[dict[str, Any], Any], texts: l
     if check_plan(calls, tools).valid:
         found = resolve(calls[1].arguments, [output])["x"]
         assert len(found) == len(texts)
-        assert [value for text, value in zip(texts, found, strict=True) if parse(text) is None] == [
-            text for text in texts if parse(text) is None
+        assert [value for text, value in zip(texts, found, strict=True) if parse_template(text) is None] == [
+            text for text in texts if parse_template(text) is None
         ]
 
 
@@ -118,7 +118,7 @@ def test_every_path_that_is_listed_is_accepted(schema: dict[str, Any]) -> None:
 @given(st.text(alphabet="$0123456789.output_[]-ab \n\u00a0٣", max_size=24) | st.text())
 def test_a_template_is_a_candidate(text: str) -> None:
     """And what is no candidate is no template."""
-    assert is_candidate(text) or parse(text) is None
+    assert is_candidate(text) or parse_template(text) is None
 
 
 @given(JSON)

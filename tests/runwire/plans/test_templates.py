@@ -2,7 +2,7 @@
 
 import pytest
 
-from runwire.plans import Template, is_candidate, parse
+from runwire.plans import Template, is_candidate, parse_template
 from runwire.plans.templates import holds_embedded
 
 
@@ -27,7 +27,7 @@ from runwire.plans.templates import holds_embedded
 )
 def test_templates(text: str, index: int, path: str) -> None:
     """The number of a call, of any length, and the segments of the path."""
-    assert parse(text) == Template(index, tuple(path.split("/")))
+    assert parse_template(text) == Template(index, tuple(path.split("/")))
     assert is_candidate(text)
 
 
@@ -64,7 +64,7 @@ def test_templates(text: str, index: int, path: str) -> None:
 )
 def test_what_is_meant_as_a_template_and_is_none(text: str) -> None:
     """An error, not a text."""
-    assert parse(text) is None
+    assert parse_template(text) is None
     assert is_candidate(text)
 
 
@@ -91,7 +91,7 @@ def test_what_is_meant_as_a_template_and_is_none(text: str) -> None:
 )
 def test_text(text: str) -> None:
     """Anything else is left as it is."""
-    assert parse(text) is None
+    assert parse_template(text) is None
     assert not is_candidate(text)
 
 

@@ -18,7 +18,7 @@ from runwire.plans import (
     check_plan,
     error_line,
     is_candidate,
-    parse,
+    parse_template,
     read_plan,
     report,
     resolve,
@@ -61,7 +61,7 @@ def refer(index: int, path: tuple[str, ...], value: Any, rest: tuple[str, ...]) 
 
 
 if __name__ == "__main__":
-    assert_type(parse("$0.output.id"), Template | None)
+    assert_type(parse_template("$0.output.id"), Template | None)
     assert_type(is_candidate("$0"), bool)
     assert_type(template_paths(TOOLS["search"].output_schema), list[TemplatePath])
     assert check({"type": "tool_calls", "calls": [{"tool_name": "search"}]}) == []

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from ..templates import is_index
 from .folding import Document, Reading, Schema
 from .json_types import ANY, Types, TypesReading, types_of_itself, values_of
 from .patterns import Patterns
 from .steps import Steps
-from .templates import is_index
 
 MAX_NAMES = 100
 """Most names that an error lists."""

@@ -7,9 +7,9 @@ Rule 3: items of lists are compared, three levels deep; members of objects are n
 
 from typing import NamedTuple
 
+from .fields import Fields, Part, Presence
 from .folding import Schema
 from .json_types import ANY, NULL, Types
-from .schemas import Fields, Part, Presence
 
 ITEM_LEVELS = 3
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
+from ..templates import is_index
 from .steps import Steps
-from .templates import is_index
 
 T = TypeVar("T")
 Schema = Any

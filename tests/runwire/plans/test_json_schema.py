@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from runwire.plans.fitting import Fit, fit
-from runwire.plans.json_types import ANY, type_of
-from runwire.plans.schemas import Fields, Missing
-from runwire.plans.steps import Steps
+from runwire.plans.json_schema.fields import Fields, Missing
+from runwire.plans.json_schema.fitting import Fit, fit
+from runwire.plans.json_schema.json_types import ANY, type_of
+from runwire.plans.json_schema.steps import Steps
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 TREE = {"$defs": {"N": {"properties": {"v": INTEGER, "next": {"$ref": "#/$defs/N"}}}}, "$ref": "#/$defs/N"}
