@@ -125,7 +125,7 @@ async def test_once_per_session(client: Client, model: ModelServer, stack: Stack
 
 async def test_a_decision_counts_once(client: Client, model: ModelServer, stack: Stack) -> None:
     """A token says what the person saw: an altered one is refused, and so is one that was used. A repetition is not."""
-    model.say(PAY, action("take_nap", seconds=2), answer("Paid."))
+    model.say(PAY, action("take_nap", seconds=5), answer("Paid."))
     pause = await paying(client)
     other = "0" if pause.token[-1] != "0" else "1"
     with pytest.raises(PauseChanged):
