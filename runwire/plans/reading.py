@@ -4,9 +4,9 @@ Rule 1: what a plan does not need may be missing, and what it does not know is l
 Rule 2: the errors of all calls are collected, the first 100 of them. No value makes it raise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, count, islice
 from typing import Any
 
 from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
@@ -25,7 +25,7 @@ class DirectResponse:
 def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
     """Return the answer or the plan that a model gave as an object, or what is wrong with it, at most 100 errors."""
     if not isinstance(value, Mapping):
-        return [_error("unparseable")]
+        return [_error("unknown_type")]
     kind = value.get("type")
     if kind == DIRECT_RESPONSE:
         content = value.get("content")
@@ -37,8 +37,7 @@ def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
         return [_error("calls_missing")]
     if not calls:
         return [_error("empty_plan")]
-    wrong = (error for index, call in enumerate(calls) if (error := _wrong_call(index, call)))
-    if errors := list(islice(wrong, MAX_ERRORS)):
+    if errors := list(islice(chain.from_iterable(map(_wrong, count(), calls)), MAX_ERRORS)):
         return errors
     reasoning = value.get("reasoning")
     return Plan(
@@ -47,11 +46,13 @@ def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
     )
 
 
-def _wrong_call(index: int, call: Any) -> PlanError | None:
-    name = call.get("tool_name") if isinstance(call, Mapping) else None
+def _wrong(index: int, call: Any) -> Iterator[PlanError]:
+    members = call if isinstance(call, Mapping) else {}
+    name = members.get("tool_name")
     if not isinstance(name, str) or not name:
-        return _error("tool_name_missing", index)
-    return None if isinstance(call.get("arguments", {}), dict) else _error("arguments_not_object", index)
+        yield _error("tool_name_missing", index)
+    if not isinstance(members.get("arguments", {}), dict):
+        yield _error("arguments_not_object", index)
 
 
 def _error(code: str, index: int | None = None) -> PlanError:

@@ -8,7 +8,7 @@ Rule 3: a template inside a longer string is text.
 import re
 from dataclasses import dataclass
 
-MAX_INDEX_DIGITS = 30
+MAX_INDEX_DIGITS = 100
 """Longer numbers of calls are all the same: no plan has such a call."""
 
 _MAX_ITEM_DIGITS = 9
@@ -29,7 +29,7 @@ class Template:
 def parse_template(text: str) -> Template | None:
     """Return the template that a string is; None: it is none.
 
-    A number of more than 30 digits counts as 10**30.
+    A number of more than 100 digits counts as 10**100.
     """
     found = _TEMPLATE.fullmatch(text) if text.startswith("$") else None
     if found is None:

@@ -29,7 +29,7 @@ _PLAIN = {
     "invalid_template_syntax": "this is no template; write $N.output.field as the whole string, with the number N of an"
     " earlier call and without blanks",
     "self_reference": "this refers to its own call; only the output of an earlier call can be used",
-    "unparseable": "the plan is not a JSON object; give an object with type direct_response or tool_calls",
+    "unparseable": "the plan is not JSON; give an object with type direct_response or tool_calls",
     "unknown_type": "the plan has no known type; it is direct_response or tool_calls",
     "content_missing": "a direct_response needs content, a text",
     "calls_missing": "a plan of type tool_calls needs calls, a list",

@@ -11,7 +11,6 @@ from contracts.tools import ToolSpec
 from runwire.plans import (
     DirectResponse,
     MissingOutputField,
-    PlanCheck,
     check_plan,
     is_candidate,
     parse_template,
@@ -20,7 +19,7 @@ from runwire.plans import (
 )
 from tests.conformance.compare import assert_same
 
-from ._planned_runs import check_run
+from ._planned_runs import check_run, errors_of
 from ._scripted_tools import spec_of
 
 OF_A_RUN = {"stages", "ai_calls", "errors", "warnings"}
@@ -37,10 +36,12 @@ async def check(vector: dict[str, Any]) -> None:
         case "resolve":
             assert_same(resolved(given, expected.get("error", {})), expected, "the arguments")
         case "plan_output":
-            # A reply of any other form is read by the planner, in the run.
-            if isinstance(given.get("plan"), dict):
+            # A reply of any other form is read by the planner, in the run. So is a plan that its check rejects.
+            plan = given.get("plan")
+            is_rejected = expected.get("kind") == "invalid" and isinstance(read_plan(plan), Plan)
+            if isinstance(plan, dict) and not is_rejected:
                 wanted = {key: value for key, value in expected.items() if key not in OF_A_RUN}
-                assert_same(classified(given["plan"], wanted), wanted, "the plan")
+                assert_same(classified(plan, wanted), wanted, "the plan")
             await check_run(vector)
         case "execute":
             await check_run(vector)
@@ -58,20 +59,12 @@ def parsed(text: str) -> dict[str, Any]:
 def validated(given: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     """What a check finds; of an error only the fields that a vector knows."""
     result = check_plan([PlanCall.model_validate(call) for call in given["calls"]], catalogue(given["tools"]))
-    return {
+    found = {
         "valid": result.valid,
-        "errors": errors_of(result, expected["errors"]),
+        "errors": errors_of(result.errors, expected.get("errors", [])),
         "warnings": [warning.model_dump() for warning in result.warnings],
     }
-
-
-def errors_of(result: PlanCheck, expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The errors; `tool`, the same as `tool_name`, only where the vectors have it."""
-    found = [error.model_dump() for error in result.errors]
-    if not any("tool" in error["error"] for error in expected):
-        for error in found:
-            error["error"].pop("tool", None)
-    return found
+    return {name: value for name, value in found.items() if name in expected}
 
 
 def catalogue(tools: list[dict[str, Any]]) -> dict[str, ToolSpec]:

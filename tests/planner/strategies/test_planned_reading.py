@@ -36,7 +36,8 @@ def test_thoughts_before_the_answer_are_not_shown(text: str, answer: str, cuts: 
 
 
 def test_many_thoughts() -> None:
-    """They are left out in one pass."""
+    """They are left out in one pass. A text without them stays as it is."""
+    assert without_thoughts("\n  Done. <think>x</think> ") == "\n  Done. <think>x</think> "
     assert without_thoughts("<think>x</think> " * 50_000 + "Done.") == "Done."
 
 

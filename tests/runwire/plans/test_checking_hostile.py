@@ -240,10 +240,19 @@ def test_references_to_what_is_read_already_count(keyword: str) -> None:
 
 
 def test_only_few_patterns_are_compiled() -> None:
-    """A large one takes a tenth of a second."""
-    patterns = {f"^p{number}": STRING for number in range(25)}
-    schema = {"properties": {"p": {"patternProperties": patterns}}}
-    assert codes(check(schema, "$0.output.p.a")) == [(1, "schema_too_complex")]
+    """A large one takes a tenth of a second. Of those without counted repetitions and classes many are."""
+
+    def found(patterns: list[str]) -> list[tuple[int | None, str]]:
+        schema = {"properties": {"p": {"patternProperties": dict.fromkeys(patterns, STRING)}}}
+        return codes(check(schema, "$0.output.p.a"))
+
+    numbers = range(25)
+    assert found([f"^p{number}_[a-z]+$" for number in range(500)]) == []
+    assert found([rf"^p{number}_\w+\d*$" for number in range(100)]) == []
+    assert found([f"^p{number}_.{{200}}$" for number in numbers]) == [(1, "schema_too_complex")]
+    assert found([rf"^p{number}" + r"\w" * 50 for number in numbers]) == [(1, "schema_too_complex")]
+    assert found([f"^p{number}é" for number in numbers]) == [(1, "schema_too_complex")]
+    assert found(["a" * 2_000 + str(number) for number in numbers]) == []
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "a{1000}{1000}", "(?=a)", "(", "x" * 2_000])

@@ -34,10 +34,10 @@ def test_a_plan() -> None:
 @pytest.mark.parametrize(
     ("value", "code"),
     [
-        (None, "unparseable"),
-        ([], "unparseable"),
-        ("text", "unparseable"),
-        (5, "unparseable"),
+        (None, "unknown_type"),
+        ([], "unknown_type"),
+        ("text", "unknown_type"),
+        (5, "unknown_type"),
         ({}, "unknown_type"),
         ({"type": "plan", "content": "x"}, "unknown_type"),
         ({"type": "Direct_Response", "content": "x"}, "unknown_type"),

@@ -20,7 +20,7 @@ from services.shared.cut_texts import cut
 MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""
 _NAMES = "|".join(THINK_TAGS)
-_THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)*\s*", re.IGNORECASE | re.DOTALL)
+_THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)+\s*", re.IGNORECASE | re.DOTALL)
 _OPENING = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
 _MAY_BE_OPENING = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
 _LONGEST_TAG = max(map(len, THINK_TAGS)) + len("</>")
@@ -164,7 +164,7 @@ class AnswerReading:
 
     def decide(self, reply: Reply) -> Decision:
         """Return the answer; without a text, it is asked for once more."""
-        text = without_thoughts(reply.text)
+        text = without_thoughts(reply.text).lstrip()
         if text[:1] in {"{", "`"}:
             text = _content_of(text)
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
@@ -210,8 +210,9 @@ class _Thoughts:
 
 
 def without_thoughts(text: str) -> str:
-    """Return a text without the blanks and thoughts before it."""
-    return _THOUGHTS.sub("", text, count=1)
+    """Return a text without the thoughts before it, and the blanks around them."""
+    thoughts = _THOUGHTS.match(text)
+    return text if thoughts is None else text[thoughts.end() :]
 
 
 def _content_of(text: str) -> str:
