@@ -28,7 +28,7 @@ from services.messaging.errors import BusError
 from services.messaging.kv import Bucket
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 

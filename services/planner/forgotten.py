@@ -28,7 +28,7 @@ from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery, Handler
 from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
 from services.messaging.streams.server_clock import unix_seconds
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
 import structlog
 
 from contracts.faults import Fault
@@ -19,6 +18,7 @@ from contracts.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
 from contracts.payload import Source
 from contracts.tool_responses import RespondedArtifact
 from contracts.tools import CallRequested, ToolSpec
+from services.shared import exact_json
 from services.shared.approvals import is_allowed
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.redaction import (
@@ -191,10 +191,13 @@ def read_result(call: CallRequested, spec: ToolSpec, result: ResultBody) -> Any:
     if not body and result.content is not None:
         return None
     try:
-        value = orjson.loads(body)
+        value = exact_json.loads_strictly(body)
+        is_deep = is_too_deep(value, body)
     except ValueError as error:
         raise InvalidResult(f"what {call.tool} answered is no JSON: {error}") from error
-    if is_too_deep(value, body):
+    except RecursionError:
+        is_deep = True
+    if is_deep:
         raise InvalidResult(f"what {call.tool} answered is nested more than {_MAX_DEPTH} levels deep")
     if spec.output_schema is not None:
         try:

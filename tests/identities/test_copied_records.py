@@ -9,7 +9,7 @@ from contracts.ids import new_id
 from contracts.payload import FinalPayload
 from contracts.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 from services.shared.runs.run_follower import RunFollower
 from tests.identities.scene import Scene
 from tests.support.gateways import Writer

@@ -13,6 +13,7 @@ BLOG = {
     "properties": {
         "blog_id": {"type": "string"},
         "title": {"type": "string"},
+        "words": {"type": "integer"},
         "secret": {"type": "string", "artifact": True},
         "parts": {"type": "array", "items": {"type": "object", "properties": {"url": {"type": "string"}}}},
     },

@@ -211,6 +211,15 @@ async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provid
     assert [name for name, _ in tools.calls] == ["research"]
 
 
+async def test_integers_are_exact(plan: Plan, provider: ModelServer) -> None:
+    """Also beyond 64 bits, for the next tool and for the model."""
+    tools = Tools({"blog_id": "b", "title": "t", "words": 2**200 + 1})
+    provider.say(planned(RESEARCH, write(blog_id="x", words="$0.output.words")), Say(text="Done."))
+    await (await plan(tools.of())).tell(strategy="planned")
+    assert tools.calls[1] == ("write", {"blog_id": "x", "words": 2**200 + 1})
+    assert str(2**200 + 1) in provider.ledger[1].text
+
+
 async def test_hidden_values_reach_the_tool_and_not_the_model(plan: Plan, provider: ModelServer) -> None:
     """They reach neither where another call of the plan is wrong."""
     tools = Tools()

@@ -14,7 +14,7 @@ import structlog
 from contracts.artifacts import ArtifactRef
 from contracts.limits import MAX_HTTP_INLINE_BYTES
 from contracts.payload import FinalPayload
-from services.gateway import exact_json
+from services.shared import exact_json
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
 from services.shared.redaction import as_reference, from_blob

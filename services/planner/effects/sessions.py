@@ -42,7 +42,7 @@ from services.planner.sessions.commands import (
     WriteEntry,
 )
 from services.planner.sessions.decide import Received
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 from services.shared.sessions.state import Session
 
 ToRun = Forward | Cancel | Merged | Refuse | Attach

@@ -20,7 +20,7 @@ from contracts.records import EVENTS_HEADER, Record, types_in
 from contracts.tools import CallRequested
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 from services.tool_runner.calls.run_watch import is_terminal
 from services.tool_runner.errors import AlreadySettled, RunEnded
 

@@ -17,7 +17,7 @@ from contracts.events import TERMINAL
 from contracts.records import types_in
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import Unavailable
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 from services.tool_runner.errors import RunEnded
 
 OnEnd = Callable[[], object]

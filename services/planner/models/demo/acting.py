@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from contracts.default_models import DEMO_MODEL
+from services.planner.conversation.compact import compact
 from services.planner.models.demo import answering, background, choosing, planning
 from services.planner.models.demo.choosing import Choice
 from services.planner.models.demo.situation import Situation, Tried
@@ -146,12 +145,12 @@ def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool =
 def _action(situation: Situation, reasoning: str, node: str | None, args: dict[str, Any]) -> Act:
     if situation.legacy:
         return _legacy(reasoning, node, args)
-    return Act(reasoning, orjson.dumps({"next_node": node, "args": args}).decode())
+    return Act(reasoning, compact({"next_node": node, "args": args}))
 
 
 def _legacy(reasoning: str, node: str | None, args: dict[str, Any], plan: list[dict[str, Any]] | None = None) -> Act:
     action = {"thought": reasoning, "next_node": node, "args": args, "plan": plan, "join": None}
-    return Act(reasoning, orjson.dumps(action).decode())
+    return Act(reasoning, compact(action))
 
 
 def _listed(names: list[str]) -> str:

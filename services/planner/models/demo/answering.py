@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-import orjson
-
+from services.planner.conversation.compact import compact
 from services.planner.models.demo.situation import Tried
 
 _ANSWER_KEYS = """raw_answer answer summary result text message content output response description explanation value"""
@@ -50,7 +49,7 @@ def _say(value: Any, depth: int) -> str:
         return _say_object(value, depth)
     if isinstance(value, list) and depth < MAX_DEPTH:
         return _say_list(value, depth)
-    return "" if value is None else orjson.dumps(value, default=str).decode()
+    return "" if value is None else compact(value)
 
 
 def _say_object(value: dict[str, Any], depth: int) -> str:
@@ -86,7 +85,7 @@ def _say_list(value: list[Any], depth: int) -> str:
 
 
 def _brief(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    return value if isinstance(value, str) else compact(value)
 
 
 def _is_artifact(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from contracts import subjects
 from contracts.ids import new_id
 from services.messaging.connection import Bus
-from services.shared.last_record import last_record
+from services.shared.runs.last_record import last_record
 from services.shared.runs.run_follower import RunFollower
 from tests.support.forgeries import forge_end
 

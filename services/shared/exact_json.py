@@ -1,6 +1,6 @@
 """JSON as quick as orjson, and without its limits: integers beyond 64 bits are exact, and nesting may be deep.
 
-orjson reads an integer beyond 64 bits as the nearest double, which is not what a person would approve.
+orjson reads an integer beyond 64 bits as the nearest double, which is not what a tool returned or a person approved.
 """
 
 import json
@@ -15,6 +15,12 @@ _MAY_BE_LONG_INTEGER = re.compile(rb"[0-9]{19}")
 def loads(data: bytes) -> Any:
     """Read JSON. Raises ValueError and RecursionError."""
     return (json.loads if _MAY_BE_LONG_INTEGER.search(data) else orjson.loads)(data)
+
+
+def loads_strictly(data: bytes) -> Any:
+    """Do the same, and refuse NaN, infinite numbers and lone surrogates. Raises ValueError and RecursionError."""
+    value = orjson.loads(data)
+    return json.loads(data) if _MAY_BE_LONG_INTEGER.search(data) else value
 
 
 def dumps(value: Any) -> bytes:
