@@ -40,6 +40,7 @@ from services.planner.run.commands import (
     SetTimer,
     Wait,
     Wake,
+    round_id,
 )
 from services.planner.run.input_rules import ADMITTED
 from services.planner.run.state import Event, Run
@@ -84,7 +85,7 @@ class Attempt:
             case Close():
                 self.closed = True
             case Dispatch(sent, _):
-                self.dispatched |= {call.call_id for call in sent}
+                self.dispatched |= set(map(round_id, sent))
             case ReadShown():
                 self.shown, self.shown_seq = "seen", 1
             case SetTimer(name, at):

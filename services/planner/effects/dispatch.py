@@ -22,7 +22,7 @@ from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
 from services.planner.run import task_calls
 from services.planner.run.approvals import approval_of
-from services.planner.run.commands import Dispatch, Progress
+from services.planner.run.commands import Dispatch, Progress, round_id
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
 from services.shared.approvals import rules_for
@@ -80,7 +80,8 @@ class Dispatcher:
         progress = replace(
             progress,
             now=unix_ms(),
-            dispatched=progress.dispatched | {each.call_id for each in sent if each.is_sent},
+            dispatched=progress.dispatched
+            | {round_id(call) for call, each in zip(command.calls, sent, strict=True) if each.is_sent},
             outcomes=(*progress.outcomes, *outcomes),
         )
         return progress, not all(each.is_current for each in sent)

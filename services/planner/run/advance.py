@@ -83,6 +83,7 @@ from services.planner.run.commands import (
     SetTimer,
     Wait,
     Wake,
+    round_id,
 )
 from services.planner.run.decide import decide
 from services.planner.run.decision import Final
@@ -348,9 +349,10 @@ def _send(run: Run, handling: Handling) -> Dispatch | None:
     mine = [
         call
         for call in run.open.values()
-        if run.owner.get(call.call_id) == handling.incoming.owner and call.call_id not in handling.progress.dispatched
+        if run.owner.get(call.call_id) == handling.incoming.owner and round_id(call) not in handling.progress.dispatched
     ]
-    return Dispatch(mine, frozenset(call.call_id for call in mine) - handling.progress.announced) if mine else None
+    again = frozenset(call.call_id for call in mine if round_id(call) not in handling.progress.announced)
+    return Dispatch(mine, again) if mine else None
 
 
 def _dispatch(run: Run, handling: Handling) -> Command:

@@ -139,8 +139,9 @@ class Progress:
     timers: frozenset[tuple[TimerName, int]] = frozenset()
     """Timers that this handling has set."""
     announced: frozenset[str] = frozenset()
-    """Ids of calls that this handling itself recorded, so no earlier handling can have sent them."""
+    """Rounds of calls (`round_id`) that this handling itself recorded, so no earlier handling can have sent them."""
     dispatched: frozenset[str] = frozenset()
+    """Rounds of calls that this handling has sent."""
     outcomes: tuple[CallFinished, ...] = ()
     """Of direct calls that have ended, until they are recorded."""
 
@@ -157,12 +158,12 @@ class Progress:
                 case ModelFailed():
                     new = replace(new, asked=False, decision=None)
                 case Step(status="started"):
-                    new = replace(new, asked=False, decision=None, announced=new.announced | _ids(event.calls))
+                    new = replace(new, asked=False, decision=None, announced=new.announced | _rounds(event.calls))
                 case Stopping():
                     # What was read before it may have grown until then.
                     new = replace(new, shown=None, shown_seq=None)
                 case Called():
-                    new = replace(new, announced=new.announced | _ids(event.calls))
+                    new = replace(new, announced=new.announced | _rounds(event.calls))
                 case Paused(id=str(request)) | Resumed(id=str(request)) | InputAdded(id=str(request)):
                     new = replace(new, decided=new.decided | {request})
                 case Observed(call_id=recorded):
@@ -180,8 +181,13 @@ class Handling:
     progress: Progress
 
 
-def _ids(calls: Iterable[PlannedCall]) -> frozenset[str]:
-    return frozenset(call.call_id for call in calls)
+def round_id(call: PlannedCall) -> str:
+    """Return the name of one round of a call. A call that its tool pauses is sent again, as its next round."""
+    return f"{call.call_id}.{call.round}" if call.round else call.call_id
+
+
+def _rounds(calls: Iterable[PlannedCall]) -> frozenset[str]:
+    return frozenset(map(round_id, calls))
 
 
 class StrategyRules(Protocol):

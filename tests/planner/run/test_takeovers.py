@@ -3,10 +3,14 @@
 from dataclasses import replace
 
 from contracts.events import Called
+from contracts.inbox import CallPaused, ResumeRequested
 from services.planner.run.commands import Ack, Append, Ask, Dispatch
+from services.planner.run.pauses import decisions_of
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.test_direct import DIRECT, directly
 from tests.planner.run_world import World, calls, final, finished, started
+
+PAUSED = CallPaused(call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=600)
 
 
 def made(world: World, count: int = 1, **limits: object) -> Attempt:
@@ -27,6 +31,14 @@ def made(world: World, count: int = 1, **limits: object) -> Attempt:
 def again(world: World, holder: str = "second") -> Attempt:
     """Another handling of the same message."""
     return world.handling("REQUESTS:1", holder=holder, started=started())
+
+
+def answer_to(world: World) -> ResumeRequested:
+    """What a person decides of the only pause."""
+    [pause] = world.run.pauses.values()
+    return ResumeRequested(
+        id="r", pause_id=pause.pause_id, token=pause.token, decision=decisions_of(pause)[0], input="x"
+    )
 
 
 def test_calls_are_announced_again_before_the_message_is_acknowledged() -> None:
@@ -93,6 +105,34 @@ def test_calls_of_a_paused_run_are_taken_over() -> None:
     records = len(world.written)
     world.play(first)
     assert len(world.written) == records
+
+
+def test_a_call_that_its_tool_has_paused_is_not_taken_over() -> None:
+    """Nobody owns it until a person has answered; then its next round is sent."""
+    world = directly()
+    made(world)
+    second = again(world)
+    while not isinstance(command := advance(world.run, second, world.rules), Dispatch):
+        second.carry_out(command)
+    second.carry_out(command)
+    world.play(world.handling("INBOX:2", "call_paused", given=PAUSED))
+    world.play(second)
+    assert world.run.owner == {}
+    assert world.run.waits_since is not None
+    world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
+    assert any(isinstance(move, Dispatch) for move in world.play(world.handling("INBOX:3", "resumed")))
+
+
+def test_the_next_round_of_a_call_is_sent_by_the_handling_that_waits_for_another() -> None:
+    """It has sent the first round."""
+    world = directly()
+    first = made(world, 2)
+    world.play(world.handling("INBOX:1", "call_paused", given=PAUSED))
+    world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
+    first.outcomes = (finished("1-2"),)
+    [dispatch] = [move for move in world.play(first) if isinstance(move, Dispatch)]
+    assert [(call.call_id, call.round) for call in dispatch.calls] == [("1-1", 1)]
+    assert not dispatch.again
 
 
 def test_the_handling_that_made_a_call_takes_nothing_over() -> None:
