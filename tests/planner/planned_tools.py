@@ -21,7 +21,11 @@ BLOG = {
 }
 WRITING = {
     "type": "object",
-    "properties": {"blog_id": {"type": "string"}, "words": {"type": "integer"}, "text": {"type": "string"}},
+    "properties": {
+        "blog_id": {"type": "string"},
+        "words": {"type": "integer", "maximum": 2**256},
+        "text": {"type": "string"},
+    },
     "required": ["blog_id"],
     "additionalProperties": False,
 }

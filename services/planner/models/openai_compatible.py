@@ -14,7 +14,6 @@ from functools import lru_cache
 from io import BytesIO
 
 import aiohttp
-import orjson
 
 from services.planner.conversation.encoding import encoded
 from services.planner.models import errors, wire
@@ -35,6 +34,7 @@ from services.planner.models.openai_reply import ReplyReader
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
 from services.planner.models.timeouts import REST_TIMEOUT_S, ReplyTimeouts
 from services.planner.models.types import Delta, ModelRequest, Reply
+from services.shared import exact_json
 
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
 
@@ -171,7 +171,7 @@ def body_of(request: ModelRequest, model: str) -> bytes:
         "tool_choice": request.tool_choice,
         _output_limit(request.model, reasoning=known is not None and known.reasoning): request.max_tokens,
     }
-    head = orjson.dumps({name: value for name, value in fields.items() if value is not None})
+    head = exact_json.dumps({name: value for name, value in fields.items() if value is not None})
     messages = [*map(encoded, wire.pieces_for(request.model, request.messages))]
     messages[0] = b'"messages":[' + messages[0]
     messages[-1] += b"]}"

@@ -71,6 +71,10 @@ def wire_size(value: Any) -> int:
     try:
         return len(orjson.dumps(value))
     except (TypeError, ValueError):  # bytes, a lone surrogate, an integer above 64 bits, or nested more than 254 deep
+        pass
+    try:  # A large result with one long integer has to be measured quickly, too.
+        return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    except (TypeError, ValueError, RecursionError):
         return _counted_size(value)
 
 

@@ -55,6 +55,15 @@ async def failure_of(model: Model, request: ModelRequest) -> ModelFailed:
     return caught.value
 
 
+async def test_schemas_may_hold_long_integers(server: ModelServer, model: Model) -> None:
+    """The model receives all digits."""
+    server.say(Say(text="Hello."))
+    parameters = {"type": "object", "properties": {"wei": {"type": "integer", "maximum": 2**256 - 1}}}
+    tool = {"type": "function", "function": {"name": "pay", "parameters": parameters}}
+    await reply_of(model, question(tools=[tool]))
+    assert server.ledger[0].body["tools"][0]["function"]["parameters"] == parameters
+
+
 @pytest.mark.parametrize("name", ["openai/scripted", "hosted_vllm/scripted", CLAUDE])
 async def test_a_reply_streams_and_adds_up(server: ModelServer, model: Model, name: str) -> None:
     """Deltas come while the reply is written; the Reply is their concatenation."""

@@ -145,6 +145,7 @@ PLAY = [
         ),
         (SHOP, "Delete the file old.txt", "delete_file", {"path": "old.txt"}),
         (PLAY, "Roll 2 dice with 6 sides", "roll_dice", {"count": 2, "sides": 6}),
+        (PLAY, f"Roll 2 dice with {10**29 + 1} sides", "roll_dice", {"count": 2, "sides": 10**29 + 1}),
         (PLAY, "Roll three dice with 12 sides", "roll_dice", {"count": 3, "sides": 12}),
         (PLAY, "What is the average of 3, 5 and 10?", "average", {"numbers": [3, 5, 10]}),
         (PLAY, "Shout this message: the tea is ready", "shout", {"message": "the tea is ready"}),

@@ -271,7 +271,7 @@ def test_long_names_are_matched_with_few_patterns() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(a+)+$", "(a|aa)+$", "(.*)*x", "a{1000}{1000}", r"\\w{200}", "a{9999999999}", "(?=a)", "(", "x" * 2_000],
+    ["(a+)+$", "(a|aa)+$", "(.*)*x", "a{1000}{1000}", r"\w{200}", "a{9999999999}", "(?=a)", "(", "x" * 2_000],
 )
 def test_patterns_are_matched_in_linear_time_or_not_at_all(pattern: str) -> None:
     """What cannot be matched leaves its members unknown."""

@@ -125,9 +125,10 @@ def nested(depth: int) -> Any:
         ({"a": b"\xff"}, 12),
         ({"k": [2**70, "\ud800"]}, 36),
         (2**100_000, 30_000),
+        ({"a": ["é\n", 2**70], "b": [1.5, True, None]}, 57),
         ({1: "a"}, 9),
     ],
-    ids=["deep", "bytes", "beyond 64 bits", "beyond words", "number as key"],
+    ids=["deep", "bytes", "beyond 64 bits", "beyond words", "beside others", "number as key"],
 )
 def test_every_value_has_a_size_on_the_wire(value: Any, size: int) -> None:
     """Also what the fast encoder refuses."""

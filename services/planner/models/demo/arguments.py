@@ -148,7 +148,7 @@ class _Filling:
         ]
         near = [found for found in free if self._is_near(name, found)]
         for found in near or (free if required else []):
-            value = int(float(found.text)) if kind == "integer" or float(found.text).is_integer() else float(found.text)
+            value = _number_of(found.text)
             if not complaints(
                 value, _only(schema, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
             ):
@@ -303,3 +303,9 @@ def _only(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
 def _notation(expression: str, schema: dict[str, Any]) -> str:
     """Return the expression with powers as `^`, where the description of the argument shows it so."""
     return expression.replace("**", "^") if "^" in str(schema.get("description", "")) else expression
+
+
+def _number_of(text: str) -> float:
+    if text.lstrip("+-").isdecimal():
+        return int(text)
+    return int(float(text)) if float(text).is_integer() else float(text)

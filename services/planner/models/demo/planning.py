@@ -4,9 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from runwire.plans import template_paths
+from services.planner.conversation.compact import compact
 from services.planner.models.demo import answering, arguments, choosing
 from services.planner.models.demo.evidence import gather
 from services.planner.models.demo.situation import Situation, Tool
@@ -19,10 +18,10 @@ def plan(situation: Situation, without_tools: str) -> tuple[str, str]:
     calls = [] if situation.must_answer else _calls(situation)
     if not calls:
         reasoning = "No tool here fits the question, so I answer directly."
-        return reasoning, orjson.dumps({"type": "direct_response", "content": without_tools}).decode()
+        return reasoning, compact({"type": "direct_response", "content": without_tools})
     names = " and then ".join(call["tool_name"] for call in calls)
     reasoning = f"The question needs {names}."
-    return reasoning, orjson.dumps({"type": "tool_calls", "reasoning": reasoning, "calls": calls}).decode()
+    return reasoning, compact({"type": "tool_calls", "reasoning": reasoning, "calls": calls})
 
 
 def answer(situation: Situation) -> tuple[str, str]:
