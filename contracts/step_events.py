@@ -110,7 +110,10 @@ class Step(Message):
 
 
 class Called(Message):
-    """Calls that start later than their step: those beyond `max_parallel`, and the join of a plan."""
+    """Calls that start later than their step: those beyond `max_parallel`, and the join of a plan.
+
+    A call may be announced again: its next round, or without `direct` when another handling has taken it over.
+    """
 
     type: Literal["called"] = "called"
     step: int

@@ -30,6 +30,8 @@ class Screen:
         self._piece_counts: dict[str, int] = {}
         self._planned: list[dict[str, Any]] = []
         """The calls of the newest plan."""
+        self._called: set[tuple[str | None, str]] = set()
+        """Calls that were shown: id, arguments. One may be announced again, as when another planner goes on with it."""
 
     def show(self, event: dict[str, Any]) -> None:
         """Print one event."""
@@ -109,6 +111,9 @@ class Screen:
     def _show_calls(self, calls: list[dict[str, Any]]) -> None:
         for call in calls:
             arguments = json.dumps(call.get("args"), ensure_ascii=False)
+            if (call.get("call_id"), arguments) in self._called:
+                continue
+            self._called.add((call.get("call_id"), arguments))
             self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(short(arguments))}[/dim]")
 
     def _on_observed(self, event: dict[str, Any]) -> None:

@@ -48,8 +48,10 @@ async def report_of(client: Client, run_id: str) -> dict[str, Any]:
                         step |= _plan(event)
                         step |= {"node": event.node, "status": event.status, "latency_ms": event.latency_ms}
                     for planned in event.calls:
-                        calls[planned.call_id] = _call(planned)
-                        step["calls"].append(calls[planned.call_id])
+                        if planned.call_id not in calls:
+                            calls[planned.call_id] = {}
+                            step["calls"].append(calls[planned.call_id])
+                        calls[planned.call_id].update(_call(planned))
                 case events.Observed() if event.call_id in calls:
                     calls[event.call_id] |= event.model_dump(
                         mode="json", include={"status", "latency_ms", "observation", "failure"}

@@ -18,7 +18,7 @@ def loads(data: bytes) -> Any:
 
 
 def loads_strictly(data: bytes) -> Any:
-    """Do the same, and refuse NaN, infinite numbers and lone surrogates. Raises ValueError and RecursionError."""
+    """Read JSON of a tool; NaN, infinite numbers and lone surrogates are refused. Raises as `loads`."""
     value = orjson.loads(data)
     return json.loads(data) if _MAY_BE_LONG_INTEGER.search(data) else value
 

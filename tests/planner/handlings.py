@@ -40,10 +40,9 @@ from services.planner.run.commands import (
     SetTimer,
     Wait,
     Wake,
-    round_id,
 )
 from services.planner.run.input_rules import ADMITTED
-from services.planner.run.state import Event, Run
+from services.planner.run.state import Event, Run, round_id
 
 PROGRESS = frozenset(field.name for field in fields(Progress))
 

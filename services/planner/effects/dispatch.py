@@ -22,8 +22,8 @@ from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
 from services.planner.run import task_calls
 from services.planner.run.approvals import approval_of
-from services.planner.run.commands import Dispatch, Progress, round_id
-from services.planner.run.state import Run
+from services.planner.run.commands import Dispatch, Progress
+from services.planner.run.state import Run, round_id
 from services.planner.run_log import RunLogs
 from services.shared.approvals import rules_for
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST

@@ -22,7 +22,8 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
 happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
-recorded as `call_finished` records them, and the handling goes on. "called where due": if calls wait, or a join or the
+recorded as `call_finished` records them, and the handling goes on; a later handling that sends them through CALLS
+appends `called` (`takeovers`). "called where due": if calls wait, or a join or the
 next call of a plan is due. "read": read what listeners have received of the answer. "budget": `done`, or `paused` where
 the run has a grace period. "plan": of the strategy `planned`, whose plan the deadline halts; with a grace it is paused.
 Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
@@ -83,12 +84,11 @@ from services.planner.run.commands import (
     SetTimer,
     Wait,
     Wake,
-    round_id,
 )
 from services.planner.run.decide import decide
 from services.planner.run.decision import Final
 from services.planner.run.last_words import completed
-from services.planner.run.state import Run, waiting_calls
+from services.planner.run.state import Run, round_id, waiting_calls
 
 OfTurns = RunBegins | RunMerged | RunRefused | RunTaskSettled
 MAX_LOST = 5

@@ -42,7 +42,7 @@ from services.planner.run.direct import DirectRules
 from services.planner.run.history import Length
 from services.planner.run.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
-from services.planner.run.state import Event, Run
+from services.planner.run.state import Event, Run, round_id
 from services.planner.run.triage_critique import Critique, Triage
 from services.shared.key_budgets.totals import Spending
 
@@ -179,11 +179,6 @@ class Handling:
 
     incoming: Incoming
     progress: Progress
-
-
-def round_id(call: PlannedCall) -> str:
-    """Return the name of one round of a call. A call that its tool pauses is sent again, as its next round."""
-    return f"{call.call_id}.{call.round}" if call.round else call.call_id
 
 
 def _rounds(calls: Iterable[PlannedCall]) -> frozenset[str]:

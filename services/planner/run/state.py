@@ -192,3 +192,8 @@ def waiting_calls(run: Run) -> list[PlannedCall]:
     """The calls of the step that may be started and are not: they exceed `max_parallel`, or were approved since."""
     held = {paused.call_id for paused in run.pauses.values()}
     return [call for call in run.open.values() if call.call_id not in run.owner and call.call_id not in held]
+
+
+def round_id(call: PlannedCall) -> str:
+    """Return the name of one round of a call. A call that its tool pauses is sent again, as its next round."""
+    return f"{call.call_id}.{call.round}" if call.round else call.call_id

@@ -89,3 +89,13 @@ def test_no_error_controls_the_terminal(capsys: pytest.CaptureFixture[str]) -> N
     """A gateway may quote what a model or tool has written."""
     print_error("invalid_input: \x1b[2J[red]\x07")
     assert capsys.readouterr().err == "runwire: invalid_input: \ufffd[2J[red]\ufffd\n"
+
+
+def test_a_call_that_is_announced_again_is_shown_once() -> None:
+    """By another planner that goes on with it. With other arguments, as a person wrote them, it is shown again."""
+    call = {"call_id": "1-1", "tool": "pay", "args": {"amount": 5}, "direct": "a" * 32}
+    step = {"type": "step", "step": 1, "node": "pay", "status": "started", "calls": [call]}
+    again = {"type": "called", "step": 1, "calls": [{**call, "direct": None}]}
+    edited = {"type": "called", "step": 1, "calls": [{**call, "args": {"amount": 4}}]}
+    assert shown(step, again).count("→ pay") == 1
+    assert shown(step, again, edited, edited).count("→ pay") == 2

@@ -21,6 +21,7 @@ MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""
 _NAMES = "|".join(THINK_TAGS)
 _THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)+\s*", re.IGNORECASE | re.DOTALL)
+_SAID = re.compile(r"\S")
 _OPENING = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
 _MAY_BE_OPENING = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
 _LONGEST_TAG = max(map(len, THINK_TAGS)) + len("</>")
@@ -190,20 +191,21 @@ class _Thoughts:
 
     def feed(self, text: str) -> str:
         """Return the beginning of the text; empty while it has not begun."""
-        text, self._held = self._held + text, ""
+        text, self._held, begin = self._held + text, "", 0
         while True:
             if self._closing is not None:
-                end = self._closing.search(text)
+                end = self._closing.search(text, begin)
                 if end is None:
-                    self._held = text[-_LONGEST_TAG:]
+                    self._held = text[max(begin, len(text) - _LONGEST_TAG) :]
                     return ""
-                text, self._closing = text[end.end() :], None
-            text = text.lstrip()
-            opening = _OPENING.match(text)
+                begin, self._closing = end.end(), None
+            begin = len(text) if (said := _SAID.search(text, begin)) is None else said.start()
+            opening = _OPENING.match(text, begin)
             if opening is None:
                 break
             self._closing = re.compile(f"</{opening[1]}>", re.IGNORECASE)
-            text = text[opening.end() :]
+            begin = opening.end()
+        text = text[begin:]
         if _MAY_BE_OPENING.match(text):
             self._held, text = text, ""
         return text
