@@ -2,14 +2,25 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
+from tests.support.nats_tap import pass_on
 from tests.support.waiting import wait_until
 from tests.system.system import System
 
 Hits = Callable[[str, bytes], bool]
 """Whether a message is the one, by subject and body."""
+
+
+@contextmanager
+def for_one_test(system: System) -> Iterator[None]:
+    """Let the taps of a system pass everything on after a test. When that fails, what the processes logged is shown."""
+    with system.stack.showing_logs():
+        yield
+        for tap in system.taps.values():
+            tap.on_publish = pass_on
 
 
 async def mended(system: System) -> None:

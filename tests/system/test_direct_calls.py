@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.sound import follow, judged_sound
-from tests.system.strikes import Hits, Strike, dies, seen, stops
+from tests.system.strikes import Hits, Strike, dies, for_one_test, seen, stops
 from tests.system.system import System, planned
 from tests.system.traces import Execution, RunEvidence, events_of
 
@@ -40,13 +40,11 @@ def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
     """The tapped system. Its planners are new for each test: they remember slow tools for a while."""
-    with tapped_system.stack.showing_logs():
+    with for_one_test(tapped_system):
         yield tapped_system
-        for tap in tapped_system.taps.values():
-            tap.on_publish = pass_on
-        for name in tapped_system.stack.names("planner"):
-            tapped_system.stack.kill(name)
-        tapped_system.stack.mend()
+    for name in tapped_system.stack.names("planner"):
+        tapped_system.stack.kill(name)
+    tapped_system.stack.mend()
 
 
 @dataclass

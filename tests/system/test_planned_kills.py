@@ -13,13 +13,12 @@ import pytest
 
 from contracts.ids import new_id
 from services.messaging.connection import Bus
-from tests.support.nats_tap import pass_on
 from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.model import Plan, Stage
 from tests.system.plan_rules import plans_of
 from tests.system.sound import judged_sound
-from tests.system.strikes import Strike, dies, dies_after, mended
+from tests.system.strikes import Strike, dies, dies_after, for_one_test, mended
 from tests.system.system import System, planned
 from tests.system.traces import RunEvidence, events_of, planned_calls
 
@@ -55,10 +54,8 @@ def tapped_system(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixt
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
     """The same; when a test fails, what the processes logged is shown."""
-    with tapped_system.stack.showing_logs():
+    with for_one_test(tapped_system):
         yield tapped_system
-        for tap in tapped_system.taps.values():
-            tap.on_publish = pass_on
 
 
 @dataclass

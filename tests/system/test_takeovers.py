@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.sound import judged_sound
-from tests.system.strikes import mended
+from tests.system.strikes import for_one_test, mended
 from tests.system.system import System, planned
 from tests.system.traces import RunEvidence, planned_calls
 
@@ -43,11 +43,9 @@ def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
     """The same, whole again after the test."""
-    with tapped_system.stack.showing_logs():
+    with for_one_test(tapped_system):
         yield tapped_system
-        for tap in tapped_system.taps.values():
-            tap.on_publish = pass_on
-        tapped_system.stack.mend()
+    tapped_system.stack.mend()
 
 
 async def is_delivered_again(bus: Bus) -> bool:
