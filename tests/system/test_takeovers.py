@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.system, pytest.mark.chaos, pytest.mark.timeout(120)]
 
 _SLOTS = {"RUNWIRE_PLANNER_REQUEST_SLOTS": "2"}
 """A planner that works on two requests gets none of them again."""
-_DELAY_MS = 5000
+_DELAY_MS = 8000
 """Before each reply of the model: the second planner starts meanwhile."""
 PLANS = {
     "react": Plan(turns=(("once",), ("often",)), call_ms=700, delay_ms=_DELAY_MS),
