@@ -1,11 +1,14 @@
 """Finds the plan in a reply of the model: the arguments of a native call, or an object in a text. Pure."""
 
+import re
 from typing import Any
 
 from contracts.plans import PLAN_TYPES, OverLimit, PlainError, PlanError
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.scan import Broken, Scan
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently
+
+_FENCED = re.compile(r"```\w*\s*(\{.*\})\s*```", re.DOTALL)
 
 
 class NoPlan(ValueError):
@@ -49,6 +52,22 @@ def plan_in(text: str, max_depth: int) -> dict[str, Any]:
     if first is None:
         raise NoPlan
     return first
+
+
+def plan_alone_in(text: str, max_depth: int) -> dict[str, Any]:
+    """Return the plan that a text consists of, in a code fence or not. Raises NoPlan.
+
+    A longer text may show a plan to people.
+    """
+    stripped = text.strip(" \t\r\n")
+    fenced = _FENCED.fullmatch(stripped)
+    body = fenced[1] if fenced is not None else stripped
+    if not (body.startswith("{") and body.endswith("}")):
+        raise NoPlan
+    value = arguments_of(body, max_depth)
+    if not isinstance(value, dict) or not has_known_type(value):
+        raise NoPlan
+    return value
 
 
 def has_known_type(value: dict[str, Any]) -> bool:

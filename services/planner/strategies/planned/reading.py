@@ -12,7 +12,7 @@ from services.planner.conversation.plans import PLANNING
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS
 from services.planner.replies.answer_stream.plan import PlanStream
-from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_in
+from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
 from services.planner.run.active_plan import PLAN
 from services.planner.run.decision import Decision, Final, Planned
 from services.shared.cut_texts import cut
@@ -77,7 +77,7 @@ class PlanReading:
         try:
             found, warnings = self._read(reply)
         except NoPlan as error:
-            if error.error is None:
+            if error.error is None or (self._is_native and not reply.tool_calls):
                 text = without_thoughts(reply.text)
                 return _direct(text, has_text=bool(text.strip()), **common)
             found, warnings = [error.error], ()
@@ -100,9 +100,9 @@ class PlanReading:
             ]
             plan = {"type": TOOL_CALLS, "reasoning": without_thoughts(reply.text), "calls": calls}
             return read_plan(plan), (_CALLED,)
-        if self._is_native:
-            raise NoPlan  # Where a call was asked for, a text is the answer, also one that shows a plan to people.
-        return read_plan(plan_in(reply.text, self._bounds.max_depth)), ()
+        # Where a call was asked for, a text is the answer, unless it is a plan and nothing else.
+        find = plan_alone_in if self._is_native else plan_in
+        return read_plan(find(reply.text, self._bounds.max_depth)), ()
 
     def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
         """Check a plan. Of one that cannot be read, or is too large as a whole, only the errors are kept."""
