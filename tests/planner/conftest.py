@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contracts import subjects
 from contracts.faults import Fault
 from contracts.images import ImageRef
 from contracts.tools import ToolSpec
@@ -34,6 +35,10 @@ def provider() -> Iterator[ModelServer]:
 async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Plan]:
     """Starts a planner with settings, agents and tools; without tools of the test's own there are `look` and `fail`."""
     provider.reset()
+    async with connected(nats_server.url, "provisioner") as bus:
+        await provision(bus)
+        for queue in (subjects.REQUESTS, subjects.INBOX, subjects.CALLS):
+            await bus.api(f"STREAM.PURGE.{queue}", {})  # Else runs that an earlier test left open go on here.
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(tools: dict[str, tuple[ToolSpec, Handler]] | None = None, **settings: Any) -> Planning:
