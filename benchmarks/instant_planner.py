@@ -11,7 +11,7 @@ from services.planner.agents import load_agents
 from services.planner.app import build_planner, pullers
 from services.planner.settings import PlannerSettings
 from services.runtime.health import Health
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 
 
 @asynccontextmanager

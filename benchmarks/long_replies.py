@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from benchmarks.ratio_tables import Table
 from benchmarks.reading import BEFORE, BEHIND, PIECES
-from contracts.records import Record
+from contracts.wire.records import Record
 from services.planner.effects.model_call import in_parts
 from services.planner.models.types import Delta, Reply
-from services.planner.run import terminal
-from services.planner.run.decision import Final
-from services.planner.run.state import Run
+from services.planner.run.ending import terminal
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Final
 from services.planner.strategies.react.reading import ReactReading
 from tests.support.loop_lag import loop_lag
 

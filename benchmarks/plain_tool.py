@@ -9,7 +9,7 @@ import uvloop
 from nats.aio.msg import Msg
 
 from benchmarks import raw_nats
-from contracts import subjects
+from contracts.wire import subjects
 
 
 async def main(name: str, url: str) -> None:

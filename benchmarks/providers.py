@@ -19,10 +19,10 @@ from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from contracts.default_models import MODEL_BY_KEY
-from contracts.events import ActionTransport, RunStarted
-from contracts.runs import RunLimits, RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import ActionTransport, RunStarted
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.default_models import MODEL_BY_KEY
 from services.planner.agents import Agent
 from services.planner.app import models_of
 from services.planner.conversation.encoding import Messages
@@ -31,9 +31,9 @@ from services.planner.models.providers import PROVIDERS
 from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.models.selection import local_models
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
-from services.planner.run.decision import Calls, Decision
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Calls, Decision
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import Reading
 from services.planner.strategies.react.strategy import React

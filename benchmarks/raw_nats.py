@@ -22,7 +22,7 @@ import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.streams.definitions import STREAMS, consumer
 
 SIGN = b"raw part ready"

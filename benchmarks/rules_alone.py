@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from contracts.events import RunStarted
-from contracts.inbox import CallFinished
-from contracts.payload import Usage
-from contracts.records import Record
-from contracts.runs import RunLimits, RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import RunStarted
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.records import Record
 from services.planner.agents import Agent
 from services.planner.models.types import Reply
-from services.planner.run import terminal
 from services.planner.run.advance import advance
 from services.planner.run.commands import (
     Ack,
@@ -30,9 +29,10 @@ from services.planner.run.commands import (
     Progress,
     Rules,
 )
-from services.planner.run.decision import Decision
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
+from services.planner.run.ending import terminal
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Decision
 from services.planner.strategies.react.strategy import React
 
 SPEC = ToolSpec(

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from benchmarks.instant_model import Script
 from benchmarks.ratio_tables import Table, alternate, quantile, ratios, spread, together
 from benchmarks.system import PLAIN, TENANT, System
-from contracts import subjects
-from contracts.records import Record
+from contracts.wire import subjects
+from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
 
 _MS = 1e3
 _SAMPLES = 40

@@ -21,11 +21,11 @@ from nats.aio.msg import Msg
 
 from benchmarks import raw_nats
 from benchmarks.instant_model import Script
-from contracts import keys, subjects
-from contracts.events import RunStarted, Step, Terminal
-from contracts.ids import new_id
-from contracts.records import Record
-from contracts.runs import RunRequested, RunStatus
+from contracts.runs.events import RunStarted, Step, Terminal
+from contracts.runs.requests import RunRequested, RunStatus
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision

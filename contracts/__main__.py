@@ -7,13 +7,15 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from . import asyncapi, events, inbox, sessions
-from .base import HttpInput, Message
+from .runs import events, inbox
+from .sessions import records as sessions
+from .wire import asyncapi
+from .wire.base import HttpInput, Message
 
 FOLDER = Path(__file__).parent / "schemas"
 ASYNCAPI = Path(__file__).parent / "asyncapi.json"
@@ -27,8 +29,9 @@ _UNIONS: dict[str, Any] = {
 
 def schemas() -> dict[str, str]:
     """Return file name -> text, of every message and union."""
-    names = {module.name for module in iter_modules([str(FOLDER.parent)])} - {"__main__", "base"}
-    modules = [import_module(f".{name}", __package__) for name in names]
+    package = f"{__package__}."
+    names = {module.name for module in walk_packages([str(FOLDER.parent)], package) if not module.ispkg}
+    modules = [import_module(name) for name in names - {f"{package}__main__", f"{package}wire.base"}]
     models = {
         name: value
         for module in modules

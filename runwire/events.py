@@ -4,8 +4,8 @@
 this version does not know arrives as `UnknownEvent`. Nothing follows an event of a run whose type is in `TERMINAL`.
 """
 
-from contracts.artifacts import ArtifactRef
-from contracts.events import (
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import (
     TERMINAL,
     ArtifactChunk,
     ArtifactStored,
@@ -39,10 +39,9 @@ from contracts.events import (
     Triaged,
     UnknownEvent,
 )
-from contracts.faults import Fault
-from contracts.pauses import OpenPause
-from contracts.payload import FinalPayload, Source, SuggestedAction, Usage
-from contracts.sessions import (
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import FinalPayload, Source, SuggestedAction, Usage
+from contracts.sessions.records import (
     ApprovedForSession,
     Checkpoint,
     ContextSet,
@@ -60,7 +59,7 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
-from contracts.tasks import (
+from contracts.sessions.tasks import (
     GroupEnded,
     GroupOpened,
     GroupSealed,
@@ -76,6 +75,7 @@ from contracts.tasks import (
     WaiterAdded,
     WaiterReleased,
 )
+from contracts.wire.faults import Fault
 
 __all__ = [
     "TERMINAL",

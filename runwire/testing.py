@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from contracts import ids
-from contracts.pauses import PauseAnswer
+from contracts.runs.pauses import PauseAnswer
+from contracts.wire import ids
 from runwire.tools.context import ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Paused, Pauses
 

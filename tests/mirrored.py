@@ -1,4 +1,4 @@
-"""Tests mirror modules: `services/planner/run/joins.py` has `tests/planner/run/test_joins.py`. And the exceptions.
+"""Tests mirror modules: `services/x/y.py` has `tests/x/test_y.py`. And the exceptions.
 
 A test of a package counts for its modules: `test_answer_stream.py` for all of `answer_stream/`. What is not mirrored is
 in a room that is tested as a whole, or is tested through another module; `tests/test_house.py` compares both lists with
@@ -19,7 +19,7 @@ WHOLE_ROOMS = {
     "runwire/serving": ("tests/runwire/serving/test_server.py", "served tools, called over NATS"),
     "services/artifact_store": ("tests/artifact_store/test_store.py", "requests over NATS, with real S3 servers"),
     "services/gateway": ("tests/gateway/routes/test_runs.py", "requests over HTTP, in rooms as the modules"),
-    "services/images": (
+    "services/shared/images": (
         "tests/gateway/submissions/test_images_hostile.py",
         "images of callers, decoded in the worker process",
     ),
@@ -36,7 +36,7 @@ WHOLE_ROOMS = {
 
 #: A module -> the test of the module through which it is used.
 THROUGH = {
-    "contracts/actions.py": "tests/planner/replies/test_actions.py",
+    "contracts/runs/actions.py": "tests/planner/replies/test_actions.py",
     "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
@@ -51,13 +51,13 @@ THROUGH = {
     "services/planner/models/litellm.py": "tests/planner/models/test_both_paths.py",
     "services/planner/models/litellm_errors.py": "tests/planner/models/test_both_paths.py",
     "services/planner/models/openai_compatible.py": "tests/planner/models/test_both_paths.py",
-    "services/planner/run/answer_fallback.py": "tests/planner/run/test_terminal.py",
-    "services/planner/run/budgets.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/ending/answer_fallback.py": "tests/planner/run/ending/test_terminal.py",
+    "services/planner/run/turn/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
-    "services/planner/run/fold.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",
-    "services/planner/run/tool_images.py": "tests/planner/test_tool_images.py",
-    "services/planner/run_log.py": "tests/planner/test_logs.py",
+    "services/planner/run/calls/tool_images.py": "tests/planner/test_tool_images.py",
+    "services/planner/upkeep/session_deletion.py": "tests/planner/test_runs_conversations.py",
 }
 
 

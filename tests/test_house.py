@@ -25,7 +25,7 @@ CODE = ("contracts", "runwire", "services")
 #: random numbers.
 PURE = (
     "runwire/plans/**/*.py",
-    "services/planner/run/*.py",
+    "services/planner/run/**/*.py",
     "services/planner/conversation/compaction.py",
     "services/planner/conversation/encoding.py",
     "services/planner/conversation/images.py",
@@ -131,15 +131,16 @@ SUBJECT = re.compile(
 )
 
 
-#: Where subjects are built, and the descriptions that tests/contracts/test_asyncapi.py compares with what is built.
+#: Where subjects are built, and the descriptions that tests/contracts/wire/test_asyncapi.py
+#: compares with what is built.
 DESCRIBED = tuple(
-    Path("contracts", f"{name}.py")
+    Path("contracts", "wire", f"{name}.py")
     for name in ("subjects", "keys", "channels", "entries", "asyncapi", "rights", "ack_subjects")
 )
 
 
 def test_subjects_are_built_and_parsed_in_one_place() -> None:
-    """Only `contracts/subjects.py` and `keys.py` write or split a subject or key: they check every name in it."""
+    """Only `contracts/wire/subjects.py` and `keys.py` write or split a subject or key: they check every name in it."""
     found = []
     for path, text in python_files(*CODE):
         if path in DESCRIBED:

@@ -13,10 +13,10 @@ from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 from pydantic import BaseModel, ValidationError
 
-from contracts import keys, subjects
-from contracts.ids import new_id
-from contracts.tools import MAX_ACCEPTED_SPECS, SPEC_METADATA, AcceptedSpecs, RefusedTool, ToolSpec
-from contracts.validation_errors import describe
+from contracts.tools.messages import MAX_ACCEPTED_SPECS, SPEC_METADATA, AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.validation_errors import describe
 from runwire.cli.operator import OperatorRefused, connected_operator
 from runwire.credentials.nats_client import NatsClient
 from runwire.errors import ToolsNotLoaded

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from contracts import health
+from contracts.wire import health
 from runwire.cli.check import Check
 from runwire.cli.model_check import model_of_next_start, planners_model
 from runwire.cli.setting_names import misspelt

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from contracts.names import InvalidName
-from contracts.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
+from contracts.wire.names import InvalidName
+from contracts.wire.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
 from runwire.cli.common import print_table
 from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.credentials import identities

@@ -61,7 +61,7 @@ def _sentence_of(error: Exception) -> str:
 
 def _run(arguments: list[str]) -> None:
     if tuple(arguments[:-1]) == LAUNCH:
-        from contracts.optional_imports import import_without  # noqa: PLC0415, see rule 2
+        from contracts.wire.optional_imports import import_without  # noqa: PLC0415, see rule 2
 
         import_without("asyncio", "ssl")  # 3 MB; all it connects to is on this machine, without TLS
         from runwire.cli.launcher import main as launch  # noqa: PLC0415, each process has what it needs
@@ -82,7 +82,7 @@ def serve_files(
     files: list[str], url: str | None = None, credentials: str | None = None, health_file: str | None = None
 ) -> None:
     """Serve the tools of Python files over NATS, until SIGTERM or SIGINT."""
-    from contracts.optional_imports import import_without  # noqa: PLC0415, see rule 2
+    from contracts.wire.optional_imports import import_without  # noqa: PLC0415, see rule 2
     from runwire.credentials.lookup import find_login  # noqa: PLC0415
     from runwire.errors import InvalidCredential  # noqa: PLC0415
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from contracts.default_models import DEMO_MODEL, MODEL_BY_KEY, OLLAMA_PORT
-from contracts.runs import AgentModels
+from contracts.runs.requests import AgentModels
+from contracts.wire.default_models import DEMO_MODEL, MODEL_BY_KEY, OLLAMA_PORT
 from runwire.cli.check import Check
 from runwire.local import launch
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from nats.errors import Error as NatsError
 
-from contracts.rights import OPERATOR, TOOLS_OPERATOR
+from contracts.wire.rights import OPERATOR, TOOLS_OPERATOR
 from runwire.credentials import identities
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login, find_login

@@ -79,8 +79,8 @@ def _read(file: str) -> Any:
 def _read_tools(file: Path) -> "list[ToolSpec]":
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415, see above
 
-    from contracts.tools import ToolSpec  # noqa: PLC0415
-    from contracts.validation_errors import describe  # noqa: PLC0415
+    from contracts.tools.messages import ToolSpec  # noqa: PLC0415
+    from contracts.wire.validation_errors import describe  # noqa: PLC0415
 
     given = _read(str(file))
     try:

@@ -204,7 +204,7 @@ def plan_error_lines(step: dict[str, Any]) -> list[str]:
         return []
     from pydantic import ValidationError  # noqa: PLC0415, few runs have such a step
 
-    from contracts.plans import PlanCall, PlanError  # noqa: PLC0415
+    from contracts.runs.plans import PlanCall, PlanError  # noqa: PLC0415
     from runwire.plans import error_line  # noqa: PLC0415
 
     calls = [PlanCall.model_validate(call) for call in (step.get("plan") or {}).get("calls") or []]

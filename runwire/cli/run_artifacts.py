@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contracts.artifacts import ArtifactRef
+from contracts.artifacts.references import ArtifactRef
 from runwire.client import Client
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from contracts.events import RunEvent
+from contracts.runs.events import RunEvent
 from runwire import events
 from runwire.cli.artifact_commands import size_text
 from runwire.cli.common import one_line, visible

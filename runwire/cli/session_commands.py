@@ -49,7 +49,7 @@ def chat(
     api_key: Key = None,
 ) -> None:
     """Hold a conversation, with approvals and questions asked in place. Ctrl-C steers or cancels, twice leaves."""
-    from contracts.ids import new_id  # noqa: PLC0415, see `client_of`
+    from contracts.wire.ids import new_id  # noqa: PLC0415, see `client_of`
     from runwire.cli.conversation import Conversation  # noqa: PLC0415
 
     options: dict[str, Any] = {"agent": agent, "model": model, "on_busy": on_busy.value if on_busy else None}

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import orjson
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from contracts import names, subjects
-from contracts.names import InvalidName
-from contracts.rights import LOCAL_TOOLS
-from contracts.tools import SPEC_METADATA, RefusedTool
+from contracts.tools.messages import SPEC_METADATA, RefusedTool
+from contracts.wire import names, subjects
+from contracts.wire.names import InvalidName
+from contracts.wire.rights import LOCAL_TOOLS
 from runwire.cli.check import Check
 from runwire.cli.operator import OperatorRefused, connected_tools_operator
 from runwire.credentials import identities

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from contracts.names import InvalidName
+from contracts.wire.names import InvalidName
 from runwire.cli.check import Check, print_checks
 from runwire.cli.common import Format, Key, Output, Url, client_of, finish, one_line, print_line, print_table, restart
 from runwire.cli.entry_point import SERVE

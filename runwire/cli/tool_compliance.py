@@ -6,10 +6,10 @@ from typing import Any
 from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from contracts import names, subjects
-from contracts.faults import Fault
-from contracts.tool_checks import CheckTool, ToolChecked
-from contracts.tools import REPLY_HEADER
+from contracts.tools.checks import CheckTool, ToolChecked
+from contracts.tools.messages import REPLY_HEADER
+from contracts.wire import names, subjects
+from contracts.wire.faults import Fault
 from runwire.cli.operator import OperatorRefused, connected_operator
 
 _SILENCE_S = 10.0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from runwire.cli.common import one_line, visible
 from runwire.plans import TemplatePath, template_paths
 from runwire.plans.json_schema.fields import Fields

@@ -1,13 +1,13 @@
 """The client of a gateway, and the shapes that its methods take and return."""
 
-from contracts.images import ImageInput
-from contracts.pauses import OpenPause
-from contracts.plans import PlanReport
-from contracts.runs import AgentModels, RunStatus
-from contracts.schedules import ScheduleCreated, ScheduleView
-from contracts.sessions import SessionEntry, SessionStatus
-from contracts.tasks import GroupView, TaskView
-from contracts.tools import RefusedTool, ToolSpec
+from contracts.artifacts.images import ImageInput
+from contracts.runs.pauses import OpenPause
+from contracts.runs.plans import PlanReport
+from contracts.runs.requests import AgentModels, RunStatus
+from contracts.sessions.records import SessionEntry, SessionStatus
+from contracts.sessions.schedules import ScheduleCreated, ScheduleView
+from contracts.sessions.tasks import GroupView, TaskView
+from contracts.tools.messages import RefusedTool, ToolSpec
 from runwire.client.client import Client
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, RunOptions

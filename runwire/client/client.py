@@ -16,12 +16,13 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from contracts import ids, runs
-from contracts.artifacts import ArtifactRef, StoredArtifact
-from contracts.events import Paused
-from contracts.pauses import OpenPause, PauseDecision
-from contracts.sessions import SessionEntry, SessionStatus
-from contracts.tools import RefusedTool, ToolSpec
+from contracts.artifacts.references import ArtifactRef, StoredArtifact
+from contracts.runs import requests as runs
+from contracts.runs.events import Paused
+from contracts.runs.pauses import OpenPause, PauseDecision
+from contracts.sessions.records import SessionEntry, SessionStatus
+from contracts.tools.messages import RefusedTool, ToolSpec
+from contracts.wire import ids
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions

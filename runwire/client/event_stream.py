@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from contracts import events, sessions
+from contracts.runs import events
+from contracts.sessions import records as sessions
 from runwire.client.retries import Retries, checked, error_of, is_retryable
 from runwire.client.sse import EventTooLarge, SseDecoder
 from runwire.client.transport import Transport

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts.images import ImageInput
+from contracts.artifacts.images import ImageInput
 
 Image = str | bytes | os.PathLike[str] | Mapping[str, Any] | ImageInput
 """The path of a file, its bytes, an artifact's id (32 hexadecimal digits), a data URL, or an `ImageInput`."""

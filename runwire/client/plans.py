@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from contracts.plans import PlanReport
+from contracts.runs.plans import PlanReport
 from runwire.client.transport import Transport
 
 

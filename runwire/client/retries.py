@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from contracts import ids
+from contracts.wire import ids
 from runwire.errors import (
     IdempotencyConflict,
     NotFound,

@@ -9,8 +9,8 @@ from typing import Any, Literal, Unpack
 
 from pydantic import BaseModel
 
-from contracts import ids
-from contracts.schedules import WEBHOOK_KEY_PREFIX, ScheduleCreated, ScheduleView
+from contracts.sessions.schedules import WEBHOOK_KEY_PREFIX, ScheduleCreated, ScheduleView
+from contracts.wire import ids
 from runwire.client.options import RunOptions
 from runwire.client.retries import checked
 from runwire.client.transport import Transport

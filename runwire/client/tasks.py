@@ -4,8 +4,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from contracts import ids
-from contracts.tasks import GroupView, TaskStatusName, TaskView
+from contracts.sessions.tasks import GroupView, TaskStatusName, TaskView
+from contracts.wire import ids
 from runwire.client.retries import checked
 from runwire.client.transport import Transport
 

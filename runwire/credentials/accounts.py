@@ -7,7 +7,7 @@ to TOOLS, answers come back; live records and the last record of a log go to LIS
 import json
 from collections.abc import Mapping
 
-from contracts.rights import Rights
+from contracts.wire.rights import Rights
 
 _ACCOUNTS = """\
 # Written by `runwire credentials`; changes are overwritten.

@@ -1,7 +1,7 @@
 """The users of one deployment on NATS: their passwords, and for tools and listeners what they are for.
 
 Rule 1: everything is in `identities.json`, which only its owner can read. `nats/accounts.conf` beside it is made from
-it and from `contracts.rights`, and is what nats-server reads.
+it and from `contracts.wire.rights`, and is what nats-server reads.
 Rule 2: both files are replaced as a whole, under a lock, so that two commands at a time lose nothing.
 Rule 3: the same names give the same user and password until it is revoked.
 """
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from contracts import rights
-from contracts.names import checked_id, checked_tenant, checked_tool
-from contracts.rights import LOCAL_TOOLS, Rights
+from contracts.wire import rights
+from contracts.wire.names import checked_id, checked_tenant, checked_tool
+from contracts.wire.rights import LOCAL_TOOLS, Rights
 from runwire.credentials.accounts import accounts_block
 from runwire.errors import IdentitiesUnreadable, UnknownIdentity
 from runwire.private_files import write_private

@@ -7,7 +7,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from contracts import subjects
+from contracts.wire import subjects
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login
 

@@ -6,7 +6,7 @@ import ssl
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
 
-from contracts.rights import RELOADER
+from contracts.wire.rights import RELOADER
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login
 from runwire.credentials.nats_client import connected_once

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from contracts.rights import LOCAL_TOOLS
+from contracts.wire.rights import LOCAL_TOOLS
 from runwire.credentials.identities import read
 from runwire.errors import IdentitiesUnreadable
 from runwire.private_files import write_private

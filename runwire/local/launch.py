@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.rights import LOCAL_TOOLS, PROVISIONER
+from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
 from runwire.local import embedded_nats, embedded_s3, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server

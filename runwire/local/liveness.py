@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts import health
+from contracts.wire import health
 
 CHECK_INTERVAL_S = 1.0
 _LIVEZ_TIMEOUT_S = 2.0

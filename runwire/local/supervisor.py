@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from contracts.health import EXIT_WRONG_SETTINGS
+from contracts.wire.health import EXIT_WRONG_SETTINGS
 from runwire.local.liveness import LivenessCheck, lasting_fault, service_check
 
 _IMMEDIATE_RESTARTS = 3

@@ -7,7 +7,7 @@ of one call by values. `report` says all of it for people and programs. `templat
 says it in lines. `json_schema/` knows which fields a schema declares.
 """
 
-from contracts.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
+from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
 
 from .checking import PlanBounds, PlanCheck, check_plan
 from .paths import TemplatePath, template_paths

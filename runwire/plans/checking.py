@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from contracts.plans import (
+from contracts.runs.plans import (
     FieldNotFound,
     ForwardReference,
     IndexOutOfBounds,
@@ -24,7 +24,7 @@ from contracts.plans import (
     TypeMismatch,
     UnknownTool,
 )
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 
 from .arguments import Container, Key, is_deeper, json_size, marked_strings
 from .findings import MAX_NAME_CHARACTERS, Findings, names_of, shortened

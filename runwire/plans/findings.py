@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from contracts.plans import PlanError, PlanErrorDetail, PlanWarning, PlanWarningCode
+from contracts.runs.plans import PlanError, PlanErrorDetail, PlanWarning, PlanWarningCode
 
 MAX_ERRORS = 100
 MAX_ERROR_BYTES = 64 << 10

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Any
 
-from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
+from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
 
 from .findings import MAX_ERRORS
 

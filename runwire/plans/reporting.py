@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from contracts.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
-from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan, PlanReport
-from contracts.tools import ToolSpec
+from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan, PlanReport
+from contracts.tools.messages import ToolSpec
+from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
 
 from .arguments import json_size
 from .checking import DEFAULT_BOUNDS, PlanBounds, check_plan

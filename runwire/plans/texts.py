@@ -6,7 +6,7 @@ Rule 2: a line has no line break and a bounded length.
 
 from collections.abc import Sequence
 
-from contracts.plans import (
+from contracts.runs.plans import (
     FieldNotFound,
     ForwardReference,
     IndexOutOfBounds,

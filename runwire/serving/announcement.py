@@ -15,8 +15,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from contracts import ids, subjects
-from contracts import tools as wire
+from contracts.tools import messages as wire
+from contracts.wire import ids, subjects
 from runwire.tools import Tool
 
 NATS_ERRORS = (NatsError, OSError)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Generator, Mapping, MutableMapping
 from typing import Any
 
-from contracts import tools as wire
+from contracts.tools import messages as wire
 from runwire.serving.calls import Call, Reply, reply_of
 from runwire.tools.context import ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Pauses

@@ -12,8 +12,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from contracts import limits
-from contracts import tools as wire
+from contracts.tools import messages as wire
+from contracts.wire import limits
 from runwire.errors import ToolError
 
 Reply = tuple[dict[str, str], bytes]

@@ -17,7 +17,7 @@ from typing import Any
 
 from nats.errors import Error as NatsError
 
-from contracts import subjects
+from contracts.wire import subjects
 from runwire.credentials.lookup import Login
 from runwire.credentials.nats_client import DENIED, NatsClient, TlsNotOffered
 from runwire.errors import ToolsNotAllowed

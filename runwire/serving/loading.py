@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from contracts import ids
+from contracts.wire import ids
 from runwire.errors import ToolsNotLoaded
 from runwire.tools import Tool
 

@@ -25,9 +25,9 @@ from nats.aio.subscription import Subscription
 from nats.errors import MaxPayloadError
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts import tools as wire
-from contracts.validation_errors import describe
+from contracts.tools import messages as wire
+from contracts.wire import subjects
+from contracts.wire.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.call_context import CallContext

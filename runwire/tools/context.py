@@ -13,8 +13,8 @@ from typing import Any, Protocol, overload
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from contracts import limits
-from contracts import tools as wire
+from contracts.tools import messages as wire
+from contracts.wire import limits
 from runwire.tools.pauses import Answer, M, Reason
 
 ToolLogger = logging.Logger | logging.LoggerAdapter[logging.Logger]

@@ -15,9 +15,9 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from contracts import names
-from contracts import tools as wire
-from contracts.validation_errors import describe
+from contracts.tools import messages as wire
+from contracts.wire import names
+from contracts.wire.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.tools.context import ToolContext
 from runwire.tools.pauses import Pauses

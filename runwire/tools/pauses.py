@@ -13,10 +13,10 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from contracts import tools as wire
-from contracts.limits import MAX_OUTCOME_BYTES
-from contracts.pauses import MAX_STATE_BYTES, PauseAnswer
-from contracts.validation_errors import describe
+from contracts.runs.pauses import MAX_STATE_BYTES, PauseAnswer
+from contracts.tools import messages as wire
+from contracts.wire.limits import MAX_OUTCOME_BYTES
+from contracts.wire.validation_errors import describe
 from runwire.errors import ToolError
 
 Reason = Literal["input", "approval", "confirmation"]

@@ -19,8 +19,7 @@ from faststream.response import PublishCommand
 from nats.aio.client import Client
 from pydantic import SkipValidation, ValidationError, WithJsonSchema
 
-from contracts import subjects
-from contracts.artifacts import (
+from contracts.artifacts.references import (
     ARTIFACT_HEADER,
     SEQ_HEADER,
     UPLOAD_HEADER,
@@ -38,9 +37,10 @@ from contracts.artifacts import (
     PutArtifact,
     StoredArtifact,
 )
-from contracts.base import Message
-from contracts.tools import REPLY_HEADER
-from contracts.validation_errors import describe
+from contracts.tools.messages import REPLY_HEADER
+from contracts.wire import subjects
+from contracts.wire.base import Message
+from contracts.wire.validation_errors import describe
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import MAX_STREAMS, Assembler
 from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads

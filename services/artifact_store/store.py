@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import structlog
 
-from contracts.artifacts import (
+from contracts.artifacts.references import (
     ArtifactDeleted,
     ArtifactPage,
     ArtifactRef,
@@ -30,8 +30,8 @@ from contracts.artifacts import (
     PutArtifact,
     StoredArtifact,
 )
-from contracts.ids import unix_ms
-from contracts.keys import new_object_name, object_key
+from contracts.wire.ids import unix_ms
+from contracts.wire.keys import new_object_name, object_key
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.entries.own_ids import OwnIds
 from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished

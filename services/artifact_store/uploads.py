@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import structlog
 
-from contracts import subjects
-from contracts.artifacts import ChunkTaken, PutArtifact, UploadOpened
-from contracts.ids import new_id
-from contracts.limits import CHUNK_BYTES
+from contracts.artifacts.references import ChunkTaken, PutArtifact, UploadOpened
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.limits import CHUNK_BYTES
 from services.artifact_store.entries.references import ArtifactEntry
 from services.artifact_store.mime_types import HEAD_BYTES
 from services.artifact_store.store import ArtifactStore, Done

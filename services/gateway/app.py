@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, Depends, FastAPI
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
 from services.runtime.http_server import HttpServer
 from services.runtime.tasks import cancelled
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 
 from .artifacts.access import ArtifactAccess
 from .artifacts.inlining import Inliner

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from services.shared import exact_json
+from services.runtime import exact_json
 
 logger = structlog.get_logger(__name__)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.images.settings import ImageSettings
-from services.shared.plan_settings import PlanSettings
+from services.shared.images.settings import ImageSettings
+from services.shared.runs.plan_settings import PlanSettings
 
 
 class GatewaySettings(ImageSettings, PlanSettings):

@@ -25,7 +25,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.direct_get import DirectReader, StoredMessage, checked, sequence_of
 from services.messaging.errors import (
     GUARD_IN_FLIGHT,

@@ -8,8 +8,8 @@ delivery stores no count, so it costs nothing.
 
 import structlog
 
-from contracts import subjects
-from contracts.limits import MAX_MESSAGE_BYTES
+from contracts.wire import subjects
+from contracts.wire.limits import MAX_MESSAGE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 

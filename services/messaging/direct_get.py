@@ -15,8 +15,8 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.names import InvalidName
+from contracts.wire import subjects
+from contracts.wire.names import InvalidName
 from services.messaging.errors import NATS_ERRORS, Unavailable, translated
 from services.messaging.nats_patches.headers import FORGED
 from services.messaging.request_reply import expire

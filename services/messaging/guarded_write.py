@@ -10,7 +10,7 @@ for example by an id that it contains.
 from itertools import count
 from typing import NamedTuple
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import WRONG_LAST_SEQUENCE, Outdated, Refused, Unsure

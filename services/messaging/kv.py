@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging import guarded_write
 from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import sequence_of

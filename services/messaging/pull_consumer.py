@@ -20,7 +20,7 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 
-from contracts import ack_subjects, subjects
+from contracts.wire import ack_subjects, subjects
 from services.messaging.connection import Bus, Subscription
 from services.messaging.streams.server_clock import unix_seconds
 from services.messaging.tenants.shares import Shares

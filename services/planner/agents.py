@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
-from contracts.events import ActionFormat, ActionTransport, FollowupMode, Reflection
-from contracts.images import VisionContextPolicy, VisionMode
-from contracts.pauses import ApprovalRule
-from contracts.runs import (
+from contracts.artifacts.images import VisionContextPolicy, VisionMode
+from contracts.runs.events import ActionFormat, ActionTransport, FollowupMode, Reflection
+from contracts.runs.pauses import ApprovalRule
+from contracts.runs.requests import (
     DEFAULT_STRATEGY,
     MODEL_NAME,
     LimitsInput,
@@ -24,10 +24,10 @@ from contracts.runs import (
     RunLimits,
     StrategyName,
 )
-from contracts.tasks import TaskPolicy
-from contracts.validation_errors import describe
-from services.planner.run.input_rules import InputRule
-from services.shared.approvals import check_rules
+from contracts.sessions.tasks import TaskPolicy
+from contracts.wire.validation_errors import describe
+from services.planner.run.people.input_rules import InputRule
+from services.shared.tools.approvals import check_rules
 
 DEFAULT_AGENT = "default"
 """Used by requests that name no agent. It exists even without a file."""

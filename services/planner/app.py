@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from contracts import subjects
-from contracts.images import ModelProfile
-from contracts.runs import DEFAULT_STRATEGY
+from contracts.artifacts.images import ModelProfile
+from contracts.runs.requests import DEFAULT_STRATEGY
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
-from services.planner.effects import run_index
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
+from services.planner.logs import run_index
 from services.planner.models import demo, vision
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
@@ -28,14 +28,14 @@ from services.planner.models.types import Model
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules
 from services.planner.run.opening import Defaults
 from services.planner.strategies import strategies_of
+from services.planner.upkeep import schedule_sweep as sweep
+from services.planner.upkeep.deletions import Deletions
+from services.planner.upkeep.orphans import Forgotten
 from services.runtime.tasks import cancelled
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 
 from .agents import Agent
-from .deletions import Deletions
-from .forgotten import Forgotten
 from .handlers import Planner
-from .schedules import sweep
 from .settings import PlannerSettings
 
 logger = structlog.get_logger(__name__)

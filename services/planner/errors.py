@@ -2,8 +2,8 @@
 
 from pydantic import ValidationError
 
-from contracts.faults import Code, Fault
-from contracts.validation_errors import describe
+from contracts.wire.faults import Code, Fault
+from contracts.wire.validation_errors import describe
 
 MAX_REASON_CHARACTERS = 300
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import structlog
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.ids import new_id, unix_ms
-from contracts.inbox import INBOX_MESSAGE, CallFinished, CallPaused, GroupDue, ScheduleDue, ScheduleSet
-from contracts.names import InvalidName
-from contracts.runs import RunRequested
-from contracts.schedules import FIRE_TIMER
+from contracts.runs.inbox import INBOX_MESSAGE, CallFinished, CallPaused, GroupDue, ScheduleDue, ScheduleSet
+from contracts.runs.requests import RunRequested
+from contracts.sessions.schedules import FIRE_TIMER
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import InvalidName
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
@@ -25,9 +25,11 @@ from services.planner.effects.chunk_publisher import ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.executor import Effects
 from services.planner.effects.model_requests import ModelRequests
-from services.planner.effects.ownership_watch import Address
 from services.planner.effects.sessions import Sessions
 from services.planner.errors import short
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run.advance import advance
 from services.planner.run.commands import (
     DECIDES_NOTHING,
@@ -41,12 +43,10 @@ from services.planner.run.commands import (
     Received,
     Rules,
 )
-from services.planner.run.state import Run
-from services.planner.run_log import RunLogs
-from services.planner.schedules.firing import Schedules
-from services.planner.session_log import SessionAddress, SessionLogs
-from services.shared.key_budgets.spending import KeySpending
-from services.shared.key_budgets.totals import KeyDay
+from services.planner.run.state.run import Run
+from services.planner.upkeep.firing import Schedules
+from services.shared.budgets.spending import KeySpending
+from services.shared.budgets.totals import KeyDay
 
 logger = structlog.get_logger(__name__)
 

@@ -7,10 +7,10 @@ import orjson
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
-from contracts.images import VisionContextPolicy, VisionMode
-from contracts.runs import RequestedEffort
+from contracts.artifacts.images import VisionContextPolicy, VisionMode
+from contracts.runs.requests import RequestedEffort
 from services.planner.models.providers import ModelServer
-from services.shared.plan_settings import PlanSettings
+from services.shared.runs.plan_settings import PlanSettings
 
 from .agents import ModelName
 

@@ -5,7 +5,7 @@ Every service imports this package first. So two measures are here that make all
 
 import gc
 
-from contracts.optional_imports import import_without, import_without_part
+from contracts.wire.optional_imports import import_without, import_without_part
 
 __all__ = ["import_without", "import_without_part"]
 

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from services.messaging.connection import Bus
 from services.runtime.health import Health
-from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
+from services.shared.tools.catalogue import Catalogue
 
 from .call_consumers import CallConsumers
 from .compliance.checks import ToolChecks

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from contracts import names, subjects
-from contracts.names import InvalidName
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire import names, subjects
+from contracts.wire.names import InvalidName
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, BusError, Refused

@@ -5,8 +5,8 @@ Each class is one sentence. `code` and `retryable` go to the planner, the text g
 
 from typing import ClassVar, get_args
 
-from contracts.faults import Code, Fault
-from contracts.tools import ToolFailure
+from contracts.tools.messages import ToolFailure
+from contracts.wire.faults import Code, Fault
 from services.shared.artifacts.errors import ArtifactFailed
 
 _CODES = frozenset(get_args(Code))

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import structlog
 
-from contracts.ids import unix_ms
-from contracts.tools import CallRequested, ToolSpec
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.shared.builtin_tools import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.redaction import wire_size
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
+from services.shared.tools.catalogue import Catalogue
 
 from .artifacts.arguments import resolve
 from .artifacts.images import ToolImages

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import structlog
 from pydantic import ValidationError
 
-from contracts import names, subjects
-from contracts.names import InvalidName
-from contracts.tools import CallRequested
-from contracts.validation_errors import describe
+from contracts.tools.messages import CallRequested
+from contracts.wire import names, subjects
+from contracts.wire.names import InvalidName
+from contracts.wire.validation_errors import describe
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from contracts.faults import Fault
-from contracts.inbox import CallFinished
-from contracts.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
-from contracts.payload import Source
-from contracts.tool_responses import RespondedArtifact
-from contracts.tools import CallRequested, ToolSpec
-from services.shared import exact_json
-from services.shared.approvals import is_allowed
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import Source
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.tools.responses import RespondedArtifact
+from contracts.wire.faults import Fault
+from contracts.wire.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
+from services.runtime import exact_json
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.redaction import (
     AnnotationCache,
@@ -31,6 +30,7 @@ from services.shared.redaction import (
     restore,
     separate,
 )
+from services.shared.tools.approvals import is_allowed
 from services.tool_runner.artifacts.own_artifact import PATH as OWN
 from services.tool_runner.artifacts.own_artifact import OwnArtifact, take_out
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.images.settings import ImageSettings
+from services.shared.images.settings import ImageSettings
 
 
 class ToolRunnerSettings(ImageSettings):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from contracts import keys
-from contracts.artifacts import PutArtifact
+from contracts.artifacts.references import PutArtifact
+from contracts.wire import keys
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.entries.own_ids import OwnIds
 from services.artifact_store.entries.references import ArtifactEntry, References, entries_bucket

@@ -4,9 +4,9 @@ import pytest
 from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
-from contracts import keys, subjects
-from contracts.artifacts import HeadArtifact
-from contracts.ids import new_id
+from contracts.artifacts.references import HeadArtifact
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from tests.support.stores import Store
 
 STORED = subjects.bucket_value(keys.ARTIFACTS_BUCKET, "x")

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import keys, subjects
-from contracts.artifacts import ARTIFACT_HEADER, PutArtifact
-from contracts.ids import new_id
-from contracts.limits import CHUNK_BYTES
-from contracts.tools import REPLY_HEADER
+from contracts.artifacts.references import ARTIFACT_HEADER, PutArtifact
+from contracts.tools.messages import REPLY_HEADER
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.limits import CHUNK_BYTES
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from services.shared.artifacts.requests import header_value
 from services.shared.artifacts.uploads import upload

@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.streams.definitions import BUCKETS, STREAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,9 +73,9 @@ def test_who_writes_and_reads_is_in_the_table() -> None:
 
 
 def builders() -> dict[str, set[str]]:
-    """The functions and patterns of `contracts.subjects`, by the first word of the subjects that they give."""
+    """The functions and patterns of `contracts.wire.subjects`, by the first word of the subjects that they give."""
     found: dict[str, set[str]] = defaultdict(set)
-    for node in ast.parse((ROOT / "contracts" / "subjects.py").read_text(encoding="utf-8")).body:
+    for node in ast.parse((ROOT / "contracts" / "wire" / "subjects.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef):
             for back in (each.value for each in ast.walk(node) if isinstance(each, ast.Return)):
                 if isinstance(back, ast.JoinedStr) and isinstance(back.values[0], ast.Constant):

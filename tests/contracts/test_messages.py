@@ -5,8 +5,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from contracts import events
-from contracts.records import Record
+from contracts.runs import events
+from contracts.wire.records import Record
 
 
 def test_a_record_keeps_events_of_a_newer_version() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import contracts
 from contracts.__main__ import schemas, stale
-from contracts.base import HttpInput, Message
+from contracts.wire.base import HttpInput, Message
 
 
 def test_the_folder_says_what_the_models_say() -> None:
@@ -32,9 +32,9 @@ def test_every_kind_of_message_has_its_file() -> None:
     """
     messages = {
         f"{name}.json"
-        for found in pkgutil.iter_modules(contracts.__path__)
-        if found.name not in {"base", "__main__"}
-        for name, value in vars(importlib.import_module(f"contracts.{found.name}")).items()
+        for found in pkgutil.walk_packages(contracts.__path__, "contracts.")
+        if found.name not in {"contracts.wire.base", "contracts.__main__"}
+        for name, value in vars(importlib.import_module(found.name)).items()
         if isinstance(value, type) and issubclass(value, Message | HttpInput) and value not in {Message, HttpInput}
     }
     assert set(schemas()) == messages | {

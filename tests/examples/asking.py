@@ -9,9 +9,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from contracts import subjects
-from contracts.ids import new_id
-from contracts.tools import PARTS_HEADER, REPLY_HEADER, SPEC_METADATA, CallQuestion, ToolCall, ToolSpec
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, SPEC_METADATA, CallQuestion, ToolCall, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from tests.support.waiting import wait_until
 
 LONG = 30.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from examples.demo.calculator import MAX_CHARACTERS, Refused, calculate, calculation, evaluate, written
 from runwire import ToolError
 from runwire.testing import RecordingContext

@@ -9,11 +9,11 @@ from typing import Any
 import nats
 import pytest
 
-from contracts import subjects
-from contracts.events import Asked, Done
-from contracts.ids import new_id
-from contracts.records import Record
-from contracts.rights import OPERATOR
+from contracts.runs.events import Asked, Done
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
+from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Bus
 from services.messaging.streams.definitions import STREAMS
 from services.messaging.streams.provision import provision

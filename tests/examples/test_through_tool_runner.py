@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.events import Asked as ModelAsked
-from contracts.ids import new_id
-from contracts.inbox import CallFinished, CallPaused
-from contracts.records import EVENTS_HEADER, Record
-from contracts.rights import PLANNER, PROVISIONER, TOOL_RUNNER
-from contracts.tools import CallRequested, ToolSpec
+from contracts.runs.events import Asked as ModelAsked
+from contracts.runs.inbox import CallFinished, CallPaused
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER, Record
+from contracts.wire.rights import PLANNER, PROVISIONER, TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, served, tool_in

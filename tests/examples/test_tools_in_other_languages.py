@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.shared.json_schema.checks import check_schema, complaints
 from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
 from tests.examples.conftest import EXAMPLES, Running, Start, build, program

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.ids import new_id
-from contracts.runs import RunStatus
+from contracts.runs.requests import RunStatus
+from contracts.wire.ids import new_id
 from runwire import Client
 from runwire.errors import SessionBusy
 from runwire.events import InputAdded

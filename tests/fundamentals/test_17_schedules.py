@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
-from contracts.ids import new_id, unix_ms
-from contracts.runs import RunStatus
+from contracts.runs.requests import RunStatus
+from contracts.wire.ids import new_id, unix_ms
 from runwire import Client
 from tests.support.model_server import ModelServer, answer
 from tests.support.stack import Stack

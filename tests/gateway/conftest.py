@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer

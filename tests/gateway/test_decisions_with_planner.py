@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from tests.support.gateways import Served, serving
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.ids import new_id
+from contracts.wire.ids import new_id
 from services.gateway.errors import MEDIA_TYPE, RefusedByPlanner
 from services.gateway.routes import health
 from tests.support.gateways import Served, disconnect, serving, unconnected_routes

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.events import Asked, ToolProgress
-from contracts.ids import new_id
-from contracts.records import EVENTS_HEADER
+from contracts.runs.events import Asked, ToolProgress
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER
 from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus

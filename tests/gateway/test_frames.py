@@ -5,9 +5,9 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.events import Asked, Called, Chunk, PlannedCall, RunStarted
-from contracts.records import Record
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs.events import Asked, Called, Chunk, PlannedCall, RunStarted
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.wire.records import Record
 from runwire.client.sse import SseDecoder
 from services.gateway.frames import Cursor, frames
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from contracts.pauses import MAX_UNREAD_INPUTS
+from contracts.runs.pauses import MAX_UNREAD_INPUTS
 from tests.support.gateways import Served, serving
 from tests.support.model_server import ModelServer, Say, answer
 from tests.support.nats_server import NatsServer

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts.ids import new_id
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire.ids import new_id
 from tests.support.gateways import Served, serving
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.faults import Fault
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from runwire.client.sse import SseDecoder
 from services.gateway.frames import Cursor
 from tests.support.gateways import connected, serving

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from contracts.events import Chunk, Done
-from contracts.ids import new_id
-from contracts.records import EVENTS_HEADER
+from contracts.runs.events import Chunk, Done
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.messaging.connection import Bus

@@ -1,6 +1,6 @@
-"""Who may publish and receive what, written out a second time: rights are made by other code (`contracts.rights`).
+"""Who may publish and receive what, written out a second time: rights are made by other code (`contracts.wire.rights`).
 
-What the services and tools say to each other is described by `contracts.channels`: a new subject has its rows by
+What the services and tools say to each other is described by `contracts.wire.channels`: a new subject has its rows by
 itself. JetStream, wildcards and what nobody may do are tables here.
 """
 
@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from contracts.channel import GATEWAY, PLANNER, SERVICES, STORE, TOOL, TOOL_RUNNER, Channel
-from contracts.channels import CHANNELS
+from contracts.wire.channel import GATEWAY, PLANNER, SERVICES, STORE, TOOL, TOOL_RUNNER, Channel
+from contracts.wire.channels import CHANNELS
 from tests.identities.users import OTHER_RUN, RUN, USERS, User
 
 Expected = Mapping[str, set[str]]

@@ -3,11 +3,11 @@
 import asyncio
 import json
 
-from contracts import subjects
-from contracts.events import Cancelled
-from contracts.ids import new_id
-from contracts.payload import FinalPayload
-from contracts.records import EVENTS_HEADER, Record
+from contracts.runs.events import Cancelled
+from contracts.runs.payload import FinalPayload
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 from services.shared.runs.last_record import last_record
 from services.shared.runs.run_follower import RunFollower

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import keys, subjects
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys, subjects
 from runwire.serving import serve
 from runwire.tools import Tool, tool
 from services.messaging.kv import Bucket
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.identities.scene import Attacker, Scene

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from contracts import keys
-from contracts.channels import CHANNELS
-from contracts.subjects import bucket_stream
+from contracts.wire import keys
+from contracts.wire.channels import CHANNELS
+from contracts.wire.subjects import bucket_stream
 from services.messaging.streams.definitions import BUCKETS, STREAMS
 from tests.identities import expected
 from tests.identities.protocol import denied

@@ -3,12 +3,12 @@
 import time
 
 from services.messaging.pull_consumer import Delivery
-from services.planner.deletions import Deletions
-from services.planner.effects import run_index
-from services.planner.forgotten import Forgotten
+from services.planner.logs import run_index
+from services.planner.upkeep.deletions import Deletions
+from services.planner.upkeep.orphans import Forgotten
 from services.shared.artifacts.client import ArtifactClient
 from tests.identities.scene import Scene, storing
-from tests.planner.test_deletions import FOR_GOOD, a_run, delete, traces
+from tests.planner.upkeep.test_deletions import FOR_GOOD, a_run, delete, traces
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import TOO_LARGE, NoResponders, Refused, Unavailable, Unsure
 from services.runtime.settings import BusSettings

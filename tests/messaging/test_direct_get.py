@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from contracts import keys, subjects
-from contracts.ids import new_id
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.kv import Bucket

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.streams.provision import provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

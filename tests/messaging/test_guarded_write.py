@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated, Refused, Unsure

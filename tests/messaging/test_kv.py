@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from pydantic import BaseModel
 
-from contracts import keys, subjects
+from contracts.wire import keys, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated, Unavailable, Unsure
 from services.messaging.kv import Bucket

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts import subjects
-from contracts.health import EXIT_WRONG_SETTINGS
+from contracts.wire import subjects
+from contracts.wire.health import EXIT_WRONG_SETTINGS
 from services.messaging.connection import Bus
 from services.messaging.provisioner.__main__ import provision_once
 from services.messaging.streams.definitions import BUCKETS, STREAMS

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.faults import Fault
-from contracts.images import ImageRef
-from contracts.tools import ToolSpec
+from contracts.artifacts.images import ImageRef
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
 from services.messaging.streams.provision import provision
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer

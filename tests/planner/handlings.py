@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from contracts.events import RunStarted
-from contracts.faults import Fault
-from contracts.inbox import (
+from contracts.runs.events import RunStarted
+from contracts.runs.inbox import (
     CallFinished,
     CallPaused,
     CancelRequested,
@@ -17,8 +16,9 @@ from contracts.inbox import (
     TimerFired,
     TopUpRequested,
 )
-from contracts.payload import Usage
-from contracts.runs import RunRequested
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunRequested
+from contracts.wire.faults import Fault
 from services.planner.run import advance as module
 from services.planner.run.commands import (
     Answer,
@@ -41,8 +41,8 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.input_rules import ADMITTED
-from services.planner.run.state import Event, Run, round_id
+from services.planner.run.people.input_rules import ADMITTED
+from services.planner.run.state.run import Event, Run, round_id
 
 PROGRESS = frozenset(field.name for field in fields(Progress))
 

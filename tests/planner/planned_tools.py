@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from tests.support.model_server import Say
 from tests.support.run_services import Handler, Story
 

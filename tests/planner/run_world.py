@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.events import RunStarted
-from contracts.inbox import CallFinished
-from contracts.payload import Usage
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs.events import RunStarted
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunLimits, RunRequested
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -15,9 +15,9 @@ from services.planner.run.commands import (
     Ask,
     Rules,
 )
-from services.planner.run.decision import Calls, Decision, Final
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Calls, Decision, Final
 from services.planner.strategies.react.strategy import React
 from tests.planner.handlings import Attempt, advance, attempt
 

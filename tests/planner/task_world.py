@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from contracts.events import RunStarted
-from contracts.inbox import RunTaskSettled
-from contracts.payload import Usage
-from contracts.tasks import TaskPolicy
-from services.planner.run.decision import Calls, Decision
-from services.planner.run.task_calls import SPAWN
+from contracts.runs.events import RunStarted
+from contracts.runs.inbox import RunTaskSettled
+from contracts.runs.payload import Usage
+from contracts.sessions.tasks import TaskPolicy
+from services.planner.run.calls.task_calls import SPAWN
+from services.planner.run.turn.decision import Calls, Decision
 from tests.planner.run.pause_world import PauseWorld
 from tests.planner.run_world import finished, started
 

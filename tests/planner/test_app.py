@@ -10,7 +10,7 @@ from services.planner.app import models_of, profiles_of, running
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.models.vision import VisionSupport
 from services.planner.settings import PlannerSettings
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import MODEL, Planning

@@ -7,13 +7,13 @@ from typing import get_args
 
 import pytest
 
-from contracts import events
-from contracts.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
-from contracts.runs import RunLimits
+from contracts.runs import events
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
+from contracts.runs.requests import RunLimits
 from services.planner.agents import Agent, parse_agents
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.strict_json import MAX_DEPTH
-from services.planner.run.joins import SOURCES
+from services.planner.run.calls.joins import SOURCES
 from services.planner.run.opening import STRATEGIES
 from services.planner.settings import PlannerSettings
 from tests.support.documents import blocks, in_code, rows, text_of

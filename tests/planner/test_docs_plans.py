@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import TypeAdapter
 
-from contracts.events import Called, Step
-from contracts.plans import PlanErrorDetail, PlanWarning
+from contracts.runs.events import Called, Step
+from contracts.runs.plans import PlanErrorDetail, PlanWarning
 from examples.plans.blog_tools import create_blog_post, research_blog
 from runwire.plans import DirectResponse, Plan, PlanBounds, check_plan, is_candidate, parse_template, read_plan, report
 from runwire.plans.json_schema.steps import MAX_STEPS
@@ -22,8 +22,8 @@ from services.planner.conversation.plans import (
     PLANNING,
     planning_function,
 )
-from services.planner.run.plan_execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES
-from services.shared.plan_settings import PlanSettings
+from services.planner.run.calls.plan_execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES
+from services.shared.runs.plan_settings import PlanSettings
 from tests.support.documents import blocks, in_code, rows, text_of
 
 PAGE = "plans.md"

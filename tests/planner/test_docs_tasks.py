@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from contracts.tasks import TASK_EVENT_TYPES, TaskPolicy
+from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskPolicy
 from services.planner.agents import parse_agents
 from services.planner.replies.actions import normalize_action
 from tests.support.documents import blocks, in_code, rows

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from contracts import subjects
-from contracts.ids import new_id, unix_ms
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from tests.support.buses import connected

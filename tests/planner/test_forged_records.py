@@ -5,9 +5,9 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from contracts import subjects
-from contracts.inbox import CallFinished, CancelRequested
-from contracts.tools import CallRequested, ToolSpec
+from contracts.runs.inbox import CallFinished, CancelRequested
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire import subjects
 from tests.planner.conftest import Plan
 from tests.support.forgeries import forge_end, forge_in_queue
 from tests.support.model_server import ModelServer, Say, action, answer

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.schemas import chained

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.ids import new_id, unix_ms
-from contracts.runs import KeyBudget, KeySpent, RunRequested
+from contracts.runs.requests import KeyBudget, KeySpent, RunRequested
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id, unix_ms
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
-from services.shared.key_budgets.totals import KeyDay, Spending
+from services.shared.budgets.totals import KeyDay, Spending
 from tests.planner.conftest import Plan
 from tests.planner.conftest import provider as provider_of_planners
 from tests.support.buses import connected

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Chunk
-from contracts.records import Record
+from contracts.runs.events import Chunk
+from contracts.wire import subjects
+from contracts.wire.records import Record
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.support.buses import connected

@@ -3,11 +3,9 @@
 import asyncio
 import time
 
-from contracts import subjects
-from contracts.events import Asked, Done
-from contracts.ids import new_id
-from contracts.runs import Memory, RunRequested
-from contracts.sessions import (
+from contracts.runs.events import Asked, Done
+from contracts.runs.requests import Memory, RunRequested
+from contracts.sessions.records import (
     CHECKPOINT_EVERY,
     ContextSet,
     KnownSessionEvent,
@@ -16,16 +14,18 @@ from contracts.sessions import (
     RunQueued,
     SessionStarted,
 )
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.direct_get import StoredMessage
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
-from services.planner.effects.ownership_watch import Address
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
-from services.planner.run_log import RunLogs
-from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
 from tests.support.buses import connected

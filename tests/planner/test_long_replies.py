@@ -14,9 +14,9 @@ from services.planner.effects.model_call import in_parts
 from services.planner.models.types import CallPiece, Delta, Reply
 from services.planner.replies.actions.bounds import MAX_ITEMS, MAX_VALUES
 from services.planner.replies.answer_stream import AnswerStream
-from services.planner.run import terminal
-from services.planner.run.decision import Final
-from services.planner.run.state import Run
+from services.planner.run.ending import terminal
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Final
 from services.planner.strategies.react.reading import ReactReading
 from tests.planner.conftest import Plan
 from tests.support.loop_lag import loop_lag

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from contracts.events import ArtifactStored, RunEvent
-from contracts.tools import ToolSpec
+from contracts.runs.events import ArtifactStored, RunEvent
+from contracts.tools.messages import ToolSpec
 from services.messaging.streams.provision import provision
-from services.shared.builtin_tools import READ_ARTIFACT
+from services.shared.tools.builtin import READ_ARTIFACT
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer, Say, Seen, action, answer

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.tools import CallRequested, ToolSpec
-from services.shared.open_pauses import open_pauses
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire import subjects
 from services.shared.redaction import as_reference
+from services.shared.runs.open_pauses import open_pauses
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Handler

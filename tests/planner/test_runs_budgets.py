@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Done, Paused, RunEvent
-from contracts.inbox import CancelRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import Done, Paused, RunEvent
+from contracts.runs.inbox import CancelRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.waiting import wait_until

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.tools import ToolCall, ToolSpec
+from contracts.tools.messages import ToolCall, ToolSpec
+from contracts.wire import subjects
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler, Told

@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from contracts import keys, subjects
-from contracts.ids import new_id
-from contracts.inbox import CancelRequested
-from contracts.runs import Memory, RunDeletion
-from contracts.sessions import SessionContextRequested, SessionDeletionRequested
+from contracts.runs.inbox import CancelRequested
+from contracts.runs.requests import Memory, RunDeletion
+from contracts.sessions.records import SessionContextRequested, SessionDeletionRequested
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import text_tokens
-from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.sessions.summaries import summary_run
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan

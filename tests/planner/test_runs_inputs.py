@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.events import Step
-from contracts.pauses import MAX_UNREAD_INPUTS
-from contracts.records import EVENTS_HEADER
+from contracts.runs.events import Step
+from contracts.runs.pauses import MAX_UNREAD_INPUTS
+from contracts.wire import keys, subjects
+from contracts.wire.records import EVENTS_HEADER
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying

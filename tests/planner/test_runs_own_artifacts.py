@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import Plan
 from tests.planner.planned_tools import planned
 from tests.support.model_server import ModelServer, Say, action, answer

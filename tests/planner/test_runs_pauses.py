@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from contracts.events import Paused
-from contracts.ids import new_id
+from contracts.runs.events import Paused
+from contracts.wire.ids import new_id
 from runwire import ToolContext, tool
 from runwire.serving import serve
 from services.messaging.streams.provision import provision

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contracts.faults import Fault
+from contracts.wire.faults import Fault
 from tests.planner.conftest import Plan
 from tests.planner.planned_tools import RESEARCH, Tools, native, planned, steps, write
 from tests.support.model_server import ModelServer, Say, words

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.faults import Fault
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer
 from tests.support.run_services import Handler

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.events import Observed
+from contracts.runs.events import Observed
 from tests.planner.conftest import Plan
 from tests.planner.planned_tools import RESEARCH, Tools, native, planned, write
 from tests.support.model_server import ModelServer, Say

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from contracts import subjects
-from contracts.inbox import CancelRequested
+from contracts.runs.inbox import CancelRequested
+from contracts.wire import subjects
 from services.planner.strategies.react.reading import ReactReading
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Asked, Chunk
-from contracts.inbox import CancelRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import Asked, Chunk
+from contracts.runs.inbox import CancelRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.run_services import Handler, Planning

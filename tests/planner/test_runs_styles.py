@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, words
 from tests.support.run_services import Handler, Planning, Story

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import ids
-from contracts.tasks import SessionTaskCalled
+from contracts.sessions.tasks import SessionTaskCalled
+from contracts.wire import ids
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, of_type, scripted, settled, spawn
 from tests.support.model_server import USAGE, ModelServer, Say, action, answer, words

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import TEXT, Plan, Put
 from tests.planner.shown_images import SEEING, png, shown
 from tests.support.model_server import ModelServer, action, answer

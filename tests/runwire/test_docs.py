@@ -11,10 +11,10 @@ import nats
 import pytest
 
 import runwire
-from contracts.events import KNOWN
-from contracts.pauses import ApprovalRule
-from contracts.sessions import KnownSessionEvent
-from contracts.tools import ToolSpec
+from contracts.runs.events import KNOWN
+from contracts.runs.pauses import ApprovalRule
+from contracts.sessions.records import KnownSessionEvent
+from contracts.tools.messages import ToolSpec
 from runwire import Client, client, errors, events, plans, serving, testing
 from services.planner.agents import load_agents
 from tests.support.documents import ROOT, blocks, run_commands, run_python, text_of

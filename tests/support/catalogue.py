@@ -1,6 +1,6 @@
 """Where the catalogue keeps what it knows, for tests that write and read it directly."""
 
-from contracts import keys, subjects
+from contracts.wire import keys, subjects
 
 STREAM = subjects.bucket_stream(keys.CATALOGUE_BUCKET)
 

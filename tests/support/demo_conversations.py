@@ -3,17 +3,17 @@
 import json
 from typing import Any
 
-from contracts.events import Observed, PlannedCall, Repaired, Step
-from contracts.faults import Fault
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import Observed, PlannedCall, Repaired, Step
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner.conversation import real_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run import history
-from services.planner.run.history import Item, Outcomes, PastTurn, Question
-from services.planner.run.task_calls import SPAWN
+from services.planner.run.calls.task_calls import SPAWN
+from services.planner.run.state import history
+from services.planner.run.state.history import Item, Outcomes, PastTurn, Question
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 

@@ -2,10 +2,10 @@
 
 import orjson
 
-from contracts import subjects
-from contracts.events import Cancelled
-from contracts.payload import FinalPayload
-from contracts.records import EVENTS_HEADER, Record
+from contracts.runs.events import Cancelled
+from contracts.runs.payload import FinalPayload
+from contracts.wire import subjects
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 
 from .waiting import wait_until

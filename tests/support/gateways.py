@@ -15,19 +15,19 @@ import httpx
 import uvicorn.server
 from fastapi.routing import APIRoute
 
-from contracts import subjects
-from contracts.events import Cancelled, Chunk, Done, Error, Paused, RunStarted, Step
-from contracts.ids import new_id
-from contracts.payload import FinalPayload
-from contracts.records import EVENTS_HEADER, PAUSES_HEADER, Record
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs.events import Cancelled, Chunk, Done, Error, Paused, RunStarted, Step
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from services.gateway.app import Gateway, build_server
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import missing, provision
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
-from services.shared.open_pauses import open_pauses
+from services.shared.runs.open_pauses import open_pauses
 from tests.support.forked import Forked
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until

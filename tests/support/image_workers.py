@@ -1,4 +1,4 @@
-"""Workers of images (`services.images.worker`), forked from a process that has imported them: a start costs 60 ms else.
+"""Workers of images (`services.shared.images.worker`), forked from a process that has them: a start costs 60 ms else.
 
 `outcomes(images)` runs one worker for each image. As a process, it reads the images from its stdin, pickled, and writes
 the outcomes to its stdout.
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from services.images import worker
+from services.shared.images import worker
 
 _ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from contracts.rights import RELOADER
+from contracts.wire.rights import RELOADER
 from runwire.credentials.identities import Identities, changed
 from runwire.credentials.reload import reload_accounts
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import Chunk, ControlAnswered, Paused, RunEvent, Thinking
-from contracts.faults import Fault
-from contracts.ids import new_id
-from contracts.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
-from contracts.records import Record
-from contracts.runs import RunRequested
-from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
+from contracts.runs.events import Chunk, ControlAnswered, Paused, RunEvent, Thinking
+from contracts.runs.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import REPLY_HEADER, ToolFailure, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.streams.provision import provision
@@ -33,7 +33,7 @@ from services.planner.models.by_provider import ByProvider
 from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
 from services.shared.runs.run_follower import RunFollower
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings

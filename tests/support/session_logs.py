@@ -1,10 +1,10 @@
 """Sessions for the tests, as their logs have them."""
 
-from contracts import subjects
-from contracts.events import Queued, RunEvent
-from contracts.records import EVENTS_HEADER
+from contracts.runs.events import Queued, RunEvent
+from contracts.wire import subjects
+from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
-from services.planner.session_log import SessionAddress, SessionLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
 from tests.support.waiting import wait_until
 

@@ -1,9 +1,6 @@
 """Writes a session's records as the planner does, so that there is something to read."""
 
-from contracts import keys, subjects
-from contracts.ids import unix_ms
-from contracts.records import EVENTS_HEADER
-from contracts.sessions import (
+from contracts.sessions.records import (
     CHECKPOINT_HEADER,
     Checkpoint,
     KnownSessionEvent,
@@ -14,6 +11,9 @@ from contracts.sessions import (
     SessionRecord,
     SessionStarted,
 )
+from contracts.wire import keys, subjects
+from contracts.wire.ids import unix_ms
+from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.sessions.fold import fold

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from contracts.artifacts import PutArtifact
-from contracts.ids import new_id
+from contracts.artifacts.references import PutArtifact
+from contracts.wire.ids import new_id
 from services.artifact_store.app import running
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
 from services.artifact_store.settings import ArtifactStoreSettings

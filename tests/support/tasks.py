@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from contracts.faults import Fault
-from contracts.sessions import SESSION_MESSAGE, KnownSessionEvent
-from contracts.tasks import (
+from contracts.sessions.records import SESSION_MESSAGE, KnownSessionEvent
+from contracts.sessions.tasks import (
     GroupOpened,
     GroupSealed,
     SessionTaskControl,
@@ -14,6 +13,7 @@ from contracts.tasks import (
     TaskControlRefused,
     TaskSpawned,
 )
+from contracts.wire.faults import Fault
 from tests.support.gateways import Writer
 from tests.support.session_writer import SessionWriter
 from tests.support.waiting import wait_until

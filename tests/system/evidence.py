@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from contracts import keys, subjects
-from contracts.rights import OPERATOR
+from contracts.wire import keys, subjects
+from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Bus
 from services.messaging.dead_letters import REASON, SUBJECT
 from services.messaging.direct_get import DirectReader

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, ServiceConfig
 
-from contracts.tools import REPLY_HEADER, SPEC_METADATA, ToolCall, ToolSpec
+from contracts.tools.messages import REPLY_HEADER, SPEC_METADATA, ToolCall, ToolSpec
 from tests.system.executions import enter
 
 SILENCE_S = 1.0

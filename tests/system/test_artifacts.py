@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import keys, subjects
+from contracts.wire import keys, subjects
 from services.messaging.connection import Bus
 from services.shared.redaction import to_blob
 from tests.support.model_server import action, answer

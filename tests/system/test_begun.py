@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Done, Error
-from contracts.ids import new_id
-from contracts.records import Record
-from contracts.runs import RunRequested
+from contracts.runs.events import Done, Error
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.streams.definitions import PLANNER_REQUESTS
 from tests.support.model_server import Say

@@ -13,8 +13,8 @@ import pytest
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from contracts.channel import JSON, Body, Channel
-from contracts.channels import CHANNELS
+from contracts.wire.channel import JSON, Body, Channel
+from contracts.wire.channels import CHANNELS
 from tests.support.buses import processed
 from tests.support.images import drawn, encoded
 from tests.support.model_server import ModelServer, Say, action, answer, words

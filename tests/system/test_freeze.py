@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from contracts import subjects
+from contracts.wire import subjects
 from runwire.serving.stall import STALL_S
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until

@@ -8,11 +8,11 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.ids import new_id
-from contracts.inbox import CancelRequested
-from contracts.rights import LOCAL_TOOLS
-from contracts.runs import RunRequested
+from contracts.runs.inbox import CancelRequested
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.rights import LOCAL_TOOLS
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from tests.support.catalogue import key_subject

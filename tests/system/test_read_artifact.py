@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
-from services.shared.builtin_tools import READ_ARTIFACT
+from services.shared.tools.builtin import READ_ARTIFACT
 from tests.support.model_server import Say, Seen, action, answer
 from tests.support.waiting import wait_until
 from tests.system import evidence

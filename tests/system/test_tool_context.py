@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import keys, subjects
-from contracts.ids import new_id
-from contracts.inbox import CancelRequested
-from contracts.runs import RunRequested
+from contracts.runs.inbox import CancelRequested
+from contracts.runs.requests import RunRequested
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
-from services.planner.effects import run_index
+from services.planner.logs import run_index
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import StorageUnavailable
 from tests.support.waiting import wait_until

@@ -12,19 +12,19 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import keys, names, subjects
-from contracts.events import Cancelled, RunEvent, RunStarted
-from contracts.ids import new_id
-from contracts.inbox import CallFinished
-from contracts.payload import FinalPayload
-from contracts.records import EVENTS_HEADER, Record
-from contracts.runs import RunLimits, RunRequested
-from contracts.tools import CallRequested, ToolSpec
+from contracts.runs.events import Cancelled, RunEvent, RunStarted
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire import keys, names, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER, Record
 from runwire.serving import serve
 from runwire.tools import Tool
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings

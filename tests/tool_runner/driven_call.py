@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.faults import Fault
-from contracts.tools import ToolFailure
+from contracts.tools.messages import ToolFailure
+from contracts.wire.faults import Fault
 from services.tool_runner.calls import commands, events
 from services.tool_runner.calls.commands import Command
 from services.tool_runner.calls.events import Event

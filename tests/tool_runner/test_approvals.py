@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from contracts import names, subjects
-from contracts.direct import DIRECT_HEADER, RunnerAnnouncement
-from contracts.ids import unix_ms
-from contracts.inbox import CallFinished
-from contracts.pauses import ApprovalRule, CallApproval
-from contracts.tools import CallRequested, ToolSpec
+from contracts.runs.inbox import CallFinished
+from contracts.runs.pauses import ApprovalRule, CallApproval
+from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire import names, subjects
+from contracts.wire.ids import unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
-from services.shared.approvals import call_digest
+from services.shared.tools.approvals import call_digest
 from services.tool_runner.app import running
 from services.tool_runner.errors import ApprovalMissing
 from services.tool_runner.outcomes import check_approval

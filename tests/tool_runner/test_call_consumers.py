@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys, subjects
 from runwire import tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
 from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer, provision
-from services.shared import tool_catalogue as reading
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools import catalogue as reading
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner import call_consumers
 from services.tool_runner.app import running
 from services.tool_runner.discovery import catalogue_writer

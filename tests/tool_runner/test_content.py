@@ -7,12 +7,12 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.direct import DIRECT_HEADER, RunnerAnnouncement
-from contracts.ids import unix_ms
-from contracts.inbox import CallFinished
-from contracts.limits import MAX_INLINE_BYTES
-from contracts.tools import PARTS_HEADER, REPLY_HEADER, CallRequested, ToolCall, ToolSpec
+from contracts.runs.inbox import CallFinished
+from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, CallRequested, ToolCall, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import unix_ms
+from contracts.wire.limits import MAX_INLINE_BYTES
 from runwire import ToolContext, ToolError, tool
 from tests.support.waiting import wait_until
 

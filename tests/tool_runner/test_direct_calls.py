@@ -8,11 +8,11 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
-from contracts.ids import new_id, unix_ms
-from contracts.inbox import CallFinished, CallPaused
-from contracts.tools import REPLY_HEADER, CallRequested, ToolSpec
+from contracts.runs.inbox import CallFinished, CallPaused
+from contracts.tools.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
+from contracts.tools.messages import REPLY_HEADER, CallRequested, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders

@@ -9,8 +9,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts.events import ArtifactChunk, ToolProgress
-from contracts.tools import ToolSpec
+from contracts.runs.events import ArtifactChunk, ToolProgress
+from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolError, tool
 from tests.support.waiting import wait_until
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import ArtifactChunk, Observed
-from contracts.inbox import CallFinished
-from contracts.tools import REPLY_HEADER, ToolCall
+from contracts.runs.events import ArtifactChunk, Observed
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import REPLY_HEADER, ToolCall
+from contracts.wire import subjects
 from runwire.serving.stall import STALL_S
 from services.messaging import dead_letters
 from services.messaging.errors import BusError

@@ -7,11 +7,11 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import CallStarted
-from contracts.faults import Fault
-from contracts.inbox import CallFinished
-from contracts.tools import ToolSpec
+from contracts.runs.events import CallStarted
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
 from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
 from tests.support.waiting import wait_until

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.inbox import CallPaused
-from contracts.pauses import PauseAnswer
+from contracts.runs.inbox import CallPaused
+from contracts.runs.pauses import PauseAnswer
 from tests.support.forked import Forked
 from tests.support.waiting import wait_until
 

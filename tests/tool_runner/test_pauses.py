@@ -7,11 +7,11 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import CallStarted, Paused
-from contracts.inbox import CallPaused
-from contracts.pauses import PauseAnswer
-from contracts.tools import REPLY_HEADER, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.runs.events import CallStarted, Paused
+from contracts.runs.inbox import CallPaused
+from contracts.runs.pauses import PauseAnswer
+from contracts.tools.messages import REPLY_HEADER, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.wire import subjects
 from services.tool_runner.errors import InvalidPause
 from services.tool_runner.pauses import paused, read_pause
 from tests.support.waiting import wait_until

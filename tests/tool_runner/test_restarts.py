@@ -9,7 +9,7 @@ import pytest
 from runwire import tool
 from runwire.serving import serve
 from services.messaging.streams.provision import provision
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected

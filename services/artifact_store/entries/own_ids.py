@@ -17,10 +17,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from contracts import keys
-from contracts.artifacts import ArtifactPage, HeadArtifact, ListArtifacts
-from contracts.base import Message
-from contracts.ids import unix_ms
+from contracts.artifacts.references import ArtifactPage, HeadArtifact, ListArtifacts
+from contracts.wire import keys
+from contracts.wire.base import Message
+from contracts.wire.ids import unix_ms
 from services.artifact_store.entries.references import ArtifactEntry, Reference, References
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket as KeyValueBucket

@@ -20,10 +20,17 @@ from typing import Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from contracts import keys
-from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, PutArtifact, StoredArtifact
-from contracts.base import Message
-from contracts.ids import unix_ms
+from contracts.artifacts.references import (
+    ArtifactPage,
+    ArtifactRef,
+    HeadArtifact,
+    ListArtifacts,
+    PutArtifact,
+    StoredArtifact,
+)
+from contracts.wire import keys
+from contracts.wire.base import Message
+from contracts.wire.ids import unix_ms
 from services.artifact_store.errors import UnknownVersion
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket as KeyValueBucket

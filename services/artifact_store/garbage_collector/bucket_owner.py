@@ -4,8 +4,8 @@ The mark is random. Without this check, a bucket that two deployments share, or 
 volume, would look like garbage.
 """
 
-from contracts import keys
-from contracts.ids import new_id
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing
 from services.messaging.errors import Outdated

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import structlog
 
-from contracts import keys
+from contracts.wire import keys
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.entries.references import ArtifactEntry, References, Unfinished
 from services.messaging.errors import BusError

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import structlog
 
-from contracts import keys
-from contracts.ids import unix_ms
-from contracts.names import InvalidName
+from contracts.wire import keys
+from contracts.wire.ids import unix_ms
+from contracts.wire.names import InvalidName
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.entries.references import References
 from services.artifact_store.garbage_collector.bucket_owner import is_ours

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from contracts import keys
-from contracts.base import Message
-from contracts.ids import unix_ms
+from contracts.wire import keys
+from contracts.wire.base import Message
+from contracts.wire.ids import unix_ms
 from services.artifact_store.entries.references import Reference, parsed
 from services.artifact_store.errors import UnknownVersion
 from services.messaging.errors import Outdated

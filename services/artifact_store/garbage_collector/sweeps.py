@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import structlog
 
-from contracts import keys, subjects
-from contracts.ids import unix_ms
+from contracts.wire import keys, subjects
+from contracts.wire.ids import unix_ms
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.entries.own_ids import OwnIds
 from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished, parsed

@@ -17,11 +17,11 @@ from contextlib import suppress
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.artifacts import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
-from contracts.events import ArtifactChunk
-from contracts.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
-from contracts.records import EVENTS_HEADER, Record
+from contracts.artifacts.references import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
+from contracts.runs.events import ArtifactChunk
+from contracts.wire import subjects
+from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.mime_types import HEAD_BYTES
 from services.artifact_store.store import ArtifactStore, Done
 from services.artifact_store.streams.buffer import StreamBuffer

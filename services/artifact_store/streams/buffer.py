@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
-from contracts.events import ArtifactChunk
+from contracts.runs.events import ArtifactChunk
 from services.shared.redaction import to_blob
 
 _BINARY_TYPES = frozenset({"binary", "bytes"})

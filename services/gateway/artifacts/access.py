@@ -6,7 +6,7 @@ is read for a caller whose key is not pinned.
 
 from collections.abc import Iterable
 
-from contracts.artifacts import StoredArtifact
+from contracts.artifacts.references import StoredArtifact
 from services.gateway.auth.caller import Caller
 from services.gateway.stored_runs.reader import RunReader
 from services.gateway.stored_runs.sessions import SessionReader

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import structlog
 
-from contracts.artifacts import ArtifactRef
-from contracts.limits import MAX_HTTP_INLINE_BYTES
-from contracts.payload import FinalPayload
-from services.shared import exact_json
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.payload import FinalPayload
+from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
+from services.runtime import exact_json
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
 from services.shared.redaction import as_reference, from_blob

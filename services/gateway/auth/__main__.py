@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from contracts.names import InvalidName
+from contracts.wire.names import InvalidName
 
 from .key_lines import KeyLineInvalid, new_key
 

@@ -9,9 +9,9 @@ Rule 3: a request that a key does not allow is refused. What a request leaves ou
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from contracts import subjects
-from contracts.ids import run_id_for_key
-from contracts.runs import KeyBudget, RunInput
+from contracts.runs.requests import KeyBudget, RunInput
+from contracts.wire import subjects
+from contracts.wire.ids import run_id_for_key
 from services.gateway.errors import NotAllowed, RightMissing
 
 Right = Literal["run", "approve", "apply", "operate"]

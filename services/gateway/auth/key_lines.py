@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from contracts import names
+from contracts.wire import names
 
 from .caller import ALL_RIGHTS, Caller
 from .keys import digest_of

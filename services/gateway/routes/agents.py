@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from contracts.runs import AgentModels
+from contracts.runs.requests import AgentModels
 from services.gateway.submissions.models import ModelProfiles
 
 from .common import new_router

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Unpack
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from contracts.artifacts import ArtifactRef, StoredArtifact
-from contracts.images import INPUT_IMAGE
+from contracts.artifacts.images import INPUT_IMAGE
+from contracts.artifacts.references import ArtifactRef, StoredArtifact
 from services.gateway.artifacts.access import ArtifactAccess
 from services.gateway.artifacts.downloads import headers_of, is_compressed, matching_etag, range_of, streamed
 from services.gateway.artifacts.uploads import read_upload

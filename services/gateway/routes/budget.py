@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from contracts.runs import KeyBudget, KeySpent
+from contracts.runs.requests import KeyBudget, KeySpent
 from services.gateway.submissions.key_budgets import KeyBudgets
 
 from .common import RequestCaller, new_router

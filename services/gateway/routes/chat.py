@@ -5,9 +5,9 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.pauses import OpenPause
-from contracts.payload import FinalPayload
-from contracts.runs import RunInput
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunInput
 from services.gateway.artifacts.inlining import Form, Inliner
 from services.gateway.compression import json_response
 from services.gateway.open_streams import OpenStreams

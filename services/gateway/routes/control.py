@@ -5,12 +5,12 @@ from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
 
-from contracts.events import ControlAnswered, InputAdded, Resumed
-from contracts.ids import new_id
-from contracts.images import ImageInput, ImageRef
-from contracts.inbox import InputRequested, ResumeRequested
-from contracts.runs import InputAccepted, InputInput, ResumeAccepted, ResumeInput
-from contracts.tasks import TASK_TOOLS
+from contracts.artifacts.images import ImageInput, ImageRef
+from contracts.runs.events import ControlAnswered, InputAdded, Resumed
+from contracts.runs.inbox import InputRequested, ResumeRequested
+from contracts.runs.requests import InputAccepted, InputInput, ResumeAccepted, ResumeInput
+from contracts.sessions.tasks import TASK_TOOLS
+from contracts.wire.ids import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import (
     IdempotencyConflict,

@@ -6,9 +6,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from contracts.runs import InputInput, ResumeInput, RunInput
-from contracts.schedules import ScheduleInput
-from contracts.sessions import SessionContextInput
+from contracts.runs.requests import InputInput, ResumeInput, RunInput
+from contracts.sessions.records import SessionContextInput
+from contracts.sessions.schedules import ScheduleInput
 from services.gateway.errors import MEDIA_TYPE, ProblemBody
 
 from . import health

@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from contracts.base import HttpInput
-from contracts.plans import PlanReport
-from contracts.tools import ToolSpec
+from contracts.runs.plans import PlanReport
+from contracts.tools.messages import ToolSpec
+from contracts.wire.base import HttpInput
 from runwire.plans import PlanBounds, report
 from services.gateway.auth.caller import Caller
 from services.gateway.compression import json_response

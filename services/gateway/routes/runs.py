@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field, field_validator
 
-from contracts.base import HttpInput
-from contracts.runs import LimitsInput, RunAccepted, RunInput, RunStatus, State
+from contracts.runs.requests import LimitsInput, RunAccepted, RunInput, RunStatus, State
+from contracts.wire.base import HttpInput
 from services.gateway.artifacts.inlining import Form, Inliner
 from services.gateway.compression import json_response
 from services.gateway.errors import NotRunning

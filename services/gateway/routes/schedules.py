@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from contracts.runs import RunAccepted
-from contracts.schedules import ScheduleCreated, ScheduleInput, ScheduleView
+from contracts.runs.requests import RunAccepted
+from contracts.sessions.schedules import ScheduleCreated, ScheduleInput, ScheduleView
 from services.gateway.event_stream import RUN_HEADER
 from services.gateway.submissions.schedules import Schedules
 from services.gateway.submissions.webhooks import SIGNING_HEADERS, Webhooks

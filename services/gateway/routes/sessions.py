@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.routing import Match
 from starlette.types import Scope
 
-from contracts import keys
-from contracts.sessions import SessionContextInput, SessionEntry, SessionStatus
+from contracts.sessions.records import SessionContextInput, SessionEntry, SessionStatus
+from contracts.wire import keys
 from services.gateway.compression import json_response
 from services.gateway.errors import BadCursor
 from services.gateway.event_stream import EventStream

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from contracts.base import HttpInput
-from contracts.ids import new_id
-from contracts.tasks import GroupView, SessionTaskControl, TaskControlAction, TaskStatusName, TaskView
+from contracts.sessions.tasks import GroupView, SessionTaskControl, TaskControlAction, TaskStatusName, TaskView
+from contracts.wire.base import HttpInput
+from contracts.wire.ids import new_id
 from services.gateway.auth.caller import Caller, Right
 from services.gateway.compression import json_response
 from services.gateway.errors import NotFound, RefusedByPlanner
@@ -17,8 +17,8 @@ from services.gateway.stored_runs.tasks import TaskReader, shown_group, shown_ta
 from services.gateway.submissions.idempotency import idempotency_key
 from services.gateway.submissions.request_body import BodyLimit, parse, read_body
 from services.gateway.submissions.session_control import SessionControl
-from services.shared.session_tasks.views import group_view, shown_groups, task_view
 from services.shared.sessions.state import Session
+from services.shared.sessions.task_views import group_view, shown_groups, task_view
 
 from .common import RequestCaller, body_of, needs, new_router
 from .control import LATER, STOPPING

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from contracts.tools import RefusedTool, ToolSpec
+from contracts.tools.messages import RefusedTool, ToolSpec
 from services.messaging.connection import Bus
-from services.shared.tool_catalogue import refused_tools
+from services.shared.tools.catalogue import refused_tools
 
 from .common import new_router
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import structlog
 
-from contracts import keys
-from contracts.ids import unix_ms
-from contracts.runs import RunDeletion
+from contracts.runs.requests import RunDeletion
+from contracts.wire import keys
+from contracts.wire.ids import unix_ms
 from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused, Unsure

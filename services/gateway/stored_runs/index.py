@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from contracts import keys
-from contracts.runs import RunStatus, State
-from contracts.sessions import SessionEntry
+from contracts.runs.requests import RunStatus, State
+from contracts.sessions.records import SessionEntry
+from contracts.wire import keys
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput
 from services.messaging.connection import Bus

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
-from contracts import names, subjects
-from contracts.inbox import TimerName
+from contracts.runs.inbox import TimerName
+from contracts.wire import names, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 import orjson
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import TERMINAL, RunEvent, Terminal
-from contracts.ids import InvalidName, checked_id
-from contracts.payload import FinalPayload
-from contracts.records import PAUSES_HEADER, Record
-from contracts.runs import RunRequested
+from contracts.runs.events import TERMINAL, RunEvent, Terminal
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import InvalidName, checked_id
+from contracts.wire.records import PAUSES_HEADER, Record
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound
 from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
-from services.shared.open_pauses import open_pauses
+from services.shared.runs.open_pauses import open_pauses
 from services.shared.runs.run_follower import RunFollower
 from services.shared.runs.run_waits import waits_for_person
 

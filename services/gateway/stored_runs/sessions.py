@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-from contracts import keys, subjects
-from contracts.ids import own_session_id, run_of_own_session
-from contracts.pauses import OpenPause
-from contracts.runs import RunRequested, RunStatus
-from contracts.sessions import SessionRecord, SessionStatus
+from contracts.runs.pauses import OpenPause
+from contracts.runs.requests import RunRequested, RunStatus
+from contracts.sessions.records import SessionRecord, SessionStatus
+from contracts.wire import keys, subjects
+from contracts.wire.ids import own_session_id, run_of_own_session
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.messaging.connection import Bus
@@ -21,10 +21,10 @@ from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket
 from services.shared.runs.run_waits import waits_for_person
-from services.shared.session_tasks.state import Task
-from services.shared.session_tasks.views import group_view, shown_groups, task_view
 from services.shared.sessions.fold import fold, newest_checkpoint
 from services.shared.sessions.state import Session
+from services.shared.sessions.task_state import Task
+from services.shared.sessions.task_views import group_view, shown_groups, task_view
 
 from .deletions import Deletions
 from .reader import RunReader

@@ -5,12 +5,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from contracts.events import TERMINAL, Done, Paused, Queued, RunStarted, Terminal
-from contracts.ids import own_session_id
-from contracts.pauses import OpenPause
-from contracts.payload import FinalPayload
-from contracts.records import Record
-from contracts.runs import RunRequested, RunStatus
+from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunStarted, Terminal
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested, RunStatus
+from contracts.wire.ids import own_session_id
+from contracts.wire.records import Record
 from services.shared.runs.run_status import status_of
 
 Model = TypeVar("Model", bound=BaseModel)

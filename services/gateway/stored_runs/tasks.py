@@ -4,12 +4,12 @@ The session decides who may see them. A run that was deleted, or was cancelled b
 session: then the caller has to name it.
 """
 
-from contracts.ids import own_session_id
-from contracts.tasks import GroupView, TaskView
+from contracts.sessions.tasks import GroupView, TaskView
+from contracts.wire.ids import own_session_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound
-from services.shared.session_tasks.views import group_view, task_view
 from services.shared.sessions.state import Session
+from services.shared.sessions.task_views import group_view, task_view
 
 from .reader import RunReader
 from .sessions import SessionReader

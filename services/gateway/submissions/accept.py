@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import structlog
 from fastapi import Request
 
-from contracts import subjects
-from contracts.ids import new_id, own_session_id
-from contracts.images import ImageRef
-from contracts.runs import RunInput, RunRequested
+from contracts.artifacts.images import ImageRef
+from contracts.runs.requests import RunInput, RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, own_session_id
 from services.gateway.auth.caller import Caller
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import structlog
 
-from contracts import subjects
-from contracts.events import ControlAnswered
-from contracts.ids import new_id, run_id_for_key
-from contracts.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
-from contracts.limits import MAX_ARGUMENT_BYTES
-from contracts.runs import LimitsInput
+from contracts.runs.events import ControlAnswered
+from contracts.runs.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
+from contracts.runs.requests import LimitsInput
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, run_id_for_key
+from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.gateway.errors import BodyTooLarge
 
 from .control_answers import ControlAnswers

@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 
 from nats.aio.msg import Msg
 
-from contracts.events import ControlAnswered, InputAdded, Resumed, RunEvent
-from contracts.records import Record, types_in
-from contracts.sessions import ContextSet, SessionEvent, SessionRecord
-from contracts.tasks import TaskControlDone, TaskControlRefused
+from contracts.runs.events import ControlAnswered, InputAdded, Resumed, RunEvent
+from contracts.sessions.records import ContextSet, SessionEvent, SessionRecord
+from contracts.sessions.tasks import TaskControlDone, TaskControlRefused
+from contracts.wire.records import Record, types_in
 from services.gateway.stored_runs.stored_run import parsed
 from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import checked, sequence_of

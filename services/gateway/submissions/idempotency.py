@@ -8,7 +8,7 @@ import re
 
 from fastapi import Request
 
-from contracts.runs import RunRequested
+from contracts.runs.requests import RunRequested
 from services.gateway.errors import IdempotencyConflict, InvalidInput
 from services.gateway.stored_runs.reader import RunReader
 from services.gateway.stored_runs.stored_run import StoredRun

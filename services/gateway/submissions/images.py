@@ -17,17 +17,17 @@ from typing import cast, get_args
 
 import structlog
 
-from contracts.artifacts import ArtifactRef
-from contracts.ids import image_id
-from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
+from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
+from contracts.artifacts.references import ArtifactRef
+from contracts.wire.ids import image_id
 from services.gateway.artifacts.access import ArtifactAccess
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
 from services.gateway.settings import GatewaySettings
-from services.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
-from services.shared.image_types import image_type
+from services.shared.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
+from services.shared.images.types import image_type
 
 logger = structlog.get_logger(__name__)
 

@@ -7,13 +7,13 @@ spend until the planners know of each other's model calls, within two seconds.
 import asyncio
 from dataclasses import dataclass
 
-from contracts.ids import unix_ms
-from contracts.runs import KeyBudget
+from contracts.runs.requests import KeyBudget
+from contracts.wire.ids import unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import KeyBudgetSpent, TryAgain
 from services.messaging.connection import Bus
-from services.shared.key_budgets.spending import KeySpending
-from services.shared.key_budgets.totals import KeyDay, Spending, exhausted, midnight_after
+from services.shared.budgets.spending import KeySpending
+from services.shared.budgets.totals import KeyDay, Spending, exhausted, midnight_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ Planners describe their models in the catalogue, and refresh the descriptions. A
 its planner decides.
 """
 
-from contracts import keys
-from contracts.images import ModelProfile, VisionMode
+from contracts.artifacts.images import ModelProfile, VisionMode
+from contracts.wire import keys
 from services.gateway.errors import InvalidInput, VisionUnsupported
 from services.messaging.connection import Bus
 from services.messaging.kv import Entry
-from services.shared.tool_catalogue import read_entries
+from services.shared.tools.catalogue import read_entries
 
 _ANY_NAME = "*"
 _MAX_NAMES_IN_ERROR = 50

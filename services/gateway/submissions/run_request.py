@@ -4,11 +4,11 @@ import hashlib
 import json
 from typing import Any
 
-from contracts import names
-from contracts.ids import new_id, unix_ms
-from contracts.images import ImageInput
-from contracts.limits import MAX_REQUEST_BYTES
-from contracts.runs import LimitsInput, MemoryInput, RunInput, RunRequested
+from contracts.artifacts.images import ImageInput
+from contracts.runs.requests import LimitsInput, MemoryInput, RunInput, RunRequested
+from contracts.wire import names
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.limits import MAX_REQUEST_BYTES
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import BodyTooLarge, InvalidInput
 

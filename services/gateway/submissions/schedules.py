@@ -13,12 +13,9 @@ from typing import TypeVar
 import structlog
 from fastapi import Request
 
-from contracts import keys, subjects
-from contracts.ids import new_id, unix_ms
-from contracts.inbox import ScheduleSet
-from contracts.names import InvalidName
-from contracts.runs import RunInput, RunRequested
-from contracts.schedules import (
+from contracts.runs.inbox import ScheduleSet
+from contracts.runs.requests import RunInput, RunRequested
+from contracts.sessions.schedules import (
     MAX_SCHEDULE_BYTES,
     MAX_SCHEDULES,
     WEBHOOK_KEY_PREFIX,
@@ -28,6 +25,9 @@ from contracts.schedules import (
     ScheduleView,
     Webhook,
 )
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import InvalidName
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
 from services.gateway.stored_runs.sessions import SessionReader

@@ -4,16 +4,16 @@ import asyncio
 
 import structlog
 
-from contracts import keys, subjects
-from contracts.ids import new_id, run_of_own_session
-from contracts.sessions import (
+from contracts.sessions.records import (
     MAX_CONTEXT_BYTES,
     ContextSet,
     SessionContextRequested,
     SessionDeletionRequested,
     SessionEvent,
 )
-from contracts.tasks import SessionTaskControl
+from contracts.sessions.tasks import SessionTaskControl
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id, run_of_own_session
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, SessionDeleting
 from services.gateway.stored_runs.deletions import Deletions

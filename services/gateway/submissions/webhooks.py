@@ -19,11 +19,11 @@ from typing import Any
 from fastapi import Request
 from pydantic import RootModel
 
-from contracts import keys
-from contracts.ids import new_id, own_session_id, started_run_id, unix_ms
-from contracts.names import InvalidName
-from contracts.runs import KeyBudget
-from contracts.schedules import MAX_WEBHOOK_BYTES, WEBHOOK_KEY_PREFIX, Schedule, Webhook
+from contracts.runs.requests import KeyBudget
+from contracts.sessions.schedules import MAX_WEBHOOK_BYTES, WEBHOOK_KEY_PREFIX, Schedule, Webhook
+from contracts.wire import keys
+from contracts.wire.ids import new_id, own_session_id, started_run_id, unix_ms
+from contracts.wire.names import InvalidName
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, TryAgain
 from services.messaging.connection import Bus

@@ -7,8 +7,8 @@ system. So a different setting on the server is an error (`provision`).
 
 from typing import Any
 
-from contracts import keys, subjects
-from contracts.limits import MAX_MESSAGE_BYTES
+from contracts.wire import keys, subjects
+from contracts.wire.limits import MAX_MESSAGE_BYTES
 
 _NS_PER_S = 1_000_000_000
 _MIB_BYTES = 1 << 20

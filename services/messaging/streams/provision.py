@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import NOT_FOUND, Misconfigured, Refused, Unavailable
 from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket, planner_consumers

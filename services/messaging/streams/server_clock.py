@@ -4,7 +4,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from contracts import keys, subjects
+from contracts.wire import keys, subjects
 
 if TYPE_CHECKING:
     from services.messaging.connection import Bus

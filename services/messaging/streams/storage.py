@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import orjson
 import structlog
 
-from contracts import subjects
-from contracts.health import NOT_STORED
+from contracts.wire import subjects
+from contracts.wire.health import NOT_STORED
 from services.messaging.errors import FULL, NO_ROOM, BusError, Refused
 from services.runtime.tasks import cancelled
 

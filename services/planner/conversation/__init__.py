@@ -7,7 +7,7 @@ Rule 3: every message has text, and roles are system, user and assistant only, s
 Only the transport `tools` (native.py) uses native calls and results, for models that support them.
 """
 
-from contracts.events import ActionFormat
+from contracts.runs.events import ActionFormat
 from services.planner.conversation import native
 from services.planner.conversation.catalogue import real_name, shown_name
 from services.planner.conversation.messages import (

@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from contracts.actions import RESERVED
-from contracts.tools import ToolSpec
+from contracts.runs.actions import RESERVED
+from contracts.tools.messages import ToolSpec
 from services.planner.conversation.compact import compact
-from services.planner.run.task_calls import SHOWN_NAMES
+from services.planner.run.calls.task_calls import SHOWN_NAMES
 
 ALIAS = "tool_"
 DESCRIPTION_LIMIT = 1_000

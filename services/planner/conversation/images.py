@@ -6,8 +6,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from contracts.images import ImageRef
-from services.planner.run.history import ToolImage
+from contracts.artifacts.images import ImageRef
+from services.planner.run.state.history import ToolImage
 
 Part = dict[str, Any]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN, TASK
-from contracts.events import ActionFormat, Observed, Repaired, Step
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
+from contracts.runs.events import ActionFormat, Observed, Repaired, Step
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.compact import compact

@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from contracts import events
-from contracts.events import ActionFormat, ActionTransport
-from contracts.images import ImageRef
-from contracts.runs import RunLimits, RunRequested
-from contracts.tools import ToolSpec
+from contracts.artifacts.images import ImageRef
+from contracts.runs import events
+from contracts.runs.events import ActionFormat, ActionTransport
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.images import with_images
 from services.planner.conversation.task_tools import task_specs
-from services.shared.builtin_tools import READ_ARTIFACT, readable_in
+from services.shared.tools.builtin import READ_ARTIFACT, readable_in
 
 Message = dict[str, Any]
 CACHE_MARK = {"type": "ephemeral"}

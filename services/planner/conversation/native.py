@@ -7,9 +7,9 @@ action, so both transports share one parser, one answer stream and one set of ev
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN, TASK
-from contracts.events import Observed, Repaired, Step
-from contracts.tools import ToolSpec
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
+from contracts.runs.events import Observed, Repaired, Step
+from contracts.tools.messages import ToolSpec
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
 from services.planner.conversation.compact import compact

@@ -7,11 +7,11 @@ the form of a decision, so neither can pass for a message of the runtime.
 
 from collections.abc import Callable
 
-from contracts.actions import FINAL_RESPONSE
-from contracts.events import Step
+from contracts.runs.actions import FINAL_RESPONSE
+from contracts.runs.events import Step
 from services.planner.conversation import texts
 from services.planner.conversation.messages import Message, between, data_section, question_text, says
-from services.planner.run.history import Conversation, PastTurn
+from services.planner.run.state.history import Conversation, PastTurn
 
 
 def past_messages(conversation: Conversation, decision: Callable[[Step], Message]) -> list[Message]:

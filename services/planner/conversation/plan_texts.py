@@ -1,6 +1,6 @@
 """The texts of the prompt of the strategy `planned`. Their examples use tool names of no catalogue."""
 
-from contracts.runs import RunLimits
+from contracts.runs.requests import RunLimits
 
 IDENTITY = """\
 You are the planner of an agent. You answer the user's question in at most two replies: the first is a plan, the tools \

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.events import ActionTransport, Observed, Repaired, Step
-from contracts.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan
-from contracts.runs import RunLimits
-from contracts.tool_responses import RespondedArtifact
-from contracts.tools import ToolSpec
+from contracts.runs.events import ActionTransport, Observed, Repaired, Step
+from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan
+from contracts.runs.requests import RunLimits
+from contracts.tools.messages import ToolSpec
+from contracts.tools.responses import RespondedArtifact
 from runwire.plans import error_line
 from services.planner.agents import Agent
 from services.planner.conversation import plan_texts, texts
@@ -22,8 +22,8 @@ from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import CACHE_MARK, Message, as_data, rejection, says
-from services.planner.run.active_plan import call_id, outline
-from services.planner.run.history import Executed
+from services.planner.run.state.active_plan import call_id, outline
+from services.planner.run.state.history import Executed
 
 PLANNING = "__planning__"
 """The one function that a request for a plan offers."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, assert_never
 from weakref import WeakKeyDictionary
 
-from contracts.events import ActionFormat, ActionTransport, Observed, Repaired, RunStarted, Step
+from contracts.runs.events import ActionFormat, ActionTransport, Observed, Repaired, RunStarted, Step
 from services.planner.conversation import compaction
 from services.planner.conversation.encoding import EncodedHistory, Messages
 from services.planner.conversation.images import images_messages
@@ -19,7 +19,7 @@ from services.planner.conversation.messages import Message, answer_note, input_m
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.past_turns import lead_lines, past_messages
 from services.planner.conversation.plans import PlanReplies, executed_messages
-from services.planner.run.history import (
+from services.planner.run.state.history import (
     Added,
     Compaction,
     Conversation,
@@ -31,7 +31,7 @@ from services.planner.run.history import (
     Outcomes,
     Question,
 )
-from services.planner.run.state import Run
+from services.planner.run.state.run import Run
 
 
 class Dialect(Protocol):

@@ -6,8 +6,8 @@ A tool of the run with the name of one of these tools replaces it.
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from contracts.tasks import MergeStrategy, ReportMode, TaskMode
-from contracts.tools import ToolSpec
+from contracts.sessions.tasks import MergeStrategy, ReportMode, TaskMode
+from contracts.tools.messages import ToolSpec
 
 _TASK = {"type": "string", "description": "id of a task"}
 _GROUP = {"type": "string", "description": "id of a group"}

@@ -1,6 +1,6 @@
 """The texts of the prompt. Their examples use tool names of no catalogue, so a copied example gets a complaint."""
 
-from contracts.runs import RunLimits
+from contracts.runs.requests import RunLimits
 
 IDENTITY = """\
 You are the planner of an agent. You answer the user's question: you decide what to do next, tools do it, you see \

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 

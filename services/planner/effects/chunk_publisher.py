@@ -14,16 +14,16 @@ from typing import Any, Literal
 
 import orjson
 
-from contracts import subjects
-from contracts.events import Asked, Chunk, Thinking
-from contracts.ids import new_id, unix_ms
-from contracts.records import EVENTS_HEADER, VERSION
+from contracts.runs.events import Asked, Chunk, Thinking
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.records import EVENTS_HEADER, VERSION
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.effects.chunk_pace import ChunkPace
-from services.planner.effects.ownership_watch import Address, Tail
+from services.planner.logs.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
 MAX_HELD_CHARACTERS = 16_000

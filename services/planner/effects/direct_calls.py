@@ -1,4 +1,4 @@
-"""Calls tools through an instance of tool_runner by a request, without the stored queue CALLS (contracts/direct.py).
+"""Calls tools through an instance of tool_runner by a request, without the queue CALLS (contracts/tools/direct.py).
 
 Rule 1: the record that announces a call names the instance. It is stored before the call is made, and is its intent.
 Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at most. A call that takes longer goes on,
@@ -18,13 +18,13 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
-from contracts.inbox import CallFinished
-from contracts.tools import CallRequested
+from contracts.runs.inbox import CallFinished
+from contracts.tools.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
+from contracts.tools.messages import CallRequested
+from contracts.wire import subjects
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import BusError, NoResponders
-from services.planner.run.direct import DirectRules
+from services.planner.run.calls.direct import DirectRules
 
 logger = structlog.get_logger(__name__)
 

@@ -5,28 +5,28 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts import keys, names, subjects
-from contracts.events import CallStarted, PlannedCall
-from contracts.faults import Fault
-from contracts.ids import unix_ms
-from contracts.inbox import CallFinished
-from contracts.limits import MAX_REQUEST_BYTES
-from contracts.records import EVENTS_HEADER, Record
-from contracts.tasks import TASK_TOOLS
-from contracts.tools import CallQuestion, CallRequested
+from contracts.runs.events import CallStarted, PlannedCall
+from contracts.runs.inbox import CallFinished
+from contracts.sessions.tasks import TASK_TOOLS
+from contracts.tools.messages import CallQuestion, CallRequested
+from contracts.wire import keys, names, subjects
+from contracts.wire.faults import Fault
+from contracts.wire.ids import unix_ms
+from contracts.wire.limits import MAX_REQUEST_BYTES
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.direct_calls import START_WITHIN_S, DirectCalls
 from services.planner.effects.model_requests import ModelRequests
-from services.planner.effects.ownership_watch import Address
-from services.planner.run import task_calls
-from services.planner.run.approvals import approval_of
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
+from services.planner.run.calls import task_calls
+from services.planner.run.calls.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
-from services.planner.run.state import Run, round_id
-from services.planner.run_log import RunLogs
-from services.shared.approvals import rules_for
-from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
+from services.planner.run.state.run import Run, round_id
+from services.shared.tools.approvals import rules_for
+from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 PLACE_WAIT_S = 10.0
 """After this wait for a free place, a call is checked again: its run may have ended."""

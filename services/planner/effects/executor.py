@@ -11,10 +11,8 @@ from typing import Any, TypeVar, assert_never
 
 import structlog
 
-from contracts import keys, subjects
-from contracts.events import Asked, ControlAnswered
-from contracts.ids import unix_ms
-from contracts.inbox import (
+from contracts.runs.events import Asked, ControlAnswered
+from contracts.runs.inbox import (
     CallFinished,
     CancelRequested,
     InputRequested,
@@ -23,11 +21,13 @@ from contracts.inbox import (
     SessionAttached,
     TimerName,
 )
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlice
-from services.planner.effects import run_index, timers
+from services.planner.effects import timers
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
@@ -36,9 +36,11 @@ from services.planner.effects.key_spending import KeySpendingWriter, read_before
 from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.opening import Opening
-from services.planner.effects.ownership_watch import Address, watched
 from services.planner.effects.sessions import Sessions
-from services.planner.run import session_facts, terminal, turns
+from services.planner.logs import run_index
+from services.planner.logs.ownership_watch import Address, watched
+from services.planner.logs.run_log import RunLogs
+from services.planner.run import session_facts, turns
 from services.planner.run.commands import (
     Answer,
     Ask,
@@ -65,13 +67,13 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.decide import resolve_decision, text_of
-from services.planner.run.decision import Decision
-from services.planner.run.input_rules import ADMITTED, Checked
+from services.planner.run.ending import terminal
+from services.planner.run.people.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
-from services.planner.run.state import Run
-from services.planner.run_log import RunLogs
-from services.shared.key_budgets.spending import KeySpending
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decide import resolve_decision, text_of
+from services.planner.run.turn.decision import Decision
+from services.shared.budgets.spending import KeySpending
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")

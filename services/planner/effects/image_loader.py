@@ -25,7 +25,7 @@ from services.planner.conversation.images import IMAGE, Part
 from services.planner.models.errors import ModelFailed
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
-from services.shared.image_types import image_type
+from services.shared.images.types import image_type
 
 logger = structlog.get_logger(__name__)
 

@@ -6,14 +6,14 @@ become smaller: an instance that was stopped for a while may come with old ones.
 
 import asyncio
 
-from contracts import keys
-from contracts.runs import KeySpent, RunRequested
+from contracts.runs.requests import KeySpent, RunRequested
+from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket, Entry
-from services.planner.run.state import Run
-from services.shared.key_budgets.spending import KeySpending
-from services.shared.key_budgets.totals import KeyDay, Spending
+from services.planner.run.state.run import Run
+from services.shared.budgets.spending import KeySpending
+from services.shared.budgets.totals import KeyDay, Spending
 
 TTL_S = 3 * 86_400
 """A run counts for the day of its request, however long it lasts; its last total is kept for three days."""

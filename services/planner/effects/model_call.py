@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import structlog
 
-from contracts.events import Asked
-from contracts.payload import Usage
+from contracts.runs.events import Asked
+from contracts.runs.payload import Usage
 from services.messaging.connection import Bus
 from services.planner.effects.chunk_publisher import ChunkPublisher
-from services.planner.effects.ownership_watch import Address, OwnershipWatch
+from services.planner.logs.ownership_watch import Address, OwnershipWatch
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import CallPiece, Delta, Reply
-from services.planner.run.decision import Decision, Failed, Final
+from services.planner.run.turn.decision import Decision, Failed, Final
 from services.planner.strategies.base import Reading
 
 logger = structlog.get_logger(__name__)

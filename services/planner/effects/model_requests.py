@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import structlog
 
-from contracts.events import RunStarted
-from contracts.faults import Fault
-from contracts.inbox import CallFinished
-from contracts.payload import Usage
-from contracts.runs import DEFAULT_STRATEGY, RunLimits, RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import RunStarted
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import Usage
+from contracts.runs.requests import DEFAULT_STRATEGY, RunLimits, RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
@@ -23,11 +23,11 @@ from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run import opening
 from services.planner.run.commands import Opening
-from services.planner.run.input_rules import ADMITTED, Checked, check
-from services.planner.run.state import Run
-from services.planner.run.triage_critique import Critique, Triage
+from services.planner.run.people.input_rules import ADMITTED, Checked, check
+from services.planner.run.state.run import Run
+from services.planner.run.turn.triage_critique import Critique, Triage
 from services.planner.strategies.base import JOB, Reading, Strategies, Strategy
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
 

@@ -7,11 +7,11 @@ write them.
 import asyncio
 from contextlib import suppress
 
-from contracts.ids import unix_ms
+from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
-from services.planner.effects import run_index
-from services.planner.effects.ownership_watch import Address
-from services.planner.run_log import RunLogs
+from services.planner.logs import run_index
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
 
 OPEN_AFTER_S = 1.0
 

@@ -4,9 +4,9 @@ tool_runner redacts every result. An outcome from another sender, or from a vers
 redacted here, before it enters the log: small values become inline artifacts, large ones are dropped.
 """
 
-from contracts.inbox import CallFinished
-from contracts.limits import MAX_INLINE_BYTES
-from contracts.tools import ToolSpec
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
+from contracts.wire.limits import MAX_INLINE_BYTES
 from services.shared.redaction import AnnotationCache, plain, separate, wire_size
 
 

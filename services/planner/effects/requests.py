@@ -1,7 +1,7 @@
 """Requests for runs that no caller asks for: of a session, of a schedule."""
 
-from contracts import subjects
-from contracts.runs import RunRequested
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused
 

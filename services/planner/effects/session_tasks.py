@@ -7,19 +7,20 @@ and a group that has ended its timer. So a redelivery may repeat all of them, al
 import asyncio
 from typing import assert_never
 
-from contracts import names, subjects
-from contracts.faults import Fault
-from contracts.inbox import CallFinished, CancelRequested, RunTaskSettled
-from contracts.sessions import SessionRunEnded
-from contracts.tasks import SessionTaskCalled, SessionTaskMessage
+from contracts.runs.inbox import CallFinished, CancelRequested, RunTaskSettled
+from contracts.sessions.records import SessionRunEnded
+from contracts.sessions.tasks import SessionTaskCalled, SessionTaskMessage
+from contracts.wire import names, subjects
+from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
-from services.planner.effects import run_index, timers
-from services.planner.effects.ownership_watch import Address
+from services.planner.effects import timers
 from services.planner.effects.requests import request_run
-from services.planner.run_log import RunLogs
-from services.planner.session_log import SessionAddress, SessionLogs
-from services.planner.tasks import answers
-from services.planner.tasks.commands import (
+from services.planner.logs import run_index
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.sessions.tasks import answers
+from services.planner.sessions.tasks.commands import (
     AnswerCall,
     CancelTask,
     DropReportContext,
@@ -30,8 +31,8 @@ from services.planner.tasks.commands import (
     TaskCommand,
     commands,
 )
-from services.planner.tasks.reports import report_request
-from services.shared.session_tasks.old_tasks import recalled
+from services.planner.sessions.tasks.reports import report_request
+from services.shared.sessions.old_tasks import recalled
 from services.shared.sessions.state import Session
 
 OfTasks = SessionTaskMessage | SessionRunEnded

@@ -9,25 +9,33 @@ message may still be under way.
 import asyncio
 from typing import assert_never
 
-from contracts import subjects
-from contracts.events import TERMINAL
-from contracts.ids import run_of_own_session
-from contracts.inbox import CancelRequested, GroupDue, InputRequested, RunBegins, RunMerged, RunRefused, SessionAttached
-from contracts.records import PAUSES_HEADER, types_in
-from contracts.runs import RunRequested
-from contracts.sessions import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
-from contracts.tasks import SessionGroupDue, SessionTaskCalled
+from contracts.runs.events import TERMINAL
+from contracts.runs.inbox import (
+    CancelRequested,
+    GroupDue,
+    InputRequested,
+    RunBegins,
+    RunMerged,
+    RunRefused,
+    SessionAttached,
+)
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
+from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled
+from contracts.wire import subjects
+from contracts.wire.ids import run_of_own_session
+from contracts.wire.records import PAUSES_HEADER, types_in
 from services.messaging.connection import Bus
-from services.planner.effects import session_index
-from services.planner.effects.keyed_locks import KeyedLocks
-from services.planner.effects.ownership_watch import Address
 from services.planner.effects.requests import request_run
-from services.planner.effects.session_deletion import SessionDeletion
 from services.planner.effects.session_tasks import OfTasks, SessionTasks
-from services.planner.run import pauses, session_facts
+from services.planner.logs import session_index
+from services.planner.logs.keyed_locks import KeyedLocks
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.run import session_facts
+from services.planner.run.people import pauses
 from services.planner.run.session_place import Busy, Place, Waiting
-from services.planner.run_log import RunLogs
-from services.planner.session_log import SessionAddress, SessionLogs
 from services.planner.sessions import decide, summaries
 from services.planner.sessions.commands import (
     Attach,
@@ -42,6 +50,7 @@ from services.planner.sessions.commands import (
     WriteEntry,
 )
 from services.planner.sessions.decide import Received
+from services.planner.upkeep.session_deletion import SessionDeletion
 from services.shared.runs.last_record import last_record
 from services.shared.sessions.state import Session
 

@@ -6,9 +6,9 @@ from typing import Literal
 import structlog
 from pydantic import BaseModel
 
-from contracts import subjects
-from contracts.inbox import GroupDue, TimerFired, TimerName
-from contracts.runs import RunRequested
+from contracts.runs.inbox import GroupDue, TimerFired, TimerName
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
 
-from contracts.faults import Code, Fault
+from contracts.wire.faults import Code, Fault
 
 
 class ModelFailed(Exception):

@@ -20,7 +20,7 @@ from contextlib import aclosing, suppress
 from types import ModuleType
 from typing import Any
 
-from contracts.payload import Usage
+from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import litellm_errors, wire
 from services.planner.models.byte_limits import Limits

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from contracts.payload import Usage
+from contracts.runs.payload import Usage
 
 FILE = Path(__file__).with_name("model_table.json")
 LICENCE_FILE = FILE.with_suffix(".LICENSE")

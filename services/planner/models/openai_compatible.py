@@ -34,7 +34,7 @@ from services.planner.models.openai_reply import ReplyReader
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
 from services.planner.models.timeouts import REST_TIMEOUT_S, ReplyTimeouts
 from services.planner.models.types import Delta, ModelRequest, Reply
-from services.shared import exact_json
+from services.runtime import exact_json
 
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
 

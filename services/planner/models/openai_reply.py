@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from contracts.payload import Usage
+from contracts.runs.payload import Usage
 from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
 from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece, Delta

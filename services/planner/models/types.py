@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contracts.events import Repaired
-from contracts.payload import Usage
-from contracts.tools import ToolSpec
+from contracts.runs.events import Repaired
+from contracts.runs.payload import Usage
+from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import Messages
-from services.planner.run.history import Item
+from services.planner.run.state.history import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from typing import Literal
 
 import structlog
 
-from contracts import keys
-from contracts.images import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.artifacts.images import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from contracts.payload import Usage
+from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Message, Messages, Piece, merged, text_parts, text_tokens
 from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece
@@ -100,7 +100,7 @@ def usage_of(upstream: Any, gathered: GatheredChunks) -> Any:
 
 
 def counts(usage: Any) -> dict[str, int]:
-    """Return the counts that `contracts.payload.Usage` keeps."""
+    """Return the counts that `contracts.runs.payload.Usage` keeps."""
     written = getattr(usage, "completion_tokens_details", None)
     read = getattr(usage, "prompt_tokens_details", None)
     return {

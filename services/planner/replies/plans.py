@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from contracts.plans import PLAN_TYPES, OverLimit, PlainError, PlanError
+from contracts.runs.plans import PLAN_TYPES, OverLimit, PlainError, PlanError
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.scan import Broken, Scan
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently

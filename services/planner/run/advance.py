@@ -40,9 +40,8 @@ changes nothing and is acknowledged.
 from collections.abc import Sequence
 from typing import assert_never
 
-from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, TaskSettled, Triaged
-from contracts.faults import Fault
-from contracts.inbox import (
+from contracts.runs.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, TaskSettled, Triaged
+from contracts.runs.inbox import (
     CallFinished,
     CallPaused,
     CancelRequested,
@@ -56,9 +55,10 @@ from contracts.inbox import (
     TimerFired,
     TopUpRequested,
 )
-from contracts.runs import RunRequested
-from services.planner.run import asking, budgets, inputs, outcomes, pauses, plan_execution, takeovers, terminal, turns
-from services.planner.run.asking import awaits_triage, next_asked, run_after
+from contracts.runs.requests import RunRequested
+from contracts.wire.faults import Fault
+from services.planner.run import turns
+from services.planner.run.calls import outcomes, plan_execution, takeovers
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -85,10 +85,14 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.decide import decide
-from services.planner.run.decision import Final
-from services.planner.run.last_words import completed
-from services.planner.run.state import Run, round_id, waiting_calls
+from services.planner.run.ending import terminal
+from services.planner.run.ending.last_words import completed
+from services.planner.run.people import inputs, pauses
+from services.planner.run.state.run import Run, round_id, waiting_calls
+from services.planner.run.turn import asking, budgets
+from services.planner.run.turn.asking import awaits_triage, next_asked, run_after
+from services.planner.run.turn.decide import decide
+from services.planner.run.turn.decision import Final
 
 OfTurns = RunBegins | RunMerged | RunRefused | RunTaskSettled
 MAX_LOST = 5

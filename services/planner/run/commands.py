@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from contracts.events import (
+from contracts.runs import inbox
+from contracts.runs.events import (
     Asked,
     Called,
     InputAdded,
@@ -17,34 +18,24 @@ from contracts.events import (
     Step,
     Stopping,
 )
-from contracts.faults import Fault
-from contracts.inbox import (
-    CallFinished,
-    CallPaused,
-    CancelRequested,
-    InputRequested,
-    ResumeRequested,
-    RunBegins,
-    RunMerged,
-    RunRefused,
-    RunResumed,
-    RunTaskSettled,
-    SessionAttached,
-    TimerFired,
-    TimerName,
-    TopUpRequested,
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import (
+    SessionApproved,
+    SessionInputTaken,
+    SessionQueueExpired,
+    SessionRunEnded,
+    SessionRunWaits,
 )
-from contracts.runs import RunRequested
-from contracts.sessions import SessionApproved, SessionInputTaken, SessionQueueExpired, SessionRunEnded, SessionRunWaits
-from contracts.tools import ToolSpec
-from services.planner.run.decision import Decision, Final
-from services.planner.run.direct import DirectRules
-from services.planner.run.history import Length
-from services.planner.run.input_rules import ADMITTED, Checked
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
+from services.planner.run.calls.direct import DirectRules
+from services.planner.run.people.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
-from services.planner.run.state import Event, Run, round_id
-from services.planner.run.triage_critique import Critique, Triage
-from services.shared.key_budgets.totals import Spending
+from services.planner.run.state.history import Length
+from services.planner.run.state.run import Event, Run, round_id
+from services.planner.run.turn.decision import Decision, Final
+from services.planner.run.turn.triage_critique import Critique, Triage
+from services.shared.budgets.totals import Spending
 
 FIRST_PAUSE_S = 0.5
 CHARACTERS_PER_TOKEN = 4
@@ -56,17 +47,17 @@ class Poisoned:
     """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
 
 
-OfSessions = RunBegins | RunMerged | RunRefused | SessionAttached | RunTaskSettled
+OfSessions = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.SessionAttached | inbox.RunTaskSettled
 """What a session sends to a run."""
-OfPeople = InputRequested | ResumeRequested
+OfPeople = inbox.InputRequested | inbox.ResumeRequested
 Received = (
     RunRequested
-    | CallFinished
-    | CallPaused
-    | TimerFired
-    | CancelRequested
-    | TopUpRequested
-    | RunResumed
+    | inbox.CallFinished
+    | inbox.CallPaused
+    | inbox.TimerFired
+    | inbox.CancelRequested
+    | inbox.TopUpRequested
+    | inbox.RunResumed
     | OfSessions
     | OfPeople
     | Poisoned
@@ -113,7 +104,7 @@ class Progress:
     """This handling began the run."""
     opened: bool = False
     closed: bool = False
-    outcome: CallFinished | None = None
+    outcome: inbox.CallFinished | None = None
     """Of a finished call: its outcome without what the tool's annotations hide from the model."""
     specs: Mapping[str, ToolSpec] | None = None
     """The specifications of the run's tools, once loaded, to check a join against."""
@@ -136,13 +127,13 @@ class Progress:
     decided: frozenset[str] = frozenset()
     """Ids of the requests whose decisions this handling recorded."""
     woken: bool = False
-    timers: frozenset[tuple[TimerName, int]] = frozenset()
+    timers: frozenset[tuple[inbox.TimerName, int]] = frozenset()
     """Timers that this handling has set."""
     announced: frozenset[str] = frozenset()
     """Rounds of calls (`round_id`) that this handling itself recorded, so no earlier handling can have sent them."""
     dispatched: frozenset[str] = frozenset()
     """Rounds of calls that this handling has sent."""
-    outcomes: tuple[CallFinished, ...] = ()
+    outcomes: tuple[inbox.CallFinished, ...] = ()
     """Of direct calls that have ended, until they are recorded."""
 
     def wrote(self, events: Iterable[Event]) -> "Progress":
@@ -330,7 +321,7 @@ class Dispatch:
 class SetTimer:
     """Schedule a timer message at a time, Unix ms. It replaces an earlier timer of the same name."""
 
-    name: TimerName
+    name: inbox.TimerName
     at: int
 
 

@@ -6,11 +6,11 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from contracts.events import ActionFormat, ActionTransport, RunStarted
-from contracts.runs import Memory, RequestedEffort, RunLimits, RunRequested, StrategyName
-from contracts.tasks import TaskPolicy
-from contracts.tools import ToolSpec
-from contracts.validation_errors import describe
+from contracts.runs.events import ActionFormat, ActionTransport, RunStarted
+from contracts.runs.requests import Memory, RequestedEffort, RunLimits, RunRequested, StrategyName
+from contracts.sessions.tasks import TaskPolicy
+from contracts.tools.messages import ToolSpec
+from contracts.wire.validation_errors import describe
 from services.planner.agents import Agent, agent_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo

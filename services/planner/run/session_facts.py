@@ -1,11 +1,12 @@
 """The facts about a run that its session receives: how it ended, with question and answer. Pure."""
 
-from contracts.events import Cancelled, Done, Error
-from contracts.runs import RunRequested
-from contracts.sessions import MAX_TURN_BYTES, RunEnded, SessionRunEnded
-from services.planner.run import payload, task_budgets
-from services.planner.run.state import Run
-from services.shared.cut_texts import CUT_MARK, cut
+from contracts.runs.events import Cancelled, Done, Error
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
+from services.planner.run.calls import task_budgets
+from services.planner.run.ending import payload
+from services.planner.run.state.run import Run
+from services.shared.redaction.cut_texts import CUT_MARK, cut
 
 
 def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from contracts.faults import Fault
+from contracts.wire.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ A run joins its session by `Enter`. If it cannot begin at once, its own log says
 the session sends to it finds that record.
 """
 
-from contracts.events import Attached, Done, Queued, RunStarted
-from contracts.inbox import RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
-from contracts.payload import FinalPayload
-from contracts.runs import RunRequested
-from contracts.sessions import SessionQueueExpired
-from services.planner.run import terminal
+from contracts.runs.events import Attached, Done, Queued, RunStarted
+from contracts.runs.inbox import RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import SessionQueueExpired
 from services.planner.run.commands import (
     Ack,
     Append,
@@ -23,8 +22,9 @@ from services.planner.run.commands import (
     Received,
     SetTimer,
 )
+from services.planner.run.ending import terminal
 from services.planner.run.session_place import Begun, Busy, Place, Refused, Waiting
-from services.planner.run.state import Run
+from services.planner.run.state.run import Run
 
 MERGED_ROUTE = "merged"
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from contracts.faults import Fault
-from contracts.runs import KeyBudget, Memory, RunRequested
+from contracts.runs.requests import KeyBudget, Memory, RunRequested
+from contracts.wire.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)

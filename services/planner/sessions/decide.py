@@ -24,7 +24,7 @@ none: there is no session, or it was deleted. idle: nobody has the turn. busy: a
 but wait for a person, `on_paused` of a request counts, and not `on_busy`. A further request of a run that the session
 knows changes nothing. While the session is being deleted, each request is refused, and nobody gets the turn.
 
-Messages about background tasks, and what the end of a run means for these: `services.planner.tasks.machine`.
+Messages about background tasks, and what the end of a run means for these: `services.planner.sessions.tasks.machine`.
 
 After `run_ended` a summary may be due (`summaries`): then `run_queued` of its run is recorded too, and RequestSummary
 follows. The end of that run leads to `summarised`, or to `run_ended` if there is no summary.
@@ -32,10 +32,8 @@ follows. The end of that run leads to `summarised`, or to `run_ended` if there i
 
 from typing import assert_never
 
-from contracts.faults import Fault
-from contracts.ids import run_of_own_session
-from contracts.runs import OnBusy, RunRequested
-from contracts.sessions import (
+from contracts.runs.requests import OnBusy, RunRequested
+from contracts.sessions.records import (
     MAX_CONTEXT_BYTES,
     ContextSet,
     InputForwarded,
@@ -58,7 +56,9 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
-from contracts.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
+from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
+from contracts.wire.faults import Fault
+from contracts.wire.ids import run_of_own_session
 from services.planner.run.session_place import Begun, Place, Refused, Waiting
 from services.planner.sessions import summaries
 from services.planner.sessions.commands import (
@@ -73,7 +73,7 @@ from services.planner.sessions.commands import (
     RequestSummary,
     WriteEntry,
 )
-from services.planner.tasks import machine
+from services.planner.sessions.tasks import machine
 from services.shared.redaction import wire_size
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contracts import keys
-from contracts.runs import Memory, RunRequested
+from contracts.runs.requests import Memory, RunRequested
+from contracts.wire import keys
 from services.planner.agents import SUMMARY_AGENT
 from services.planner.sessions.commands import RequestSummary
 from services.planner.sessions.conversation import of_session

@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, ModelRequest, Reply
 from services.planner.run.commands import StrategyRules
-from services.planner.run.decision import Decision
-from services.planner.run.state import Run
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Decision
 
 
 class Reading(Protocol):

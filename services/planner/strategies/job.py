@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
-from contracts.events import Observed, PlannedCall, Step
-from contracts.faults import Fault
-from contracts.sessions import MAX_TURN_BYTES
-from contracts.tools import ToolSpec
+from contracts.runs.events import Observed, PlannedCall, Step
+from contracts.sessions.records import MAX_TURN_BYTES
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner.agents import Agent
 from services.planner.conversation.compact import compact
-from services.planner.run import approvals, budgets, terminal
-from services.planner.run.asking import run_after
+from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.history import Length
-from services.planner.run.state import Event, Run
-from services.shared.cut_texts import cut
+from services.planner.run.ending import terminal
+from services.planner.run.state.history import Length
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import budgets
+from services.planner.run.turn.asking import run_after
+from services.shared.redaction.cut_texts import cut
 
 _NO_MODEL = "a job calls no model"
 

@@ -12,8 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.artifacts import (
+from contracts.artifacts.references import (
     ARTIFACT_HEADER,
     ArtifactDeleted,
     ArtifactPage,
@@ -30,10 +29,11 @@ from contracts.artifacts import (
     PutArtifact,
     StoredArtifact,
 )
-from contracts.base import Message
-from contracts.ids import new_id
-from contracts.limits import CHUNK_BYTES, MAX_PUT_BYTES
-from contracts.validation_errors import describe
+from contracts.wire import subjects
+from contracts.wire.base import Message
+from contracts.wire.ids import new_id
+from contracts.wire.limits import CHUNK_BYTES, MAX_PUT_BYTES
+from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable

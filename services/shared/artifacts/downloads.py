@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from contracts.artifacts import ArtifactRef
-from contracts.limits import CHUNK_BYTES
+from contracts.artifacts.references import ArtifactRef
+from contracts.wire.limits import CHUNK_BYTES
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable
 
 _RANGES_UNDER_WAY = 3

@@ -1,6 +1,6 @@
 """Errors of artifacts. The store raises them, a fault carries them, and the client raises them again."""
 
-from contracts.faults import Code, Fault
+from contracts.wire.faults import Code, Fault
 
 
 class ArtifactFailed(Exception):

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from nats.aio.msg import Msg
 
-from contracts.artifacts import WARNING_HEADER
-from contracts.base import Message
-from contracts.faults import Fault
-from contracts.tools import REPLY_HEADER
+from contracts.artifacts.references import WARNING_HEADER
+from contracts.tools.messages import REPLY_HEADER
+from contracts.wire.base import Message
+from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
 from services.messaging.errors import NoResponders, Refused, Unavailable
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable, failure_of

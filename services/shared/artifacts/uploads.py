@@ -3,8 +3,8 @@
 import asyncio
 from collections import deque
 
-from contracts import subjects
-from contracts.artifacts import SEQ_HEADER, UPLOAD_HEADER, ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
+from contracts.artifacts.references import SEQ_HEADER, UPLOAD_HEADER, ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
+from contracts.wire import subjects
 from services.shared.artifacts.errors import StorageUnavailable
 from services.shared.artifacts.requests import StoreRequests, warning_of
 from services.shared.artifacts.spool import Source

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.shared.redaction.nodes import Annotations, read_annotations
 
 MAX_CACHED_SPECS = 1024

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import orjson
 
-from contracts.artifacts import ArtifactRef, JsonType
+from contracts.artifacts.references import ArtifactRef, JsonType
 from services.shared.redaction.placeholders import json_type
 
 _MIME_TYPES = {"str": "text/plain; charset=utf-8", "bytes": "application/octet-stream"}

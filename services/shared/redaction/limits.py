@@ -1,9 +1,9 @@
-"""Which values leave a message for the artifact store (docs/artifacts.md); the sizes are in `contracts.limits`."""
+"""Which values leave a message for the artifact store (docs/artifacts.md); the sizes are in `contracts.wire.limits`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from contracts.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
+from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from services.shared.redaction.placeholders import wire_size
 
 PREVIEW_CHARACTERS = 1_000

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from contracts.artifacts import ArtifactRef
+from contracts.artifacts.references import ArtifactRef
 
 _KB = 1024
 _MB = 1024 * 1024

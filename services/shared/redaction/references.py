@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contracts.artifacts import ArtifactRef
+from contracts.artifacts.references import ArtifactRef
 from services.shared.redaction.blobs import to_blob
 from services.shared.redaction.limits import PREVIEW_CHARACTERS
 from services.shared.redaction.placeholders import placeholder_of

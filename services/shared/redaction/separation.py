@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.artifacts import ArtifactRef
-from contracts.payload import Source
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.payload import Source
 from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.paths import Path, dotted
 from services.shared.redaction.placeholders import declared_bytes, is_placeholder, placeholder, placeholder_of

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from contracts.limits import MAX_EVENT_INLINE_BYTES
-from contracts.payload import Source
+from contracts.runs.payload import Source
+from contracts.wire.limits import MAX_EVENT_INLINE_BYTES
 from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.placeholders import is_placeholder, wire_size
 from services.shared.redaction.plain import well_formed

@@ -2,7 +2,7 @@
 
 from nats.aio.msg import Msg
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 
 

@@ -22,9 +22,9 @@ from typing import ClassVar, Literal
 import orjson
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import TERMINAL
-from contracts.records import types_in
+from contracts.runs.events import TERMINAL
+from contracts.wire import subjects
+from contracts.wire.records import types_in
 from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import checked, sequence_of
 

@@ -1,9 +1,9 @@
 """The status of a run, from its request and its log. The gateway shows it, and the planner's index stores it."""
 
-from contracts.events import Cancelled, Done, Error, Terminal
-from contracts.ids import own_session_id
-from contracts.payload import Reason
-from contracts.runs import RunRequested, RunStatus
+from contracts.runs.events import Cancelled, Done, Error, Terminal
+from contracts.runs.payload import Reason
+from contracts.runs.requests import RunRequested, RunStatus
+from contracts.wire.ids import own_session_id
 
 MAX_QUERY_CHARACTERS = 200
 """Characters of the question that a status shows."""

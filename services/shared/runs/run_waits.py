@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from contracts.events import TERMINAL, Asked, Called, Observed, Paused, Resumed, RunEvent, RunStarted, Step
+from contracts.runs.events import TERMINAL, Asked, Called, Observed, Paused, Resumed, RunEvent, RunStarted, Step
 
 
 def waits_for_person(events: Iterable[RunEvent]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from contracts.schedules import MAX_LATENESS_S, Schedule
+from contracts.sessions.schedules import MAX_LATENESS_S, Schedule
 
 from .moments import local_time, moments_after, newest_until, zone_of
 

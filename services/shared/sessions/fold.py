@@ -10,10 +10,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from contracts.limits import MAX_RECORD_BYTES
-from contracts.pauses import OpenPause
-from contracts.records import EVENTS_HEADER
-from contracts.sessions import (
+from contracts.runs.pauses import OpenPause
+from contracts.sessions.records import (
     CHECKPOINT_HEADER,
     ApprovedForSession,
     Checkpoint,
@@ -31,10 +29,12 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
-from contracts.tasks import TASK_EVENT_TYPES, TaskEnded
-from services.shared.session_tasks import fold as tasks
+from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskEnded
+from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.records import EVENTS_HEADER
+from services.shared.budgets.usage import spent
+from services.shared.sessions import task_fold as tasks
 from services.shared.sessions.state import CurrentRun, QueuedRun, RecentRun, Session, Turn
-from services.shared.usage import spent
 
 MAX_TURNS = 200
 MAX_TURNS_BYTES = 400 * 1024

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from contracts.base import Message
-from contracts.faults import Fault
-from contracts.pauses import OpenPause
-from contracts.payload import Usage
-from contracts.runs import RunCause
-from services.shared.session_tasks.state import Background
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunCause
+from contracts.wire.base import Message
+from contracts.wire.faults import Fault
+from services.shared.sessions.task_state import Background
 
 
 class Turn(Message):

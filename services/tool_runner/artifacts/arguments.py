@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from contracts.artifacts import ArtifactRef, StoredArtifact
-from contracts.limits import MAX_ARTIFACT_BYTES
-from contracts.tools import CallRequested
+from contracts.artifacts.references import ArtifactRef, StoredArtifact
+from contracts.tools.messages import CallRequested
+from contracts.wire.limits import MAX_ARTIFACT_BYTES
 from runwire.plans.templates import is_index
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge

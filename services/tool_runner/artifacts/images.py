@@ -13,13 +13,13 @@ from typing import Any, Protocol, get_args
 
 import structlog
 
-from contracts.artifacts import ArtifactRef
-from contracts.images import ImageType
-from services.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, too_heavy
-from services.images.settings import ImageSettings
+from contracts.artifacts.images import ImageType
+from contracts.artifacts.references import ArtifactRef
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
-from services.shared.image_types import image_in, image_type
+from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, too_heavy
+from services.shared.images.settings import ImageSettings
+from services.shared.images.types import image_in, image_type
 
 logger = structlog.get_logger(__name__)
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.artifacts import ArtifactRef
-from contracts.tool_responses import MAX_OWN_ID_CHARACTERS, ArtifactPreview, RespondedArtifact
-from contracts.tools import CallRequested, ToolSpec
+from contracts.artifacts.references import ArtifactRef
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.tools.responses import MAX_OWN_ID_CHARACTERS, ArtifactPreview, RespondedArtifact
 from services.shared.redaction import SeparatedResult, dotted, is_placeholder, placeholder
 
 from .preview import preview_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from contracts.artifacts import JsonType
-from contracts.tool_responses import ArtifactPreview
+from contracts.artifacts.references import JsonType
+from contracts.tools.responses import ArtifactPreview
 from services.shared.redaction import Path, dotted, json_type, stored_size, stored_text, well_formed, wire_size
 
 MAX_HEAD_CHARACTERS = 1_000

@@ -20,16 +20,15 @@ from typing import Any, TypeVar
 import orjson
 import structlog
 
-from contracts import subjects
-from contracts.artifacts import ArtifactRef
-from contracts.events import ArtifactStored
-from contracts.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
-from contracts.records import EVENTS_HEADER, Record
-from contracts.tools import CallRequested
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import ArtifactStored
+from contracts.tools.messages import CallRequested
+from contracts.wire import subjects
+from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable
-from services.shared.builtin_tools import OBSERVATION
 from services.shared.redaction import (
     dotted,
     heavy_paths,
@@ -38,6 +37,7 @@ from services.shared.redaction import (
     stored_size,
     wire_size,
 )
+from services.shared.tools.builtin import OBSERVATION
 from services.tool_runner.artifacts.images import Cleaned, ToolImages
 from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from contracts.tools import CallRequested
+from contracts.tools.messages import CallRequested
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from services.tool_runner.calls.run_watch import RunWatch

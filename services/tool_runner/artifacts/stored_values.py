@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from contracts.artifacts import ArtifactRef
-from contracts.tools import CallRequested
+from contracts.artifacts.references import ArtifactRef
+from contracts.tools.messages import CallRequested
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 from services.shared.redaction import to_blob, wire_size

@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from contracts.tools import ToolFailure
+from contracts.tools.messages import ToolFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An encoded `contracts.tools.Progress`."""
+    """An encoded `contracts.tools.messages.Progress`."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """An encoded `contracts.tools.ArtifactPiece`."""
+    """An encoded `contracts.tools.messages.ArtifactPiece`."""
 
     data: bytes
 
@@ -118,7 +118,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The tool ends this round of the call and asks a person: an encoded `contracts.tools.PauseReply`."""
+    """The tool ends this round of the call and asks a person: an encoded `contracts.tools.messages.PauseReply`."""
 
     data: bytes
 

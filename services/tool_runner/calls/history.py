@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import names, subjects
-from contracts.events import CallStarted, Observed, Paused, RunEvent
-from contracts.records import EVENTS_HEADER, Record, types_in
-from contracts.tools import CallRequested
+from contracts.runs.events import CallStarted, Observed, Paused, RunEvent
+from contracts.tools.messages import CallRequested
+from contracts.wire import names, subjects
+from contracts.wire.records import EVENTS_HEADER, Record, types_in
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared.runs.last_record import last_record

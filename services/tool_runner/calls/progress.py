@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import structlog
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.events import ArtifactChunk, ToolProgress
-from contracts.limits import MAX_PIECE_BYTES, MAX_PIECES
-from contracts.records import EVENTS_HEADER, Record
-from contracts.tools import ArtifactPiece, CallRequested, Progress
-from contracts.validation_errors import describe
+from contracts.runs.events import ArtifactChunk, ToolProgress
+from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
+from contracts.wire import subjects
+from contracts.wire.limits import MAX_PIECE_BYTES, MAX_PIECES
+from contracts.wire.records import EVENTS_HEADER, Record
+from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError, Refused

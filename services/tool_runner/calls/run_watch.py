@@ -12,9 +12,9 @@ from typing import Self, TypeVar
 
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import TERMINAL
-from contracts.records import types_in
+from contracts.runs.events import TERMINAL
+from contracts.wire import subjects
+from contracts.wire.records import types_in
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import Unavailable
 from services.shared.runs.last_record import last_record

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.tool_checks import Finding
-from contracts.tools import ToolSpec
+from contracts.tools.checks import Finding
+from contracts.tools.messages import ToolSpec
 from runwire.plans import template_paths
 from runwire.plans.json_schema.fields import Fields, Missing
 from runwire.plans.json_schema.json_types import ANY

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.tool_checks import Finding
-from contracts.tool_responses import MAX_OWN_ID_CHARACTERS
+from contracts.tools.checks import Finding
+from contracts.tools.responses import MAX_OWN_ID_CHARACTERS
 
 from .findings import NAMES, RESPOND, failed, listed, ok, warning
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from contracts.ids import new_id, unix_ms
-from contracts.tool_checks import CheckTool
-from contracts.tools import CallRequested, ToolSpec
+from contracts.tools.checks import CheckTool
+from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire.ids import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.tool_runner.artifacts.tool_response import artifact_type_of, format_of, skill_id_of
 from services.tool_runner.calls.commands import Pause

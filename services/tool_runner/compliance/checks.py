@@ -14,16 +14,16 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.base import Message
-from contracts.faults import Fault
-from contracts.rights import OPERATOR, TOOL_RUNNER
-from contracts.tool_checks import CheckTool, Finding, ToolChecked
-from contracts.tools import REPLY_HEADER, ToolSpec
-from contracts.validation_errors import describe
+from contracts.tools.checks import CheckTool, Finding, ToolChecked
+from contracts.tools.messages import REPLY_HEADER, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.base import Message
+from contracts.wire.faults import Fault
+from contracts.wire.rights import OPERATOR, TOOL_RUNNER
+from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus, Subscription
 from services.runtime.tasks import cancelled, code_locations
-from services.shared.tool_catalogue import Catalogue, refused_tools
+from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.artifacts.tool_response import artifact_type_of
 from services.tool_runner.discovery.announcements import Announcement, choose
 from services.tool_runner.errors import InvalidArguments

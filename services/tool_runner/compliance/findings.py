@@ -1,6 +1,6 @@
 """The lines of a checklist. Pure."""
 
-from contracts.tool_checks import Finding
+from contracts.tools.checks import Finding
 
 MAX_CHARACTERS = 500
 """Of what a line says; texts of tools are cut."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from contracts import keys
-from contracts.tools import AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.wire import keys
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket, Entry

@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from contracts import names, subjects
-from contracts.limits import MAX_SPEC_BYTES
-from contracts.tools import SPEC_METADATA, ToolSpec
-from contracts.validation_errors import describe
-from services.shared.builtin_tools import READ_ARTIFACT
+from contracts.tools.messages import SPEC_METADATA, ToolSpec
+from contracts.wire import names, subjects
+from contracts.wire.limits import MAX_SPEC_BYTES
+from contracts.wire.validation_errors import describe
 from services.shared.json_schema.checks import InvalidSchema, check_schema
+from services.shared.tools.builtin import READ_ARTIFACT
 
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 

@@ -19,13 +19,13 @@ from hashlib import sha256
 
 import structlog
 
-from contracts import keys
-from contracts.tools import RefusedTool
+from contracts.tools.messages import RefusedTool
+from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket
 from services.runtime.tasks import cancelled
-from services.shared.tool_catalogue import read_entries
+from services.shared.tools.catalogue import read_entries
 
 from .acceptance import Acceptance, Candidates
 from .announcements import Announcement, choose

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 
 from .announcements import Announcement, checked, short_reason
 

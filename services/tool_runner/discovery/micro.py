@@ -16,7 +16,7 @@ from itertools import chain, repeat
 import structlog
 from nats.aio.msg import Msg
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled

@@ -10,10 +10,10 @@ import time
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import subjects
-from contracts.direct import RunnerAnnouncement
-from contracts.ids import new_id
-from contracts.tools import ToolSpec
+from contracts.tools.direct import RunnerAnnouncement
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus, Subscription
 from services.runtime.tasks import cancelled
 

@@ -16,8 +16,8 @@ import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from contracts import ids, subjects
-from contracts.tools import REPLY_HEADER
+from contracts.tools.messages import REPLY_HEADER
+from contracts.wire import ids, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes

@@ -12,9 +12,9 @@ from typing import Any, Protocol, assert_never
 
 import structlog
 
-from contracts import subjects
-from contracts.faults import Fault
-from contracts.tools import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.tools.messages import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
 from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.commands import Action, Ending

@@ -9,10 +9,10 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import tools
-from contracts.limits import MAX_INLINE_BYTES
-from contracts.tools import PARTS_HEADER, REPLY_HEADER, ToolFailure
-from services.shared.cut_texts import cut
+from contracts.tools import messages as tools
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolFailure
+from contracts.wire.limits import MAX_INLINE_BYTES
+from services.shared.redaction.cut_texts import cut
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 

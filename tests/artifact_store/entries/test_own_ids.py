@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from contracts import keys
-from contracts.artifacts import ArtifactRef, PutArtifact
-from contracts.ids import new_id
+from contracts.artifacts.references import ArtifactRef, PutArtifact
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.artifact_store.entries.own_ids import SHARED_ID
 from services.artifact_store.entries.references import ArtifactEntry
 from services.shared.artifacts.errors import ArtifactInvalid

@@ -2,8 +2,8 @@
 
 import secrets
 
-from contracts import keys
-from contracts.ids import new_id
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from tests.artifact_store.inside import HOUR_MS, Inside
 from tests.support.stores import Store
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from contracts import keys
-from contracts.ids import new_id, unix_ms
+from contracts.wire import keys
+from contracts.wire.ids import new_id, unix_ms
 from services.shared.artifacts.errors import ArtifactNotFound
 from tests.artifact_store.inside import HOUR_MS, Inside
 from tests.support.stores import Store

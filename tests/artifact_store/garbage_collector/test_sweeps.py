@@ -6,12 +6,12 @@ import secrets
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.artifacts import DeleteArtifact, GetArtifact
-from contracts.events import RunStarted
-from contracts.ids import new_id
-from contracts.records import Record
-from contracts.runs import RunLimits, RunRequested
+from contracts.artifacts.references import DeleteArtifact, GetArtifact
+from contracts.runs.events import RunStarted
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
 from services.artifact_store.store import ArtifactStore

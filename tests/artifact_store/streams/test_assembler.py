@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.artifacts import ArtifactRef
-from contracts.events import ArtifactChunk, ToolProgress
-from contracts.ids import new_id
-from contracts.limits import MAX_INLINE_BYTES, MAX_PIECES
-from contracts.records import EVENTS_HEADER, Record
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import ArtifactChunk, ToolProgress
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.limits import MAX_INLINE_BYTES, MAX_PIECES
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.entries.references import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled

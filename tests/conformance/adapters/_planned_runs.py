@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from contracts.events import Step
-from contracts.plans import PlanError
-from contracts.tools import ToolSpec
+from contracts.runs.events import Step
+from contracts.runs.plans import PlanError
+from contracts.tools.messages import ToolSpec
 from runwire.plans import parse_template
 from tests.conformance.compare import assert_same
 from tests.support.model_server import Say

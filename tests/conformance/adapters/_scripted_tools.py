@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from contracts.faults import Fault
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from tests.support.run_services import Handler, Replied
 
 FAILURES = ("transport_error", "error", "exception", "throws", "raises", "failure", "cancelled")

@@ -9,11 +9,11 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contracts import subjects
-from contracts.events import Asked
-from contracts.ids import new_id
-from contracts.inbox import CancelRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import Asked
+from contracts.runs.inbox import CancelRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, Planning, Story, planning, tools_at_work

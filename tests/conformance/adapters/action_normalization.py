@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.actions import PlannerAction
+from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions import action_to_legacy, normalize_action
 from tests.conformance.compare import assert_same
 

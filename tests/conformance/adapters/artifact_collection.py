@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.planner.run.payload import add_artifacts, assemble
+from services.planner.run.ending.payload import add_artifacts, assemble
 from services.shared.redaction import collect, plain
 from tests.support.vector_tokens import assert_matches, decoded
 

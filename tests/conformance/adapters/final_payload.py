@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from contracts.payload import FinalPayload, Source
-from contracts.tools import ToolSpec
-from services.planner.run.payload import assemble
+from contracts.runs.payload import FinalPayload, Source
+from contracts.tools.messages import ToolSpec
+from services.planner.run.ending.payload import assemble
 from services.shared.redaction import plain, redact
 from tests.support.model_server import Say, action
 from tests.support.run_services import Handler

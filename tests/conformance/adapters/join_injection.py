@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from contracts.faults import Fault
-from contracts.tools import ToolSpec
-from services.planner.run.joins import (
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
+from services.planner.run.calls.joins import (
     Branch,
     JoinAbsent,
     JoinCall,

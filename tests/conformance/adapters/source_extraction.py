@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.planner.run.payload import assemble
+from services.planner.run.ending.payload import assemble
 from services.shared.redaction import extract_sources
 from tests.support.vector_tokens import assert_matches, decoded
 

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.events import PlannedCall
-from contracts.sessions import SessionRecord
-from contracts.tasks import GroupOpened, SessionGroupDue, TaskPolicy, WaiterAdded
-from services.planner.run.fold import fold as run_fold
-from services.planner.run.state import Run
-from services.planner.run.task_calls import SPAWN, confirmation
-from services.planner.tasks.commands import AnswerCall, CancelTask, RequestReport, StartTask
-from services.planner.tasks.reports import report_request
-from services.shared.session_tasks.state import Group, Waiter
-from services.shared.session_tasks.views import group_view, is_held, shown_groups
+from contracts.runs.events import PlannedCall
+from contracts.sessions.records import SessionRecord
+from contracts.sessions.tasks import GroupOpened, SessionGroupDue, TaskPolicy, WaiterAdded
+from services.planner.run.calls.task_calls import SPAWN, confirmation
+from services.planner.run.state.fold import fold as run_fold
+from services.planner.run.state.run import Run
+from services.planner.sessions.tasks.commands import AnswerCall, CancelTask, RequestReport, StartTask
+from services.planner.sessions.tasks.reports import report_request
 from services.shared.sessions.fold import fold
+from services.shared.sessions.task_state import Group, Waiter
+from services.shared.sessions.task_views import group_view, is_held, shown_groups
+from tests.planner.sessions.tasks.session_world import AT, World, control, ended, request, run_id, spawned
 from tests.planner.task_world import opening
-from tests.planner.tasks.session_world import AT, World, control, ended, request, run_id, spawned
 from tests.support.vector_tokens import assert_matches
 
 SETTINGS = {

@@ -6,8 +6,8 @@
 
 from typing import Any
 
-from contracts.plans import Plan, PlanCall
-from contracts.tools import ToolSpec
+from contracts.runs.plans import Plan, PlanCall
+from contracts.tools.messages import ToolSpec
 from runwire.plans import (
     DirectResponse,
     MissingOutputField,

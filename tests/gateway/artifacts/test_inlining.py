@@ -8,10 +8,10 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import Done
-from contracts.faults import Fault
-from contracts.ids import new_id
+from contracts.runs.events import Done
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
+from contracts.wire.ids import new_id
 from runwire.client import Client
 from services.messaging.connection import Bus
 from services.shared.redaction import to_blob

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
-from contracts.runs import RunRequested
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.submissions import quota
 from services.messaging.connection import Bus

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id, own_session_id
-from contracts.runs import RunRequested
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, own_session_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import open_runs
 from services.messaging.connection import Bus

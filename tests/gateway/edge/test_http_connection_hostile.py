@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.gateway.edge.test_http_connection import HEAD, STALL_S, answer_to

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.artifacts import ArtifactRef
-from contracts.ids import new_id
+from contracts.artifacts.references import ArtifactRef
+from contracts.wire.ids import new_id
 from runwire.cli.run_artifacts import stored_artifacts
 from runwire.client import Client
 from runwire.errors import NotFound

@@ -6,10 +6,10 @@ import hashlib
 import httpx
 import pytest
 
-from contracts import subjects
-from contracts.events import Asked, Observed, Paused, PlannedCall, Step
-from contracts.ids import new_id
-from contracts.runs import RunRequested
+from contracts.runs.events import Asked, Observed, Paused, PlannedCall, Step
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from tests.gateway.routes.test_runs import inbox, status
 from tests.support.gateways import Served, Writer, paused, serving

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import subjects
-from contracts.events import ControlAnswered, InputAdded, Resumed
-from contracts.ids import new_id
-from contracts.inbox import INBOX_MESSAGE, InputRequested, ResumeRequested
+from contracts.runs.events import ControlAnswered, InputAdded, Resumed
+from contracts.runs.inbox import INBOX_MESSAGE, InputRequested, ResumeRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.gateway.submissions import control
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused

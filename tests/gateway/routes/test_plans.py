@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import keys
-from contracts.plans import PlanReport
-from contracts.tools import ToolSpec
+from contracts.runs.plans import PlanReport
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Asked, InputAdded, Queued, Resumed
-from contracts.ids import new_id
-from contracts.inbox import INBOX_MESSAGE, CancelRequested
+from contracts.runs.events import Asked, InputAdded, Queued, Resumed
+from contracts.runs.inbox import INBOX_MESSAGE, CancelRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
 

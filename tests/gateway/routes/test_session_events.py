@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.ids import new_id
-from contracts.sessions import ContextSet, SessionDeleted
+from contracts.sessions.records import ContextSet, SessionDeleted
+from contracts.wire.ids import new_id
 from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import SessionFollower

@@ -7,11 +7,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from contracts import keys
-from contracts.events import PlannedCall, Step
-from contracts.ids import new_id
-from contracts.runs import RunStatus
-from contracts.sessions import (
+from contracts.runs.events import PlannedCall, Step
+from contracts.runs.requests import RunStatus
+from contracts.sessions.records import (
     SESSION_MESSAGE,
     ContextSet,
     RunQueued,
@@ -22,6 +20,8 @@ from contracts.sessions import (
     SessionDeletionRequested,
     Summarised,
 )
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

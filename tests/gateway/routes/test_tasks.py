@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from contracts.events import PlannedCall, Step
-from contracts.faults import Fault
-from contracts.ids import new_id
-from contracts.sessions import RunWaits, SessionDeleting
-from contracts.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskControlDone, TaskEnded
+from contracts.runs.events import PlannedCall, Step
+from contracts.sessions.records import RunWaits, SessionDeleting
+from contracts.sessions.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskControlDone, TaskEnded
+from contracts.wire.faults import Fault
+from contracts.wire.ids import new_id
 from services.gateway.stored_runs import sessions
 from services.gateway.submissions import session_control
 from services.messaging.connection import Bus

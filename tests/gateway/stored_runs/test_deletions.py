@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 
-from contracts import keys
-from contracts.ids import new_id
-from contracts.runs import RunDeletion, RunStatus
+from contracts.runs.requests import RunDeletion, RunStatus
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, serving

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from contracts import keys
-from contracts.ids import new_id
-from contracts.runs import RunStatus
+from contracts.runs.requests import RunStatus
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.deletions import Deletions

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.stored_runs.queue import OpenRuns, open_runs
 from services.messaging.connection import Bus

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import Done
-from contracts.ids import new_id
-from contracts.runs import RunInput, RunRequested
+from contracts.runs.events import Done
+from contracts.runs.requests import RunInput, RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from runwire.client import Client
 from services.gateway.auth.caller import KEYLESS
 from services.gateway.submissions.request_ids import RequestIds

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Paused
-from contracts.ids import new_id
-from contracts.inbox import INBOX_MESSAGE, TopUpRequested
+from contracts.runs.events import Paused
+from contracts.runs.inbox import INBOX_MESSAGE, TopUpRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer
 

@@ -15,11 +15,11 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.ids import new_id, run_id_for_key
+from contracts.wire.ids import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
-from services.images.cleaner import ImageCleaner, ImageRefused
-from services.images.worker import Limits
 from services.messaging.connection import Bus
+from services.shared.images.cleaner import ImageCleaner, ImageRefused
+from services.shared.images.worker import Limits
 from tests.gateway.submissions.test_images import ask, refused, requested
 from tests.support.gateways import GatewayProcess, Served, serving
 from tests.support.image_workers import outcomes

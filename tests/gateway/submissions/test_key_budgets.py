@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from contracts import keys
-from contracts.ids import new_id, unix_ms
-from contracts.runs import KeyBudget
+from contracts.runs.requests import KeyBudget
+from contracts.wire import keys
+from contracts.wire.ids import new_id, unix_ms
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.shared.key_budgets.totals import KeyDay, Spending, midnight_after
+from services.shared.budgets.totals import KeyDay, Spending, midnight_after
 from tests.gateway.auth.test_limits import stored
 from tests.support.gateways import connected, serving
 from tests.support.nats_server import NatsServer

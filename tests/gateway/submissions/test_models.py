@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts import keys
-from contracts.ids import new_id
-from contracts.images import ModelProfile
+from contracts.artifacts.images import ModelProfile
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
 from tests.support.gateways import Served

@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
-from contracts.inbox import TimerFired
+from contracts.runs.inbox import TimerFired
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns
 from services.gateway.stored_runs.deletions import Deletions

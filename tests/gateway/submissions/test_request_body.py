@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts.images import ImageInput
-from contracts.runs import RunInput
+from contracts.artifacts.images import ImageInput
+from contracts.runs.requests import RunInput
 from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.submissions import request_body
 from services.gateway.submissions.request_body import parse

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.ids import new_id
-from contracts.schedules import MAX_SCHEDULE_BYTES, Schedule
+from contracts.sessions.schedules import MAX_SCHEDULE_BYTES, Schedule
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import Misconfigured, Refused
 from services.messaging.streams.definitions import PLANNER_INBOX, STREAMS, consumer

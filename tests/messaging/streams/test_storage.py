@@ -7,9 +7,9 @@ from pathlib import Path
 import nats
 import pytest
 
-from contracts import subjects
-from contracts.health import NOT_STORED
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.health import NOT_STORED
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.nats_link import NatsLink

@@ -1,11 +1,11 @@
 """When a conversation is compacted over hundreds of steps: rarely, and with every step still in it."""
 
-from contracts.faults import Fault
-from contracts.payload import Usage
+from contracts.runs.payload import Usage
+from contracts.wire.faults import Fault
 from services.planner.agents import Agent
 from services.planner.conversation import compaction
 from services.planner.run.commands import Rules
-from services.planner.run.decision import Calls, Failed
+from services.planner.run.turn.decision import Calls, Failed
 from tests.planner.run_world import REACT, World, finished, started
 from tests.support.model_server import words
 

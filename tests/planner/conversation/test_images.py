@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.images import ImageRef
+from contracts.artifacts.images import ImageRef
 from services.planner.conversation import compaction, images
 from services.planner.conversation.encoding import TOKENS_PER_IMAGE, Messages
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.events import ActionTransport
+from contracts.runs.events import ActionTransport
 from services.planner.conversation.messages import between, data_section
 from services.planner.conversation.rendering import Renderer
-from services.planner.run.fold import fold
-from services.planner.run.history import Conversation, PastTurn
-from services.planner.run.state import Run, begin_history
+from services.planner.run.state.fold import fold
+from services.planner.run.state.history import Conversation, PastTurn
+from services.planner.run.state.run import Run, begin_history
 from tests.planner.run_world import started
 
 SYSTEM = {"role": "system", "content": "s"}

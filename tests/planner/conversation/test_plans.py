@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from contracts.events import Observed, Step
-from contracts.faults import Fault
-from contracts.plans import PlainError, Plan, PlanCall, PlanError
-from contracts.runs import RunLimits
-from contracts.tool_responses import ArtifactPreview, RespondedArtifact
-from contracts.tools import ToolSpec
+from contracts.runs.events import Observed, Step
+from contracts.runs.plans import PlainError, Plan, PlanCall, PlanError
+from contracts.runs.requests import RunLimits
+from contracts.tools.messages import ToolSpec
+from contracts.tools.responses import ArtifactPreview, RespondedArtifact
+from contracts.wire.faults import Fault
 from services.planner.agents import Agent
 from services.planner.conversation import plans
-from services.planner.run.history import Executed
+from services.planner.run.state.history import Executed
 
 TOOL = ToolSpec(name="research", description="Find.", output_schema={"type": "object", "properties": {"id": {}}})
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.actions import RESERVED, Join
-from contracts.events import Observed, PlannedCall, Repaired, Step
-from contracts.faults import Fault
-from contracts.runs import RunLimits, RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.actions import RESERVED, Join
+from contracts.runs.events import Observed, PlannedCall, Repaired, Step
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.replies.actions import normalize_action

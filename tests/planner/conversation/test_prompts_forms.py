@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contracts.actions import Join
-from contracts.events import Observed, PlannedCall, Step
-from contracts.runs import RunLimits
-from contracts.tools import ToolSpec
+from contracts.runs.actions import Join
+from contracts.runs.events import Observed, PlannedCall, Step
+from contracts.runs.requests import RunLimits
+from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import compaction

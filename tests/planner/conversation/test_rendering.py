@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from contracts.actions import Join
-from contracts.events import ActionTransport, Cancelled, RunStarted, Step
-from contracts.images import ImageRef, VisionContextPolicy
-from contracts.payload import FinalPayload
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.artifacts.images import ImageRef, VisionContextPolicy
+from contracts.runs.actions import Join
+from contracts.runs.events import ActionTransport, Cancelled, RunStarted, Step
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.conversation.rendering import Renderer
@@ -23,10 +23,10 @@ from services.planner.models.openai_compatible import body_of
 from services.planner.models.types import ModelRequest
 from services.planner.models.wire import pieces_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
-from services.planner.run.decision import Calls, Decision, Final, Invalid
-from services.planner.run.fold import fold
-from services.planner.run.history import Conversation, Decided, PastTurn
-from services.planner.run.state import Run, begin_history
+from services.planner.run.state.fold import fold
+from services.planner.run.state.history import Conversation, Decided, PastTurn
+from services.planner.run.state.run import Run, begin_history
+from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
 from tests.planner.handlings import Attempt, advance, attempt

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Asked, Chunk, Thinking
-from contracts.ids import new_id
-from contracts.records import Record
+from contracts.runs.events import Asked, Chunk, Thinking
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.effects.chunk_publisher import MAX_HELD_CHARACTERS, ChunkPublisher, ChunkWriter
-from services.planner.effects.ownership_watch import Address
+from services.planner.logs.ownership_watch import Address
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.direct import DIRECT_HEADER, RunnerAnnouncement
-from contracts.events import Asked, Observed, RunEvent, RunStarted, Step
-from contracts.ids import new_id, unix_ms
-from contracts.inbox import CancelRequested
-from contracts.records import EVENTS_HEADER, Record
-from contracts.runs import RunLimits, RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
+from contracts.runs.inbox import CancelRequested
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
-from services.planner.effects import direct_calls, dispatch, run_index
-from services.planner.run.state import Run
+from services.planner.effects import direct_calls, dispatch
+from services.planner.logs import run_index
+from services.planner.run.state.run import Run
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler, Planning, Story

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from contracts.inbox import CallFinished
-from contracts.tool_responses import RespondedArtifact
-from contracts.tools import ToolSpec
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
+from contracts.tools.responses import RespondedArtifact
 from services.planner.effects.redaction import Redactor
 
 MARKED = {"type": "object", "properties": {"text": {"type": "string"}, "chart": {"type": "object", "artifact": True}}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import Asked, RunEvent
+from contracts.runs.events import Asked, RunEvent
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.streams.definitions import STREAMS

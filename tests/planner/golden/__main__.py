@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from contracts import subjects
-from contracts.images import ImageRef
-from contracts.tools import ToolSpec
+from contracts.artifacts.images import ImageRef
+from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import TOOLS
 from tests.planner.shown_images import png

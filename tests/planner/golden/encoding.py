@@ -11,14 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from contracts import events
-from contracts.actions import Join
-from contracts.faults import Fault
-from contracts.inbox import CallFinished, TimerFired
-from contracts.payload import Usage
-from contracts.runs import RunLimits
-from contracts.tools import ToolSpec
-from services.planner.run import commands, decision, triage_critique
+from contracts.runs import events
+from contracts.runs.actions import Join
+from contracts.runs.inbox import CallFinished, TimerFired
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunLimits
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
+from services.planner.run import commands
+from services.planner.run.turn import decision, triage_critique
 
 _CONTRACTS: dict[str, type[BaseModel]] = {
     kind.__name__: kind

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.events import RunStarted
-from contracts.faults import Fault
-from contracts.inbox import CallFinished, CancelRequested, TimerFired, TimerName, TopUpRequested
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import RunStarted
+from contracts.runs.inbox import CallFinished, CancelRequested, TimerFired, TimerName, TopUpRequested
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner.run import commands
 from services.planner.run.commands import Poisoned
-from services.planner.run.decision import Decision, Final
-from services.planner.run.triage_critique import Critique, Triage
+from services.planner.run.turn.decision import Decision, Final
+from services.planner.run.turn.triage_critique import Critique, Triage
 from tests.planner.handlings import attempt
 
 SAME = (

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.records import Record
+from contracts.wire.records import Record
 from services.planner.agents import Agent
 from services.planner.run.advance import advance
 from services.planner.run.commands import Rules
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
 from services.planner.strategies.react.strategy import React
 
 from .encoding import Encoder, canonical, decode

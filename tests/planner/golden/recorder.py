@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import structlog
 
-from contracts.records import Record
+from contracts.wire.records import Record
 from services.messaging.direct_get import StoredMessage
 from services.planner import handlers
 from services.planner.run.advance import advance
 from services.planner.run.commands import Command, Handling, LoadSpecs, Redact, Resolve, Rules
-from services.planner.run.state import Run
+from services.planner.run.state.run import Run
 from services.planner.strategies.react.strategy import React
 
 from .encoding import Encoder, canonical

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contracts import subjects
-from contracts.inbox import CancelRequested
+from contracts.runs.inbox import CancelRequested
+from contracts.wire import subjects
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.run_services import Planning
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from contracts.faults import Fault
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner.models import demo
 from services.planner.models.types import Delta, Reply
 from services.planner.replies.actions import normalize_action
-from services.planner.run.history import PastTurn
+from services.planner.run.state.history import PastTurn
 from services.shared.json_schema.checks import complaints
 from tests.support.demo_conversations import NUMBER, TEXT, WHOLE, Conversation, tool
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.actions import TaskArgs
-from contracts.faults import Fault
+from contracts.runs.actions import TaskArgs
+from contracts.wire.faults import Fault
 from tests.support.demo_conversations import Conversation
 
 THREE = "In the background: What is 17*23? What is 6*7? What is 2+2?"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest

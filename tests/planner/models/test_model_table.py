@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.payload import Usage
+from contracts.runs.payload import Usage
 from services.planner.models.model_table import (
     FILE,
     LICENCE_FILE,

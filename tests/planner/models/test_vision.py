@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from contracts import keys
-from contracts.ids import new_id
-from contracts.images import ModelProfile
+from contracts.artifacts.images import ModelProfile
+from contracts.wire import keys
+from contracts.wire.ids import new_id
 from services.planner.agents import parse_agents
 from services.planner.models import vision
 from tests.planner.conftest import Plan

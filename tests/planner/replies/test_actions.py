@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.actions import PlannerAction
+from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions import action_to_legacy, normalize_action
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contracts.actions import PlannerAction
+from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions import Normalized, normalize_action
 
 SEARCH = '{"next_node": "search", "args": {"q": 1}}'

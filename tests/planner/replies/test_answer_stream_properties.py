@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.actions import FINAL_RESPONSE
+from contracts.runs.actions import FINAL_RESPONSE
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.answer_stream import AnswerStream, settle
 

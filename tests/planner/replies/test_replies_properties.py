@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from contracts.actions import FINAL_RESPONSE
-from contracts.events import ActionFormat, ActionTransport, Done
-from contracts.inbox import CallFinished
-from contracts.payload import Usage
-from contracts.tools import ToolSpec
+from contracts.runs.actions import FINAL_RESPONSE
+from contracts.runs.events import ActionFormat, ActionTransport, Done
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import Usage
+from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import normalize_action
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Open, Rules, Say
-from services.planner.run.decide import resolve_decision, text_of
-from services.planner.run.decision import Final
-from services.planner.run.fold import fold
-from services.planner.run.state import Run
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decide import resolve_decision, text_of
+from services.planner.run.turn.decision import Final
 from services.planner.strategies.react.strategy import React
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.replies.test_actions_properties import leaves

@@ -3,7 +3,7 @@
 import pytest
 
 from services.planner.models.types import Reply
-from services.planner.run.decision import Final
+from services.planner.run.turn.decision import Final
 from services.planner.strategies.react.reading import TextReading
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.events import Paused, RunStarted
-from contracts.inbox import CallPaused, ResumeRequested, TimerFired
-from contracts.pauses import ApprovalRule
-from contracts.tools import ToolSpec
+from contracts.runs.events import Paused, RunStarted
+from contracts.runs.inbox import CallPaused, ResumeRequested, TimerFired
+from contracts.runs.pauses import ApprovalRule
+from contracts.tools.messages import ToolSpec
 from services.planner.run.commands import Abandon, Ack, Answer, Append, Ask, Dispatch, SetTimer
-from services.planner.run.decision import Calls, Decision
 from services.planner.run.session_place import Begun
+from services.planner.run.turn.decision import Calls, Decision
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, started
 

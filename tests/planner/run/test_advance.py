@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.actions import Join
-from contracts.events import Cancelled, Done, Error
-from contracts.faults import Fault
-from contracts.inbox import TimerFired
-from contracts.payload import Usage
+from contracts.runs.actions import Join
+from contracts.runs.events import Cancelled, Done, Error
+from contracts.runs.inbox import TimerFired
+from contracts.runs.payload import Usage
+from contracts.wire.faults import Fault
 from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
     Abandon,
@@ -26,8 +26,8 @@ from services.planner.run.commands import (
     Redact,
     Resolve,
 )
-from services.planner.run.decision import Calls, Failed, Final, Invalid
-from services.planner.run.fold import fold
+from services.planner.run.state.fold import fold
+from services.planner.run.turn.decision import Calls, Failed, Final, Invalid
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.run_world import World, calls, final, finished, started
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from contracts.actions import Join
-from contracts.events import Asked, Done, Error
-from contracts.faults import Fault
-from contracts.inbox import TimerFired
-from contracts.payload import Usage
-from contracts.tools import ToolSpec
+from contracts.runs.actions import Join
+from contracts.runs.events import Asked, Done, Error
+from contracts.runs.inbox import TimerFired
+from contracts.runs.payload import Usage
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
 from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
     Abandon,
@@ -27,7 +27,7 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.decision import Decision, Failed, Final, Invalid
+from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, final, finished, started
 

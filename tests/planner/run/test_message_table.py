@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from contracts.faults import Fault
-from contracts.inbox import ResumeRequested, TimerFired
-from contracts.plans import Plan, PlanCall
-from contracts.tasks import Reservation
+from contracts.runs.inbox import ResumeRequested, TimerFired
+from contracts.runs.plans import Plan, PlanCall
+from contracts.sessions.tasks import Reservation
+from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
 from services.planner.run import advance as module
-from services.planner.run import pauses
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -27,7 +26,8 @@ from services.planner.run.commands import (
     SetTimer,
     Wake,
 )
-from services.planner.run.decision import Decision, Failed, Planned
+from services.planner.run.people import pauses
+from services.planner.run.turn.decision import Decision, Failed, Planned
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, finished, started

@@ -5,12 +5,12 @@ import time
 
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.events import RunStarted
-from contracts.faults import Fault
-from contracts.ids import new_id
-from contracts.records import EVENTS_HEADER, Record
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs.events import RunStarted
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER, Record
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import MODEL

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from contracts.ids import new_id
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
+from contracts.wire.ids import new_id
 from services.planner.agents import Agent, AgentTasks
 from services.planner.errors import CannotOpen
 from services.planner.run.opening import Defaults, absent, open_run

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.faults import Fault
-from contracts.inbox import CancelRequested, RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
-from contracts.runs import RunRequested
+from contracts.runs.inbox import CancelRequested, RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
+from contracts.runs.requests import RunRequested
+from contracts.wire.faults import Fault
 from services.planner.run.commands import (
     Abandon,
     Ack,

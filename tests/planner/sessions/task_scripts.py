@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from contracts import subjects
-from contracts.ids import new_id
-from contracts.records import EVENTS_HEADER
-from contracts.sessions import SessionRecord
-from contracts.tasks import SessionTaskControl, TaskControlAction
+from contracts.sessions.records import SessionRecord
+from contracts.sessions.tasks import SessionTaskControl, TaskControlAction
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
-from services.planner.session_log import SessionAddress
+from services.planner.logs.session_log import SessionAddress
 from services.shared.sessions.state import Session
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Planning

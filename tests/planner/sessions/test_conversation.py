@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs import ConversationMessage, Memory, RunRequested
-from contracts.sessions import ContextSet, RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
+from contracts.runs.requests import ConversationMessage, Memory, RunRequested
+from contracts.sessions.records import ContextSet, RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.conversation.compaction import CUT_MARKER
 from services.planner.conversation.encoding import Message, text_tokens
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.past_turns import past_messages
-from services.planner.run.history import Conversation, PastTurn
+from services.planner.run.state.history import Conversation, PastTurn
 from services.planner.sessions.conversation import bounded, of_messages, of_session, reported_in
-from services.shared.session_tasks.state import Background, Result
 from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
+from services.shared.sessions.task_state import Background, Result
 from tests.support.model_server import words
 
 MEMORY = Memory()

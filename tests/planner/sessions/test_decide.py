@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.ids import own_session_id
-from contracts.runs import OnBusy, RunRequested
-from contracts.sessions import (
+from contracts.runs.requests import OnBusy, RunRequested
+from contracts.sessions.records import (
     ApprovedForSession,
     KnownSessionEvent,
     RunEnded,
@@ -25,6 +24,7 @@ from contracts.sessions import (
     SessionRunEnded,
     SessionRunWaits,
 )
+from contracts.wire.ids import own_session_id
 from services.planner.run.session_place import Begun, Refused, Waiting
 from services.planner.sessions import decide
 from services.planner.sessions.commands import Begin, Cancel, Forward, WriteEntry

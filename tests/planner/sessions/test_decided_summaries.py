@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from contracts.payload import Usage
-from contracts.runs import Memory
-from contracts.sessions import RunEnded, SessionDeletionRequested, SessionRunEnded
+from contracts.runs.payload import Usage
+from contracts.runs.requests import Memory
+from contracts.sessions.records import RunEnded, SessionDeletionRequested, SessionRunEnded
 from services.planner.sessions import summaries
 from tests.planner.sessions.test_decide import A, B, C, World, ended, request
 

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id, unix_ms
-from contracts.runs import RunRequested
-from contracts.sessions import SessionDeletionRequested
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import SessionDeletionRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.planner.session_log import SessionAddress
+from services.planner.logs.session_log import SessionAddress
 from tests.planner.conftest import provider as provider_of_planners
 from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner

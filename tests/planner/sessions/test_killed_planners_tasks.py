@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.ids import new_id
-from contracts.sessions import SessionDeletionRequested
+from contracts.sessions.records import SessionDeletionRequested
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
-from services.planner.session_log import SessionAddress
+from services.planner.logs.session_log import SessionAddress
 from tests.planner.conftest import provider as provider_of_planners
 from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, scripted, settled, spawn
 from tests.support.buses import connected

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Refused

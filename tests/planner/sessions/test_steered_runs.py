@@ -1,11 +1,11 @@
 """A text that comes while a run has the turn becomes an input of that run."""
 
-from contracts import subjects
-from contracts.events import Asked
-from contracts.ids import new_id, unix_ms
-from contracts.runs import RunRequested
-from contracts.sessions import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
-from services.planner.session_log import SessionAddress, SessionLogs
+from contracts.runs.events import Asked
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, unix_ms
+from services.planner.logs.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.session_logs import events_of, idle

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.runs import KeyBudget, Memory
-from contracts.sessions import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
+from contracts.runs.requests import KeyBudget, Memory
+from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.agents import SUMMARY_AGENT, agent_of
 from services.planner.sessions.commands import RequestSummary
 from services.planner.sessions.conversation import of_session

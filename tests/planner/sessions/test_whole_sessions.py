@@ -1,13 +1,13 @@
 """Runs of one session take turns, on a real server, through the planner."""
 
-from contracts import keys, subjects
-from contracts.events import Asked
-from contracts.ids import new_id, own_session_id
-from contracts.runs import RunStatus
-from contracts.sessions import SessionContextRequested, SessionDeletionRequested, SessionEntry
+from contracts.runs.events import Asked
+from contracts.runs.requests import RunStatus
+from contracts.sessions.records import SessionContextRequested, SessionDeletionRequested, SessionEntry
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id, own_session_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.planner.session_log import SessionAddress
+from services.planner.logs.session_log import SessionAddress
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Planning

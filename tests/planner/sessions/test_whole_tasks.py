@@ -2,12 +2,10 @@
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id, own_session_id, unix_ms
-from contracts.inbox import CallFinished, GroupDue
-from contracts.pauses import OpenPause
-from contracts.sessions import Checkpoint
-from contracts.tasks import (
+from contracts.runs.inbox import CallFinished, GroupDue
+from contracts.runs.pauses import OpenPause
+from contracts.sessions.records import Checkpoint
+from contracts.sessions.tasks import (
     GroupEnded,
     GroupOpened,
     GroupSealed,
@@ -16,12 +14,14 @@ from contracts.tasks import (
     TaskPolicy,
     TaskSpawned,
 )
+from contracts.wire import subjects
+from contracts.wire.ids import new_id, own_session_id, unix_ms
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import PLANNER_SESSION
-from services.planner.session_log import SessionAddress
-from services.shared.session_tasks.state import Background
+from services.planner.logs.session_log import SessionAddress
+from services.shared.sessions.task_state import Background
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import (
     HOST,

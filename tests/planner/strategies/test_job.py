@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from contracts.events import RunStarted
-from contracts.runs import JobRequested
-from contracts.sessions import MAX_TURN_BYTES
+from contracts.runs.events import RunStarted
+from contracts.runs.requests import JobRequested
+from contracts.sessions.records import MAX_TURN_BYTES
 from services.planner.run.commands import Rules
 from services.planner.strategies.job import Job
 from tests.planner.run.pause_world import PauseWorld, sent

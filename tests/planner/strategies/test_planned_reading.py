@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.models.types import Reply
-from services.planner.run.decision import Final
+from services.planner.run.turn.decision import Final
 from services.planner.strategies.planned.reading import AnswerReading, without_thoughts
 
 MAX_SECONDS = 5.0

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from contracts.runs import DEFAULT_STRATEGY, StrategyName
+from contracts.runs.requests import DEFAULT_STRATEGY, StrategyName
 from services.planner.settings import PlannerSettings
 from services.planner.strategies import strategies_of
 from services.planner.strategies.base import JOB

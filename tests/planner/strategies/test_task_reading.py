@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.planner.models.types import Reply
-from services.planner.run.decision import Calls, Invalid
+from services.planner.run.turn.decision import Calls, Invalid
 from services.planner.strategies.react.native_reading import NativeReading
 from services.planner.strategies.react.reading import ReactReading
 from services.planner.strategies.react.task_reading import read_task

@@ -16,14 +16,14 @@ from nats.aio.client import Client
 from nats.micro.request import Request
 from pydantic import SecretStr
 
-from contracts import keys
-from contracts.rights import OPERATOR, TOOL_RUNNER
-from contracts.tools import AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.wire import keys
+from contracts.wire.rights import OPERATOR, TOOL_RUNNER
 from runwire.credentials.files import Credential
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
-from services.shared.tool_catalogue import Catalogue, refused_tools
+from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected

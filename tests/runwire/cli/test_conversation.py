@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.ids import new_id
+from contracts.wire.ids import new_id
 from tests.runwire.conftest import runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking

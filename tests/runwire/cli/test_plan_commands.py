@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from runwire.cli import tool_description
 from tests.runwire.conftest import _env, runwire
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.ids import new_id
-from contracts.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskEnded
+from contracts.sessions.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskEnded
+from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from tests.gateway.conftest import bus, served
 from tests.runwire.client.conftest import shared_nats

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 from nats.micro.request import Request
 
-from contracts.tools import RefusedTool, ToolSpec
+from contracts.tools.messages import RefusedTool, ToolSpec
 from runwire.cli.check import Check
 from runwire.cli.tool_checks import tool_checks
 from tests.support.buses import processed

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field
 
-from contracts.rights import OPERATOR, TOOL_RUNNER
+from contracts.wire.rights import OPERATOR, TOOL_RUNNER
 from runwire import ToolContext, ToolResponse, tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from tests.runwire.cli.test_acceptance import runwire, settings
 from tests.support.buses import connected

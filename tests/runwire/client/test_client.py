@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts import keys, subjects
-from contracts.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
-from contracts.ids import new_id
-from contracts.tools import RefusedTool, ToolSpec
+from contracts.runs.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
+from contracts.tools.messages import RefusedTool, ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from runwire.cli.checks import examine
 from runwire.client import Client, retries
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.ids import new_id
+from contracts.wire.ids import new_id
 from runwire import Client
 from runwire.client import OpenPause
 from runwire.errors import IdempotencyConflict, NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, SessionBusy

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.ids import new_id
-from contracts.images import ImageInput
-from contracts.runs import RunRequested
+from contracts.artifacts.images import ImageInput
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from runwire.client import Client, images
 from runwire.client.images import image_inputs
 from runwire.errors import RunwireError

@@ -2,7 +2,7 @@
 
 from typing import get_type_hints
 
-from contracts.runs import ConversationMessage, LimitsInput, MemoryInput, RunInput
+from contracts.runs.requests import ConversationMessage, LimitsInput, MemoryInput, RunInput
 from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, RunOptions
 
 

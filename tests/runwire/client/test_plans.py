@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts import keys
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys
 from runwire import Client, RunwireError
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

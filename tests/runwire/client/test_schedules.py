@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from contracts.ids import new_id
+from contracts.wire.ids import new_id
 from runwire import Client, RunwireError
 from runwire.client import webhook_headers
 from runwire.errors import IdempotencyConflict, NotFound

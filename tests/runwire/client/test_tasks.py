@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts.faults import Fault
-from contracts.ids import new_id
-from contracts.tasks import GroupEnded, GroupSealed, ResultsMerged, ResultsRejected, TaskControlDone, TaskEnded
+from contracts.sessions.tasks import GroupEnded, GroupSealed, ResultsMerged, ResultsRejected, TaskControlDone, TaskEnded
+from contracts.wire.faults import Fault
+from contracts.wire.ids import new_id
 from runwire import Client, RunwireError
 from runwire.errors import NotFound
 from services.gateway.submissions import session_control

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.names import InvalidName
-from contracts.rights import of_platform
+from contracts.wire.names import InvalidName
+from contracts.wire.rights import of_platform
 from runwire.credentials.identities import accounts_file, changed, identities_file, read
 from runwire.errors import IdentitiesUnreadable, UnknownIdentity
 from tests.support.needs import needs_program

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.rights import RELOADER
+from contracts.wire.rights import RELOADER
 from runwire.credentials.reload import reload_accounts
 from runwire.errors import ServerRefused
 from tests.support.certificates import make_certificates, tls_of_server

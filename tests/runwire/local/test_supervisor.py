@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.health import EXIT_WRONG_SETTINGS
+from contracts.wire.health import EXIT_WRONG_SETTINGS
 from runwire.local import supervisor
 from runwire.local.launch import is_ready
 from runwire.local.liveness import service_check

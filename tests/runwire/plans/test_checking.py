@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.plans import PlanCall
-from contracts.tools import ToolSpec
+from contracts.runs.plans import PlanCall
+from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanCheck, check_plan
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}

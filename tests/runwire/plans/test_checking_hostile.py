@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts.plans import PlanCall
-from contracts.tools import ToolSpec
+from contracts.runs.plans import PlanCall
+from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds, PlanCheck, check_plan, error_line, template_paths
 from runwire.plans.findings import MAX_ERROR_BYTES, MAX_ERRORS, MAX_WARNINGS
 from runwire.plans.json_schema.fields import Fields

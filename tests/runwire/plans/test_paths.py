@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from contracts.plans import PlanCall
-from contracts.tools import ToolSpec
+from contracts.runs.plans import PlanCall
+from contracts.tools.messages import ToolSpec
 from runwire.plans import TemplatePath, check_plan, template_paths
 from runwire.plans.paths import MAX_PATHS
 

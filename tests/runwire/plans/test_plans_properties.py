@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.plans import Plan, PlanCall
-from contracts.tools import ToolSpec
+from contracts.runs.plans import Plan, PlanCall
+from contracts.tools.messages import ToolSpec
 from runwire.plans import (
     MissingOutputField,
     PlanBounds,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.plans import Plan, PlanCall, PlanError
+from contracts.runs.plans import Plan, PlanCall, PlanError
 from runwire.plans import DirectResponse, read_plan
 
 

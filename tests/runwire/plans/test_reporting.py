@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds, report
 
 STRING = {"type": "string"}

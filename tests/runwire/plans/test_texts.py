@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.plans import (
+from contracts.runs.plans import (
     FieldNotFound,
     ForwardReference,
     IndexOutOfBounds,

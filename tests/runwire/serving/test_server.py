@@ -14,8 +14,8 @@ import pytest
 from nats.aio.client import Client
 from pydantic import BaseModel, Field
 
-from contracts.ids import new_id
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire.ids import new_id
 from runwire import ToolContext, tool
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

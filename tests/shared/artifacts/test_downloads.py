@@ -6,9 +6,9 @@ import secrets
 
 import pytest
 
-from contracts.artifacts import ArtifactRef
-from contracts.ids import new_id
-from contracts.limits import CHUNK_BYTES
+from contracts.artifacts.references import ArtifactRef
+from contracts.wire.ids import new_id
+from contracts.wire.limits import CHUNK_BYTES
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable
 

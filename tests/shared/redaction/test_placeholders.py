@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts import ArtifactRef
-from contracts.ids import new_id
-from contracts.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
+from contracts.artifacts.references import ArtifactRef
+from contracts.wire.ids import new_id
+from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from services.shared.redaction import (
     from_blob,
     heavy_paths,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.payload import Source
+from contracts.runs.payload import Source
 from services.shared.redaction import extract_sources, unique_sources
 from services.shared.redaction.sources import TEXT_CHARACTERS
 

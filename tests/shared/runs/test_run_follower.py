@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.ids import new_id
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import DirectReader

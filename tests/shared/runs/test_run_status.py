@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.events import Cancelled, Done, Error, Terminal
-from contracts.payload import FinalPayload
-from contracts.runs import RunRequested
+from contracts.runs.events import Cancelled, Done, Error, Terminal
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested
 from services.shared.runs.run_status import MAX_QUERY_CHARACTERS, status_of
 
 REQUEST = RunRequested(run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q" * 1000, agent="a")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.events import (
+from contracts.runs.events import (
     Asked,
     Called,
     InputAdded,
@@ -14,7 +14,7 @@ from contracts.events import (
     RunEvent,
     Step,
 )
-from contracts.faults import Fault
+from contracts.wire.faults import Fault
 from services.shared.runs.run_waits import waits_for_person
 
 ASKED = Asked(turn=1, attempt=1, by="INBOX:1", holder="h")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from contracts.schedules import Schedule
+from contracts.sessions.schedules import Schedule
 from services.shared.schedules.fire_times import Firing, firing, first_after, next_times
-from tests.planner.schedules.written import HOUR_MS, MINUTE_MS, schedule_of
+from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)
 

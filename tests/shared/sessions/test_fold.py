@@ -3,10 +3,9 @@
 import orjson
 import pytest
 
-from contracts.limits import MAX_RECORD_BYTES
-from contracts.pauses import OpenPause
-from contracts.payload import Usage
-from contracts.sessions import (
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import Usage
+from contracts.sessions.records import (
     Checkpoint,
     ContextSet,
     KnownSessionEvent,
@@ -19,7 +18,8 @@ from contracts.sessions import (
     SessionStarted,
     Summarised,
 )
-from contracts.tasks import GroupOpened, GroupSealed, TaskEnded, TaskSpawned
+from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskEnded, TaskSpawned
+from contracts.wire.limits import MAX_RECORD_BYTES
 from services.shared.sessions import fold as session_fold
 from services.shared.sessions.fold import MAX_RECENT_RUNS, MAX_TURNS, checkpoint, fold
 from services.shared.sessions.state import Session

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from contracts import keys, subjects
+from contracts.wire import keys, subjects
 from services.messaging.connection import Bus
 from tests.system import evidence
 from tests.system.traces import Evidence, StoredRecord

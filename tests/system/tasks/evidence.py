@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts import subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
 from tests.system import evidence
 from tests.system.conversations.evidence import Conversations, session_records

@@ -8,7 +8,7 @@ import json
 import time
 from datetime import UTC, datetime
 
-from contracts import ids, subjects
+from contracts.wire import ids, subjects
 from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.tasks.evidence import Fire, TaskStorm

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from contracts import tasks
-from contracts.base import Message
-from contracts.faults import Fault
-from contracts.payload import Usage
-from contracts.runs import RunCause, RunRequested
-from contracts.sessions import RunBegun, RunEnded, RunQueued, SessionStarted
-from contracts.step_events import Observed, PlannedCall, Step
-from contracts.tasks import TaskPolicy
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunCause, RunRequested
+from contracts.runs.step_events import Observed, PlannedCall, Step
+from contracts.sessions import tasks
+from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionStarted
+from contracts.sessions.tasks import TaskPolicy
+from contracts.wire.base import Message
+from contracts.wire.faults import Fault
 from tests.system.conversations.evidence import Conversations
 from tests.system.tasks.evidence import Control, Fire, TaskStorm
 from tests.system.tasks.rules import RULES, judge

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.ids import new_id
-from contracts.schedules import MAX_LATENESS_S
+from contracts.sessions.schedules import MAX_LATENESS_S
+from contracts.wire.ids import new_id
 from tests.support.waiting import wait_until
 from tests.system import chaos
 from tests.system.client import Client

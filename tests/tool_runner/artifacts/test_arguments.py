@@ -8,12 +8,12 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.artifacts import ArtifactRef, GetArtifact
-from contracts.ids import new_id
-from contracts.inbox import CallFinished
-from contracts.limits import MIB
-from contracts.tools import ToolCall, ToolSpec
+from contracts.artifacts.references import ArtifactRef, GetArtifact
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolCall, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.limits import MIB
 from services.shared.redaction import to_blob
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.artifacts import ArtifactRef
-from contracts.inbox import CallFinished
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.inbox import CallFinished
 from runwire import ToolContext, tool
 from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, png_of, with_metadata, zeros
 from tests.support.nats_server import NatsServer

@@ -10,10 +10,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.artifacts import ArtifactRef
-from contracts.events import ArtifactStored
-from contracts.inbox import CallFinished
-from contracts.tools import ToolSpec
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import ArtifactStored
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolResponse, tool
 from services.shared.redaction import from_blob
 from services.tool_runner.artifacts.tool_response import fingerprint

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.tool_responses import ArtifactPreview
+from contracts.tools.responses import ArtifactPreview
 from services.shared.redaction import wire_size
 from services.tool_runner.artifacts.preview import MAX_HEAD_CHARACTERS, preview_of
 

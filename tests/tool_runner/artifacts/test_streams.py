@@ -11,10 +11,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts import subjects
-from contracts.artifacts import ArtifactRef
-from contracts.events import ArtifactStored
-from contracts.tools import REPLY_HEADER, ToolSpec
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import ArtifactStored
+from contracts.tools.messages import REPLY_HEADER, ToolSpec
+from contracts.wire import subjects
 from runwire import ToolContext, tool
 from services.shared.redaction import from_blob
 from tests.support.nats_server import NatsServer

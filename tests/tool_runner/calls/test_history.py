@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.events import CallStarted, ToolProgress
-from contracts.tools import CallRequested
+from contracts.runs.events import CallStarted, ToolProgress
+from contracts.tools.messages import CallRequested
+from contracts.wire import subjects
 from services.messaging.pull_consumer import Delivery
 from services.tool_runner.calls import history
 from tests.tool_runner.conftest import Planner

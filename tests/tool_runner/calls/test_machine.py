@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from contracts.faults import Fault
-from contracts.tools import ToolFailure
+from contracts.tools.messages import ToolFailure
+from contracts.wire.faults import Fault
 from services.tool_runner.calls import commands, events
 from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.state import TRANSITIONS, Phase

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.tools import ToolFailure
+from contracts.tools.messages import ToolFailure
 from services.tool_runner.calls import commands, events
 from services.tool_runner.calls.commands import Command
 from services.tool_runner.calls.events import Content, Event

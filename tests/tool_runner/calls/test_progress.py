@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import structlog
 
-from contracts import subjects
-from contracts.events import ArtifactChunk, ToolProgress
-from contracts.records import Record
-from contracts.tools import CallRequested
+from contracts.runs.events import ArtifactChunk, ToolProgress
+from contracts.tools.messages import CallRequested
+from contracts.wire import subjects
+from contracts.wire.records import Record
 from services.tool_runner.calls import progress as progress_module
 from services.tool_runner.calls.progress import CallProgress
 from tests.tool_runner.conftest import Planner

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from contracts.tool_checks import Finding
-from contracts.tools import ToolSpec
+from contracts.tools.checks import Finding
+from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolResponse, tool
 from services.tool_runner.compliance.announced import Announced, announcement_findings, required_names
 from services.tool_runner.compliance.findings import METADATA

@@ -11,10 +11,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts import keys, subjects
-from contracts.faults import Fault
-from contracts.tool_checks import CheckTool, Finding, ToolChecked
-from contracts.tools import REPLY_HEADER, ToolSpec
+from contracts.tools.checks import CheckTool, Finding, ToolChecked
+from contracts.tools.messages import REPLY_HEADER, ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.faults import Fault
 from runwire import ToolContext, ToolError, ToolResponse, tool
 from tests.tool_runner.conftest import Serve, Start
 

@@ -1,10 +1,10 @@
 """What an operator writes of accepted specifications, and what is said of those that wait."""
 
-from contracts import keys
-from contracts.tools import AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.shared.tool_catalogue import refused_tools
+from services.shared.tools.catalogue import refused_tools
 from tests.support.catalogue import STREAM
 from tests.support.waiting import wait_until
 

@@ -13,10 +13,10 @@ from nats.aio.client import Client
 from nats.micro.request import Request
 from nats.micro.service import Service
 
-from contracts import keys
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys
 from services.messaging.streams.provision import provision
-from services.shared.tool_catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.acceptance import differences
 from services.tool_runner.settings import ToolRunnerSettings

@@ -11,8 +11,8 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import keys
-from contracts.tools import MAX_ACCEPTED_SPECS, AcceptedSpecs, ToolSpec
+from contracts.tools.messages import MAX_ACCEPTED_SPECS, AcceptedSpecs, ToolSpec
+from contracts.wire import keys
 from runwire import tool
 from services.messaging.connection import Bus
 from services.tool_runner.app import running

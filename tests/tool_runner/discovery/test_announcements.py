@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.tool_runner.discovery.announcements import (
     Announcement,
     InvalidAnnouncement,

@@ -9,9 +9,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import Request
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from runwire import tool
-from services.shared.tool_catalogue import refused_tools
+from services.shared.tools.catalogue import refused_tools
 from tests.support.schemas import chained
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start

@@ -11,9 +11,9 @@ from nats.aio.msg import Msg
 from nats.micro.request import Request
 from structlog.testing import capture_logs
 
-from contracts import keys, subjects
-from contracts.ids import new_id
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
 from runwire import tool
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.discovery.micro import MicroDiscovery

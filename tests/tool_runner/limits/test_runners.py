@@ -1,6 +1,6 @@
 """Instances of tool_runner know of each other, and divide the limits of tools."""
 
-from contracts.tools import ToolSpec
+from contracts.tools.messages import ToolSpec
 from services.tool_runner.limits.runners import Runners
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

@@ -10,8 +10,8 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from contracts import subjects
-from contracts.tools import ToolCall, ToolSpec
+from contracts.tools.messages import ToolCall, ToolSpec
+from contracts.wire import subjects
 from runwire import ToolContext, tool
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.limits import MAX_INLINE_BYTES
-from contracts.tools import PARTS_HEADER, REPLY_HEADER, ToolFailure
-from services.shared.cut_texts import CUT_MARK
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolFailure
+from contracts.wire.limits import MAX_INLINE_BYTES
+from services.shared.redaction.cut_texts import CUT_MARK
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 from services.tool_runner.errors import ToolReported

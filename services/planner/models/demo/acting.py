@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.default_models import DEMO_MODEL
+from contracts.wire.default_models import DEMO_MODEL
 from services.planner.conversation.compact import compact
 from services.planner.models.demo import answering, background, choosing, planning
 from services.planner.models.demo.choosing import Choice

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from services.planner.models.demo.situation import Situation, Tried
-from services.planner.run.task_calls import SHOWN_NAMES, SPAWN
+from services.planner.run.calls.task_calls import SHOWN_NAMES, SPAWN
 
 MAX_TASKS = 8
 MAX_NAME_CHARACTERS = 60

@@ -11,16 +11,16 @@ from typing import Any
 
 import orjson
 
-from contracts.events import Observed, PlannedCall, Repaired
-from contracts.runs import RunRequested
-from contracts.tools import ToolSpec
+from contracts.runs.events import Observed, PlannedCall, Repaired
+from contracts.runs.requests import RunRequested
+from contracts.tools.messages import ToolSpec
 from runwire.plans import error_line
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run.added_inputs import AddedInputs
-from services.planner.run.history import Added, Conversation, Executed, Outcomes, PastTurn, Question
-from services.planner.tasks.reports import REPORTED_TASKS
+from services.planner.run.people.added_inputs import AddedInputs
+from services.planner.run.state.history import Added, Conversation, Executed, Outcomes, PastTurn, Question
+from services.planner.sessions.tasks.reports import REPORTED_TASKS
 
 MAX_DESCRIPTION_CHARACTERS = 1_000
 MAX_TAGS = 12

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.runs.actions import FINAL_RESPONSE, PLAN
 from services.planner.replies.actions.final import says_something
 from services.planner.replies.actions.names import opcode_of
 from services.planner.replies.actions.plan import has_steps

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE
+from contracts.runs.actions import FINAL_RESPONSE
 from services.planner.replies.actions.values import as_object
 
 _FORMS = {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN, PlannerAction
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
 from services.planner.replies.actions.names import opcode_of
 
 

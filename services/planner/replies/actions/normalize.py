@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from contracts.actions import PlannerAction
+from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.five import five_field_deviation
 from services.planner.replies.actions.names import THINK_TAGS, ActionFormat

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
 from services.planner.replies.actions.bounds import bounded
 from services.planner.replies.actions.final import final_args, has_answer, says_something
 from services.planner.replies.actions.foreign import calls_of, nested_action

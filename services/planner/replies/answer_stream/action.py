@@ -4,7 +4,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 
-from contracts.actions import FINAL_RESPONSE
+from contracts.runs.actions import FINAL_RESPONSE
 from services.planner.replies.actions import five
 from services.planner.replies.actions.names import STREAMED_KEYS, ActionFormat, is_null_word, may_be_encoded, opcode_of
 from services.planner.replies.answer_stream.tokens import Token

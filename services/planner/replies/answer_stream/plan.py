@@ -4,7 +4,7 @@ The first object with a `type` of its own counts. Its `content` is streamed once
 `direct_response`; before that it is held. Nothing of a plan of calls is ever streamed.
 """
 
-from contracts.plans import DIRECT_RESPONSE
+from contracts.runs.plans import DIRECT_RESPONSE
 from services.planner.replies.answer_stream.prose import ObjectFinder
 from services.planner.replies.answer_stream.tokens import Token, Tokens
 

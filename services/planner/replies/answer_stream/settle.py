@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from contracts.actions import FINAL_RESPONSE, PlannerAction
+from contracts.runs.actions import FINAL_RESPONSE, PlannerAction
 from services.planner.replies.answer_stream.stream import AnswerStream
 
 Void = Literal["unparseable", "another_action", "another_answer"]

@@ -4,18 +4,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from contracts.events import ActionTransport
-from contracts.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
-from contracts.tools import ToolSpec
+from contracts.runs.events import ActionTransport
+from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
+from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.conversation.plans import PLANNING
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS
 from services.planner.replies.answer_stream.plan import PlanStream
 from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
-from services.planner.run.active_plan import PLAN
-from services.planner.run.decision import Decision, Final, Planned
-from services.shared.cut_texts import cut
+from services.planner.run.state.active_plan import PLAN
+from services.planner.run.turn.decision import Decision, Final, Planned
+from services.shared.redaction.cut_texts import cut
 
 MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""

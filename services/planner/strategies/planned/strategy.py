@@ -6,8 +6,8 @@ another without the model (`run.plan_execution`). The second request asks for th
 
 from collections.abc import Sequence
 
-from contracts.events import Observed
-from contracts.tools import ToolSpec
+from contracts.runs.events import Observed
+from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds
 from services.planner import conversation
 from services.planner.agents import Agent
@@ -15,11 +15,12 @@ from services.planner.conversation import plan_texts, plans
 from services.planner.conversation.messages import Message, says
 from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run import asking, budgets, plan_execution
-from services.planner.run.active_plan import PLAN, RESPOND
+from services.planner.run.calls import plan_execution
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.history import Length
-from services.planner.run.state import Event, Run
+from services.planner.run.state.active_plan import PLAN, RESPOND
+from services.planner.run.state.history import Length
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import asking, budgets
 from services.planner.strategies.base import Prefix, Prefixes, Reading, may_call_demo_model
 from services.planner.strategies.planned.reading import AnswerReading, PlanReading
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from services.planner.conversation import native
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import Normalized
-from services.planner.run.decision import Decision, Final, Invalid
+from services.planner.run.turn.decision import Decision, Final, Invalid
 from services.planner.strategies.react.reading import ReactReading, TextReading
 
 

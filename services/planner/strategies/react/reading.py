@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contracts.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
-from contracts.events import ActionFormat
-from contracts.tools import ToolSpec
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
+from contracts.runs.events import ActionFormat
+from contracts.tools.messages import ToolSpec
 from services.planner.conversation.task_tools import TASK_SPECS, call_name
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action, opcode_of
 from services.planner.replies.answer_stream import AnswerStream, settle
-from services.planner.run.decision import Calls, Decision, Final, Invalid
-from services.planner.run.joins import JoinInvalid, check_join, check_plan, read_join
-from services.planner.run.task_calls import SPAWN
+from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
+from services.planner.run.calls.task_calls import SPAWN
+from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
 from services.planner.strategies.react.task_reading import read_task
-from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.json_schema.checks import InvalidSchema, complaints
+from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 MAX_COMPLAINTS = 5
 MAX_NAMES_LISTED = 50

@@ -6,20 +6,20 @@ The prefix of the prompt (agent, format, catalogue) is rendered once for all run
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.events import ActionFormat, Observed
-from contracts.tools import ToolSpec
+from contracts.runs.events import ActionFormat, Observed
+from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run import asking, budgets
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.history import Length
-from services.planner.run.state import Event, Run
+from services.planner.run.state.history import Length
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import asking, budgets
 from services.planner.strategies.base import Prefix, Prefixes, may_call_demo_model
 from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
-from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
+from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 
 class React:

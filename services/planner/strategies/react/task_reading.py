@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contracts.actions import TaskArgs
-from contracts.limits import MAX_INLINE_BYTES
-from contracts.tools import ToolSpec
-from contracts.validation_errors import describe
+from contracts.runs.actions import TaskArgs
+from contracts.tools.messages import ToolSpec
+from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.validation_errors import describe
 from services.planner.conversation.catalogue import HINT_LIMIT
 from services.shared.json_schema.checks import InvalidSchema, complaints
 

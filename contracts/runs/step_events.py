@@ -1,0 +1,193 @@
+"""Events of a run's steps: requests to the model, what it decided, and what the tools answered."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..sessions.tasks import Reservation
+from ..tools.responses import RespondedArtifact
+from ..wire.base import Message, is_absent
+from ..wire.faults import Fault
+from .actions import Join
+from .payload import Source, Usage
+from .plans import CallStatus, Plan, PlanError
+
+StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
+AskedCause = Literal["turn", "lost", "repair", "provider", "compacted", "restated", "resumed"]
+
+
+class Asked(Message):
+    """A request to the model is about to be sent.
+
+    `by` is the message that owns the model call, as `<stream>:<sequence>`; `holder` is the attempt token, the id of the
+    handling that streams the reply. Another handling of the same message may call the model again; a handling of any
+    other message must not.
+    """
+
+    type: Literal["asked"] = "asked"
+    turn: int
+    attempt: int
+    by: str
+    holder: str
+    model: str | None = Field(
+        default=None,
+        description="null: the following `triaged` names the model",
+    )
+    cause: AskedCause = "turn"
+    """Why this attempt is made.
+
+    `lost`: the process of the previous attempt died. `repair`: the reply was invalid, see the `repaired` in the same
+    record. `provider`: the request failed, see the `model_failed` in the same record. `compacted`: the conversation was
+    too long. `restated`: the final answer differs from what was shown of it; it is shown again, without a request to
+    the model. `resumed`: the run was paused.
+    """
+
+
+class PlannedCall(Message):
+    """One tool call of a step. `call_id` is unique in its run."""
+
+    call_id: str
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+    direct: str | None = Field(
+        default=None,
+        description="the instance of tool_runner that is called directly; this record is then the call's intent",
+    )
+    round: int = Field(default=0, description="how many pauses of the tool the call has had; each begins a new round")
+    set_aside: Reservation | None = Field(default=None, description="of a spawned task: its part of the run's limits")
+    resolved: bool = Field(
+        default=False,
+        exclude_if=is_absent,
+        description="arguments hold values of earlier results, which the model may not be shown",
+    )
+
+
+class Step(Message):
+    """One decision of the model: `started` when it is made, another status and `latency_ms` when the step has ended.
+
+    The first event carries the decision. With calls, the latency is measured from the decision to the last outcome;
+    without calls, from the first request to the model. `failed`: a call failed, or an answer has no text. `answer` is
+    set only if the run continues after an answer.
+    """
+
+    type: Literal["step"] = "step"
+    step: int
+    node: str
+    status: StepStatus
+    latency_ms: int | None = None
+    thought: str | None = None
+    reasoning: str | None = Field(
+        default=None, description="native reasoning of the model, for people; no later step needs it"
+    )
+    calls: list[PlannedCall] = Field(default_factory=list)
+    join: Join | None = None
+    note: str | None = Field(default=None, description="one line for the model, such as why a join did not run")
+    answer: str | None = None
+    by: str | None = None
+    attempt: int | None = None
+    usage: Usage | None = Field(default=None, description="of this decision's model calls")
+    warnings: list[str] = Field(default_factory=list)
+    plan: Plan | None = Field(
+        default=None, exclude_if=is_absent, description="of a step `plan` of the strategy `planned`"
+    )
+    errors: list[PlanError] = Field(
+        default_factory=list, exclude_if=is_absent, description="of such a step that is invalid"
+    )
+    errors_left_out: int = Field(default=0, exclude_if=is_absent, description="how many more errors there are")
+    statuses: list[CallStatus] = Field(
+        default_factory=list,
+        exclude_if=is_absent,
+        description="of a step `execute` that has ended: of each call of the plan",
+    )
+    halt_reason: str | None = Field(
+        default=None, exclude_if=is_absent, description="of such a step: why later calls were not executed"
+    )
+    deadline_at: int | None = Field(
+        default=None,
+        exclude_if=is_absent,
+        description="of a step `execute` that the deadline halted: until when the answer may take, Unix ms",
+    )
+
+
+class Called(Message):
+    """Calls that start later than their step: those beyond `max_parallel`, and the join of a plan.
+
+    A call may be announced again: its next round, or without `direct` when another handling has taken it over.
+    """
+
+    type: Literal["called"] = "called"
+    step: int
+    by: str
+    calls: list[PlannedCall]
+    join: bool = False
+
+
+class Observed(Message):
+    """The outcome of a call. There is one per call. `observation` is the part of the result that the model sees."""
+
+    type: Literal["observed"] = "observed"
+    call_id: str
+    tool: str
+    status: Literal["succeeded", "failed"]
+    observation: Any = None
+    failure: Fault | None = None
+    artifacts: dict[str, Any] = Field(default_factory=dict)
+    sources: list[Source] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list, description="parts of the result that were left out")
+    latency_ms: int = 0
+    content: str | None = Field(
+        default=None, exclude_if=is_absent, description="the tool's text for the model, beside its result"
+    )
+    responded: RespondedArtifact | None = Field(
+        default=None,
+        exclude_if=is_absent,
+        description="of a result in the standard form (`tool_responses`): its artifact",
+    )
+
+
+class Repaired(Message):
+    """A reply of the model could not be used. The model gets the reason and is called again.
+
+    `kind` repair: the reply was not a valid action. `answer`: a final response without its text, which alone is
+    requested; `args` holds its other fields. `revision`: the critique rated the answer too low.
+    """
+
+    type: Literal["repaired"] = "repaired"
+    turn: int
+    attempt: int
+    reason: str
+    kind: Literal["repair", "answer", "revision"] = "repair"
+    args: dict[str, Any] | None = None
+    reply: str = Field(default="", description="the model's reply, shortened")
+    usage: Usage | None = None
+
+
+class ModelFailed(Message):
+    """A request to a model failed.
+
+    `then` says what follows at `retry_at`: another request to the same model, or one to the next model. An `asked`
+    with the cause `provider` begins it.
+    """
+
+    type: Literal["model_failed"] = "model_failed"
+    turn: int
+    attempt: int
+    model: str
+    fault: Fault
+    then: Literal["retry", "fallback"]
+    next_model: str
+    wait_s: float = 0.0
+    retry_at: int | None = Field(
+        default=None,
+        description="Unix ms: the end of the wait; null: an older version wrote this, and its attempt continues",
+    )
+    usage: Usage | None = Field(default=None, description="of the failed request")
+
+
+class Compacted(Message):
+    """The conversation was too long for the model. From now on lines of older messages are cut to `line_characters`."""
+
+    type: Literal["compacted"] = "compacted"
+    turn: int
+    cause: Literal["overflow", "threshold"]
+    line_characters: int

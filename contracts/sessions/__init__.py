@@ -1,0 +1,1 @@
+"""Sessions, their background tasks and schedules: records, messages and views."""

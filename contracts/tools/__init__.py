@@ -1,0 +1,1 @@
+"""Tools: their specifications, calls and replies, and what is checked about them."""

@@ -1,0 +1,1 @@
+"""What all messages stand on: base, ids, names, limits, records, faults, and the table of subjects."""

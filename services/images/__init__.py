@@ -1,1 +1,0 @@
-"""Check and clean untrusted images, each in its own process. For the gateway and the tool runner."""

@@ -1,0 +1,101 @@
+"""Keeps records small: artifacts of all calls together, or the arguments of all calls that wait, can exceed a record.
+
+Rule 1: if the artifacts of a payload exceed 128 KiB together, the largest become references. If the store is
+unavailable, they stay inline, so that the run ends in any case.
+Rule 2: so do large arguments in `paused`, which are whole in the record of the step. If the store is unavailable, they
+are left out of `paused`. Edited arguments stay inline: that record alone holds them.
+"""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import structlog
+
+from contracts.runs.events import Cancelled, Done, Error, Paused, RunEvent
+from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
+from contracts.wire.records import Record
+from services.messaging.connection import Bus
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed
+from services.shared.redaction import as_reference, heavy_paths, to_blob, wire_size
+
+logger = structlog.get_logger(__name__)
+Artifacts = dict[str, dict[str, Any]]
+
+STORE_TIMEOUT_S = 5.0
+
+
+def _is_large(event: RunEvent) -> bool:
+    """Whether a pause repeats arguments that are too large to stand in a log twice."""
+    return (
+        isinstance(event, Paused)
+        and event.revision == 1
+        and event.arguments is not None
+        and wire_size(event.arguments) > MAX_INLINE_BYTES
+    )
+
+
+class Offloader:
+    """Stores artifacts that are too large for a run's last record."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._client = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
+
+    async def offloaded(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
+        """Return the record with references for its largest values, or the same record if it is small enough."""
+        if any(_is_large(event) for event in record.events):
+            events = [await self._smaller(event, tenant, run, session) for event in record.events]
+            record = record.model_copy(update={"events": events})
+        end = record.events[-1] if record.events else None
+        if not isinstance(end, Done | Error | Cancelled):
+            return record
+        artifacts = end.artifacts if isinstance(end, Done) else end.payload.artifacts
+        if not artifacts or wire_size(artifacts) <= MAX_EVENT_INLINE_BYTES:
+            return record
+        offloaded = await self._store(artifacts, tenant, run, session)
+        if isinstance(end, Done):
+            smaller: Done | Error | Cancelled = end.model_copy(update={"artifacts": offloaded})
+        else:
+            smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
+        return record.model_copy(update={"events": [*record.events[:-1], smaller]})
+
+    async def _smaller(self, event: RunEvent, tenant: str, run: str, session: str | None) -> RunEvent:
+        if not isinstance(event, Paused) or not _is_large(event):
+            return event
+        tool = event.tool or ""
+        stored = (await self._store({tool: event.arguments or {}}, tenant, run, session))[tool]
+        fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
+        return event.model_copy(update={"arguments": stored if fits else None})
+
+    async def _store(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
+        found = ((tool, path, value) for tool, fields in artifacts.items() for path, value in fields.items())
+        places = {f"{tool}\n{path}": (tool, path) for tool, path, value in found if as_reference(value) is None}
+        largest = sorted(heavy_paths({place: artifacts[tool][path] for place, (tool, path) in places.items()}))
+        offloaded = {tool: dict(fields) for tool, fields in artifacts.items()}
+
+        async def put(place: str) -> None:
+            tool, path = places[place]
+            blob = to_blob(artifacts[tool][path])
+            name = hashlib.sha256(f"{tenant}\n{run}\n{place}\n".encode(errors="surrogatepass") + blob.body).hexdigest()[
+                :32
+            ]
+            ref = await self._client.put(
+                tenant,
+                blob.body,
+                session=session,
+                run=run,
+                namespace=tool.partition("#")[0],
+                mime_type=blob.mime_type,
+                json_type=blob.json_type,
+                items=blob.items,
+                artifact_id=name,
+            )
+            offloaded[tool][path] = ref.model_dump(mode="json", exclude_none=True)
+
+        for error in await asyncio.gather(*map(put, largest), return_exceptions=True):
+            if isinstance(error, ArtifactFailed):
+                logger.warning("artifact_kept_inline", reason=error.reason)
+            elif error is not None:
+                raise error
+        return offloaded

@@ -1,0 +1,191 @@
+"""Reads, folds and caches the logs of runs, and appends to them behind the fence.
+
+Only a cache lives here, so any planner can take over at any point.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.runs.events import Chunk, UnknownEvent
+from contracts.runs.requests import KeptContext
+from contracts.wire import subjects
+from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
+from services.messaging import dead_letters, guarded_write
+from services.messaging.connection import Bus
+from services.messaging.direct_get import StoredMessage, sequence_of
+from services.messaging.errors import Outdated
+from services.messaging.guarded_write import Guard
+from services.planner.errors import short
+from services.planner.logs.keyed_locks import KeyedLocks
+from services.planner.logs.offload import Offloader
+from services.planner.logs.ownership_watch import Address, Tail
+from services.planner.logs.run_lines import log_end, log_refusals
+from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.run.ending import terminal
+from services.planner.run.people import pauses
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Event, Run, begin_history
+from services.planner.sessions import conversation
+
+CHUNK_TYPE = b'"chunk"'
+
+
+class RunLogs:
+    """Reads and writes the logs of all runs."""
+
+    def __init__(self, bus: Bus, sessions: SessionLogs, *, cached_runs: int) -> None:
+        self._bus = bus
+        self._sessions = sessions
+        self._offloader = Offloader(bus)
+        self._cached_runs = cached_runs
+        self._runs: OrderedDict[Address, Run] = OrderedDict()
+        self._locks = KeyedLocks()
+
+    def lock(self, where: Address) -> AbstractAsyncContextManager[asyncio.Lock]:
+        """Give the lock of a run. It is held over load, advance and append, never over a model call."""
+        return self._locks.of(where)
+
+    async def load(self, where: Address, *, fresh: bool) -> Run:
+        """Return the folded run. `fresh`: read the log's tail first. A run that is not cached is always read."""
+        run = self._runs.get(where)
+        if run is None:
+            run, fresh = Run(), True
+        if fresh:
+            tail = await self._read(subjects.log(*where), run.seq + 1)
+            cached = self._runs.get(where)
+            if cached is not None and cached.seq >= run.seq:
+                run = cached  # Another handling has read it meanwhile, and may append to it.
+            await self._take_in(where, run, tail)
+        await self._begin_history(where, run)
+        self._runs[where] = run
+        self._runs.move_to_end(where)
+        while len(self._runs) > self._cached_runs:
+            self._runs.popitem(last=False)
+        return run
+
+    async def _begin_history(self, where: Address, run: Run) -> None:
+        """Add what was said before the run: its log only names the record of the session up to which it knows it."""
+        started = run.started
+        if started is None or started.memory is None or run.conversation is not None or run.terminal is not None:
+            return
+        said = conversation.of_messages(started.request.messages, started.memory)
+        if started.conversation_seq is not None and started.request.session_id is not None:
+            address = SessionAddress.of(where.tenant, started.request.session_id)
+            session = await self._sessions.at(address, started.conversation_seq)
+            said = conversation.of_session(session, started.memory, conversation.reported_in(started.request))
+            agent = started.request.agent
+            run.pause_decisions.approved_before = frozenset(
+                (rule, tool) for rule, tool, of_agent in session.approvals if of_agent == agent
+            )
+        if run.started is started:
+            begin_history(run, said)
+
+    def begin(self, where: Address, *, is_new: bool) -> None:
+        """Forget what is known of a requested run: an earlier run with its id may have been purged.
+
+        `is_new`: its log is taken to be empty, until an append shows that it is not.
+        """
+        self._runs.pop(where, None)
+        if is_new:
+            self._runs[where] = Run()
+
+    def forget(self, where: Address) -> None:
+        """Drop a run from the cache: it waits, perhaps for weeks, and is read again when it goes on."""
+        self._runs.pop(where, None)
+
+    def tail(self, where: Address, attempt_token: str) -> Tail:
+        """Return a function that gives the newest sequence of the log, or None once the model call is superseded."""
+
+        async def tail() -> int | None:
+            run = await self.load(where, fresh=True)
+            return run.seq if run.is_asked_by(attempt_token) else None
+
+        return tail
+
+    async def append(self, where: Address, run: Run, at: int, events: list[Event]) -> list[Event]:
+        """Write a record behind the fence and return its events as stored.
+
+        If another record came first, apply it and return an empty list: the caller must decide again.
+        """
+        session = run.started.request.session_id if run.started else None
+        record, data = terminal.fitting(await self._offloader.offloaded(Record(at=at, events=events), *where, session))
+        subject = subjects.log(where.tenant, where.run)
+        headers = {EVENTS_HEADER: record.types()}
+        if open_pauses := pauses.open_after(run, events):
+            headers[PAUSES_HEADER] = str(open_pauses)
+        try:
+            sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, run.seq), headers=headers)
+        except Outdated:
+            newer = await self._read(subject, run.seq + 1)
+            if not newer:
+                # The log was purged meanwhile, so the cached run is invalid.
+                self._runs.pop(where, None)
+            await self._take_in(where, run, newer)
+            return []
+        if sequence > run.seq:
+            fold(run, sequence, record.at, record.events)
+        log_refusals(where.run, record)
+        log_end(where.tenant, where.run, run, record)
+        return [event for event in record.events if not isinstance(event, UnknownEvent)]
+
+    async def _read(self, subject: str, start: int) -> list[StoredMessage]:
+        return await (await self._bus.reader(subjects.RUNS)).read(subject, start)
+
+    async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
+        """Store the caller's `tool_context`. Idempotent."""
+        data, subject = KeptContext(context=dict(context)).model_dump_json().encode(), subjects.context(*where)
+        with suppress(Outdated):
+            await guarded_write.write(self._bus, subject, data, Guard(subject, 0))
+
+    async def context(self, where: Address) -> dict[str, Any]:
+        """Read the `tool_context`. If a replica has none, ask the stream's leader, since the replica may lag behind."""
+        message = await self._bus.last(subjects.RUNS, subjects.context(*where))
+        newest = None if message else await self._bus.last_from_leader(subjects.RUNS, subjects.context(*where))
+        data = message.data if message is not None else newest[1] if newest is not None else b""
+        return KeptContext.model_validate_json(data).context if data else {}  # None: it was purged with its run.
+
+    async def shown(self, where: Address, run: Run) -> tuple[str, int]:
+        """Return the stored answer text of this turn's newest attempt, once no more of it can be stored.
+
+        Also the sequence of the turn's newest record on the stream; 0: there is none.
+        """
+        reader = await self._bus.reader(subjects.RUNS)
+        stored = await reader.current(subjects.stream(*where), run.turn_seq)
+        return _text_shown(run.turn, [message.data for message in stored]), sequence_of(stored[-1]) if stored else 0
+
+    async def _take_in(self, where: Address, run: Run, tail: list[StoredMessage]) -> None:
+        for sequence, data in tail:
+            if sequence <= run.seq:
+                continue  # Two handlings may read the same tail.
+            if not data:  # A forged record, which its reader has logged: it counts for the fence only.
+                run.seq = sequence
+                continue
+            try:
+                record = Record.model_validate_json(data)
+            except ValidationError as error:
+                # An invalid record counts for the fence only.
+                run.seq = sequence
+                subject = subjects.log(where.tenant, where.run)
+                await dead_letters.dead_letter_bytes(
+                    self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}"
+                )
+                continue
+            fold(run, sequence, record.at, record.events)
+
+
+def _text_shown(turn: int, stored: list[bytes]) -> str:
+    chunks = []
+    for data in stored:
+        if CHUNK_TYPE in data:
+            chunks += [
+                event
+                for event in Record.model_validate_json(data).events
+                if isinstance(event, Chunk) and event.action_seq == turn
+            ]
+    last = max((chunk.attempt for chunk in chunks), default=0)
+    return "".join(chunk.text for chunk in chunks if chunk.attempt == last)

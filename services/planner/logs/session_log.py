@@ -1,0 +1,149 @@
+"""Reads, folds and caches the logs of sessions, and appends to them behind the fence.
+
+Each record names the newest checkpoint in its header, so loading a session costs two reads: the newest record, then
+the checkpoint with all that follows it. Only a cache lives here, so any planner can take over at any point.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts.sessions.records import CHECKPOINT_EVERY, CHECKPOINT_HEADER, KnownSessionEvent, SessionRecord
+from contracts.wire import keys, subjects
+from contracts.wire.records import EVENTS_HEADER
+from services.messaging import dead_letters, guarded_write
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import Outdated
+from services.messaging.guarded_write import Guard
+from services.planner.errors import short
+from services.shared.sessions.fold import checkpoint, fold, newest_checkpoint
+from services.shared.sessions.state import Session
+
+MAX_CACHED_SESSIONS = 500
+
+
+class SessionAddress(NamedTuple):
+    """A session: its tenant, and its part of subjects (`keys.session_key`)."""
+
+    tenant: str
+    key: str
+
+    @classmethod
+    def of(cls, tenant: str, session_id: str) -> "SessionAddress":
+        """Return the address of a session by the id that the caller gave it."""
+        return cls(tenant, keys.session_key(session_id))
+
+
+class SessionLogs:
+    """Reads and writes the logs of all sessions."""
+
+    def __init__(self, bus: Bus, *, cached_sessions: int = MAX_CACHED_SESSIONS) -> None:
+        self._bus = bus
+        self._cached_sessions = cached_sessions
+        self._sessions: OrderedDict[SessionAddress, Session] = OrderedDict()
+
+    async def load(self, where: SessionAddress, *, from_leader: bool = False) -> Session:
+        """Return the session as its log is now. `from_leader`: a replica may lag behind."""
+        session = self._sessions.get(where)
+        if session is None:
+            session, start = Session(), await self._newest_checkpoint(where)
+        else:
+            start = session.seq + 1
+        reader, subject = await self._bus.reader(subjects.SESSIONS), subjects.session_log(*where)
+        tail = await (reader.current(subject, start) if from_leader else reader.messages(subject, start))
+        return self._keep(where, await self._folded(session, tail))
+
+    async def append(
+        self, where: SessionAddress, session: Session, by: str, events: Sequence[KnownSessionEvent]
+    ) -> Session | None:
+        """Write a record behind the fence, and return the session after it; None: another record came first.
+
+        `by`: `<stream>:<sequence>` of the message whose handling writes it. A checkpoint follows where one is due.
+        """
+        written = await self._write(where, session, SessionRecord(by=by, events=list(events)))
+        if written is None:
+            await self.load(where, from_leader=True)
+            return None
+        if written.records >= CHECKPOINT_EVERY:
+            state = checkpoint(written)
+            if state is not None:
+                written = await self._write(where, written, SessionRecord(events=[state])) or written
+        return self._keep(where, written)
+
+    async def at(self, where: SessionAddress, sequence: int) -> Session:
+        """Return the session as it was after the record with this sequence.
+
+        A session without a `session_id`: it was deleted since.
+        """
+        cached = self._sessions.get(where)
+        if cached is not None and cached.seq == sequence:
+            return cached
+        subject = subjects.session_log(*where)
+        reader = await self._bus.reader(subjects.SESSIONS)
+        page = await self._bus.until_answered(lambda: reader.page(subject, sequence, 1))
+        start = _checkpoint_of(page[0][0]) if page[0] else 0
+        stored = await reader.messages(subject, start or 1)
+        return await self._folded(Session(), [each for each in stored if sequence_of(each) <= sequence])
+
+    async def whole(self, where: SessionAddress) -> list[SessionRecord]:
+        """Read all records of a session, the oldest first."""
+        reader = await self._bus.reader(subjects.SESSIONS)
+        stored = await reader.current(subjects.session_log(*where))
+        return [record for message in stored if (record := await self._parsed(message)) is not None]
+
+    async def _newest_checkpoint(self, where: SessionAddress) -> int:
+        newest = await self._bus.last(subjects.SESSIONS, subjects.session_log(*where))
+        return _checkpoint_of(newest) or 1 if newest is not None else 1
+
+    async def _write(self, where: SessionAddress, session: Session, record: SessionRecord) -> Session | None:
+        subject = subjects.session_log(*where)
+        headers = {EVENTS_HEADER: record.types(), CHECKPOINT_HEADER: str(session.checkpoint_seq)}
+        data = record.model_dump_json().encode()
+        try:
+            sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, session.seq), headers=headers)
+        except Outdated:
+            return None
+        return fold(session, sequence, record)
+
+    def _keep(self, where: SessionAddress, session: Session) -> Session:
+        """Store a session in the cache, unless a newer one is there; return the newer one."""
+        cached = self._sessions.get(where)
+        newest = session if cached is None or session.seq >= cached.seq else cached
+        self._sessions[where] = newest
+        self._sessions.move_to_end(where)
+        while len(self._sessions) > self._cached_sessions:
+            self._sessions.popitem(last=False)
+        return newest
+
+    async def _folded(self, session: Session, stored: Sequence[Msg]) -> Session:
+        for message in stored:
+            record = await self._parsed(message)
+            # A record that cannot be read counts for the fence only.
+            sequence = sequence_of(message)
+            session = (
+                fold(session, sequence, record)
+                if record is not None
+                else session.model_copy(update={"seq": sequence, "records": session.records + 1})
+            )
+        return session
+
+    async def _parsed(self, message: Msg) -> SessionRecord | None:
+        if not message.data:  # Forged; its reader has logged it.
+            return None
+        try:
+            return SessionRecord.model_validate_json(message.data)
+        except ValidationError as error:
+            subject = str((message.headers or {}).get("Nats-Subject", ""))
+            message_id = f"dead-{subjects.SESSIONS}-{sequence_of(message)}"
+            await dead_letters.dead_letter_bytes(
+                self._bus, subjects.SESSIONS, subject, message.data, short(error), message_id
+            )
+            return None
+
+
+def _checkpoint_of(message: Msg) -> int:
+    return newest_checkpoint(message.headers, sequence_of(message))

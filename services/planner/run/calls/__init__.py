@@ -1,0 +1,1 @@
+"""Calls of tools in the rules of a run: plans, joins, approvals, outcomes. Pure."""

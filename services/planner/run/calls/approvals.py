@@ -1,0 +1,112 @@
+"""Calls that need a person's approval: they wait in `paused` until somebody decides. Pure.
+
+tool_runner checks the approval of each call again (`services.shared.tools.approvals.is_allowed`).
+"""
+
+import json
+from collections.abc import Container, Iterable, Mapping
+
+from contracts.runs.events import Observed, Paused, PlannedCall
+from contracts.runs.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_id, token_of
+from contracts.sessions.tasks import TASK_TOOLS
+from services.planner.run.calls import task_calls
+from services.planner.run.state.run import Run
+from services.shared.tools import approvals
+
+MAX_QUOTED_CHARACTERS = 4_000
+"""Of edited arguments, and of a person's note, in the line for the model."""
+
+
+def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Paused]:
+    """Return a pause for each call that needs a person. They go into the record that starts the calls.
+
+    `now`: Unix ms. `step`: the step that the calls belong to.
+    """
+    started = run.started
+    if started is None or not (started.approvals or started.approval_rules or started.tasks):
+        return []
+    found = []
+    for call in calls:
+        if call.tool in TASK_TOOLS:
+            asked = task_calls.confirmation(run, now, step, call)
+            found += [asked] if asked is not None else []
+            continue
+        rule = approvals.asking_rule(started.approval_rules, call.tool, call.args)
+        if (rule is None and call.tool not in started.approvals) or is_approved_by_rule(run, call, rule):
+            continue
+        lasts_s = DEFAULT_PAUSE_S if rule is None else rule.expires_in_s
+        pause = Paused(
+            reason="approval",
+            until=now + int(lasts_s * 1000),
+            pause_id=pause_id(started.run_id, f"{call.call_id}-approval", 0),
+            source="tool" if rule is None else "policy",
+            title=rule.title if rule is not None else "",
+            call_id=call.call_id,
+            tool=call.tool,
+            spec=started.tools.get(call.tool, ""),
+            arguments=call.args,
+            step=step,
+            rule=None if rule is None else rule.name,
+        )
+        found.append(with_token(run, pause, call))
+    return found
+
+
+def is_approved_by_rule(run: Run, call: PlannedCall, rule: ApprovalRule | None) -> bool:
+    """Whether the rule asks once per session, and was approved for this tool already."""
+    if rule is None or rule.ask != "once_per_session":
+        return False
+    decisions, approved = run.pause_decisions, (rule.name, call.tool)
+    return approved in decisions.approved_rules or approved in decisions.approved_before
+
+
+def with_token(run: Run, paused: Paused, call: PlannedCall) -> Paused:
+    """Return the pause of a call with the digest and the token of what waits. Raises ValueError if it is no JSON."""
+    digest = digest_of(run, call, paused.revision)
+    token = token_of(paused.pause_id or "", paused.revision, digest)
+    return paused.model_copy(update={"digest": digest, "token": token})
+
+
+def digest_of(run: Run, call: PlannedCall, revision: int = 1) -> str:
+    """Return what an approval of this call is about. Raises ValueError for arguments that are no JSON."""
+    assert run.started is not None  # noqa: S101, calls follow `run_started` in every log
+    started = run.started
+    spec = started.tools.get(call.tool, "")
+    return approvals.call_digest(started.tenant, started.run_id, call.call_id, call.tool, spec, call.args, revision)
+
+
+def approval_of(run: Run, call: PlannedCall) -> CallApproval | None:
+    """Return the approval that the message of a call carries; None: it needs none."""
+    given = run.pause_decisions.approved.get(call.call_id)
+    if given is not None or run.started is None:
+        return given
+    rule = approvals.asking_rule(run.started.approval_rules, call.tool, call.args)
+    return CallApproval(digest=digest_of(run, call)) if is_approved_by_rule(run, call, rule) else None
+
+
+def as_called(run: Run, call: PlannedCall) -> PlannedCall:
+    """Return a call of the model as it was made: a person may have edited its arguments."""
+    consent = run.pause_decisions.consents.get(call.call_id)
+    return call if consent is None or consent.arguments is None else call.model_copy(update={"args": consent.arguments})
+
+
+def line_about(run: Run, outcomes: Mapping[str, Observed], resolved: Container[str] = ()) -> str:
+    """Return the line for the model about the approvals of these calls; empty: there is nothing to say.
+
+    `resolved`: ids of calls whose arguments hold values of earlier results. The model may not be shown these, so only
+    the names of the arguments are given.
+    """
+    lines = []
+    for call_id, observed in outcomes.items():
+        consent = run.pause_decisions.consents.get(call_id)
+        if consent is None:
+            continue
+        tool = task_calls.SHOWN_NAMES.get(observed.tool, observed.tool)
+        if consent.arguments is not None:
+            shown = list(consent.arguments) if call_id in resolved else consent.arguments
+            arguments = json.dumps(shown, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]
+            named = " (only their names are shown)" if call_id in resolved else ""
+            lines.append(f"A person changed the arguments of {tool} before it ran{named}: {arguments}")
+        if consent.note:
+            lines.append(f"The person who approved {tool} says: {consent.note[:MAX_QUOTED_CHARACTERS]}")
+    return "\n".join(lines)

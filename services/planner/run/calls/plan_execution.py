@@ -1,0 +1,300 @@
+"""Carries out a plan of the strategy `planned`: one call after another, each with what earlier ones returned. Pure.
+
+Rule 1: nothing runs of a plan with errors, nor of one that the limits of its run do not carry to the answer.
+Rule 2: a call is resolved once all earlier ones have succeeded, in the record that announces it. So any planner
+that handles the outcome of a call goes on with the next one, and no call is resolved twice.
+Rule 3: the first call that fails halts the plan, as do the deadline and a new question of the user. The model answers
+from what there is, and reads which calls were not executed.
+Rule 4: a template that names an artifact gives its reference. tool_runner puts the value in its place.
+Rule 5: the deadline halts the plan and does not end the run: the answer has `ANSWER_AFTER_DEADLINE_MS` more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import Called, Observed, PlannedCall, Step
+from contracts.runs.plans import Plan, PlanCall
+from contracts.wire.faults import Fault
+from contracts.wire.limits import KIB, MAX_INLINE_BYTES
+from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
+from services.planner.run.calls import approvals
+from services.planner.run.commands import Handling, Rules, SetTimer
+from services.planner.run.people import pauses
+from services.planner.run.state.active_plan import EXECUTE, PLAN, ActivePlan, outline
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import asking, budgets
+from services.planner.run.turn.decision import Planned
+from services.shared.redaction import as_reference, dotted, restore, wire_size
+
+ANSWER_AFTER_DEADLINE_MS = 30_000
+MAX_INSERTED_BYTES = 128 * KIB
+"""Of the values that replace the templates of one call. Its record also holds the largest outcome, and the arguments
+once more for a person who approves them."""
+REPLACED = "the user has replaced the question"
+_WHOLE = dotted(())
+_ARTIFACT = ("artifact",)
+
+
+def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: Rules) -> list[Event]:
+    """Return what follows a plan: its first call, or a request for the answer. `step`: the decision as it begins."""
+    now = handling.progress.now
+    later, latency_ms = asking.run_after(run, decision=decision), max(0, now - run.turn_at)
+    step = step.model_copy(update={"plan": decision.plan})
+    budget = _budget_to_answer(later, now) or budgets.spent_calls(
+        run, 0 if decision.errors else len(decision.plan.calls)
+    )
+    if decision.errors:
+        errors = {"errors": list(decision.errors), "errors_left_out": decision.errors_left_out}
+        warnings = [*step.warnings, _rejected(decision)]
+        invalid = step.model_copy(
+            update={"status": "invalid", "latency_ms": latency_ms, "warnings": warnings, **errors}
+        )
+        if budget is not None:
+            return [invalid, budgets.out_of(later, budget, now)]
+        return [invalid, *asking.ask_next(run, handling, rules)]
+    ended = Step(step=step.step, node=PLAN, status="succeeded", latency_ms=latency_ms)
+    if budget is None:
+        return [step, ended, *_first_call(run, handling, ActivePlan(step), step.by)]
+    end = budgets.out_of(later, budget, now)
+    if end.type == "paused":  # A top-up lets it begin.
+        return [step, ended, end]
+    return [step.model_copy(update={"status": "skipped", "latency_ms": latency_ms}), end]
+
+
+def begin(run: Run, handling: Handling, active: ActivePlan) -> list[Event]:
+    """Return the first call of a plan that waited for a top-up, or the event of a budget that does not carry it."""
+    now = handling.progress.now
+    budget = _budget_to_answer(run, now) or budgets.spent_calls(run, len(active.calls))
+    if budget is not None:
+        return [budgets.out_of(run, budget, now)]
+    return _first_call(run, handling, active, handling.incoming.owner)
+
+
+def after_call(
+    run: Run, handling: Handling, active: ActivePlan, rules: Rules, last: Sequence[Observed] = ()
+) -> list[Event]:
+    """Return what follows once a call has ended: the next call, or the end of the execution and the next request.
+
+    `last`: the outcomes in the record that is being made.
+    """
+    now = handling.progress.now
+    outcomes = run.observed | {each.call_id: each for each in last}
+    failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)
+    is_late = _is_past_deadline(run, now)
+    if is_late and run.limits.grace_s > 0:
+        return [budgets.out_of(asking.run_after(run, observed=last), budgets.deadline(run), now)]
+    # tool_runner may notice it before this clock does.
+    is_late = is_late or (failure is not None and failure.code == "deadline_passed" and not run.limits.grace_s)
+    index = len(outcomes)
+    if failure is not None or is_late or index == len(active.calls) or _is_replaced(run):
+        return _ended(run, handling, active, rules, outcomes, last, is_late=is_late)
+    called, refused = _next_call(run, handling, active, active.calls[index], outcomes)
+    if refused is None:
+        return called
+    outcomes[refused.call_id] = refused
+    return [refused, *_ended(run, handling, active, rules, outcomes, [*last, refused], is_late=False)]
+
+
+def at_deadline(run: Run, handling: Handling) -> list[Event] | None:
+    """Return the end of the execution that the deadline halts, with its open calls as failed; None: it halts none."""
+    active = run.plan
+    if active is None or not active.has_begun or active.has_ended or run.limits.grace_s > 0:
+        return None
+    fault = Fault(code="deadline_passed", reason=f"the run's {budgets.deadline(run)} passed during this call")
+    failed = [
+        Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=fault) for call in run.open.values()
+    ]
+    outcomes = run.observed | {each.call_id: each for each in failed}
+    return [*failed, _end_of(run, handling, active, outcomes, is_late=True)]
+
+
+def later_deadline(run: Run, handling: Handling) -> SetTimer | None:
+    """Return the timer of the answer's deadline, once that of the run has fired; None: it is set, or none is needed.
+
+    The outcome of a call may have halted the plan before that timer fired.
+    """
+    if run.deadline_at is None or run.plan is None or not run.plan.is_late or run.waits_since is not None:
+        return None
+    is_set = ("deadline", run.deadline_at) in handling.progress.timers
+    return None if is_set else SetTimer("deadline", run.deadline_at)
+
+
+def is_late_without_request(run: Run) -> bool:
+    """Whether the deadline has halted the plan, and nobody has asked the model for the answer yet."""
+    active = run.plan
+    return (
+        active is not None
+        and active.is_late
+        and run.asked is None
+        and run.retry is None
+        and run.turn == active.step.step
+    )
+
+
+def with_halt_reason(run: Run, fault: Fault) -> Fault:
+    """Return the fault of a request for the answer, with the reason why the plan before it was halted, if it was."""
+    reason = run.plan.halt_reason if run.plan is not None else None
+    if reason is None:
+        return fault
+    return fault.model_copy(update={"reason": f"the plan was halted ({reason}); {fault.reason}"})
+
+
+def _budget_to_answer(run: Run, now: int) -> str | None:
+    """Name the budget that forbids a request for the answer, or None."""
+    return budgets.spent_steps(run) or budgets.spent(run, now)
+
+
+def _is_past_deadline(run: Run, now: int) -> bool:
+    return run.deadline_at is not None and now >= run.deadline_at
+
+
+def _is_replaced(run: Run) -> bool:
+    return any(added.redirect for added in run.inputs.unread)
+
+
+def _first_call(run: Run, handling: Handling, active: ActivePlan, owner: str | None) -> list[Event]:
+    planned = active.calls[0]
+    call = PlannedCall(call_id=active.call_id(0), tool=planned.tool_name, args=planned.arguments)
+    step = Step(
+        step=active.step.step, node=EXECUTE, status="started", calls=[call], by=owner, attempt=active.step.attempt
+    )
+    return [step, *_held(run, handling, active, 0, call)]
+
+
+def _next_call(
+    run: Run, handling: Handling, active: ActivePlan, planned: PlanCall, outcomes: Mapping[str, Observed]
+) -> tuple[list[Event], Observed | None]:
+    """Return the events of the next call and None; where its arguments cannot be made, none and its outcome."""
+    index = len(outcomes)
+    call_id = active.call_id(index)
+    try:
+        args = _resolved(planned, [outcomes[active.call_id(earlier)] for earlier in range(index)])
+    except MissingOutputField as error:
+        fault = Fault(code="missing_output_field", reason=str(error))
+        return [], Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
+    except ArgumentsTooLarge as error:
+        fault = Fault(code="invalid_args", reason=str(error))
+        return [], Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
+    call = PlannedCall(call_id=call_id, tool=planned.tool_name, args=args, resolved=args != planned.arguments)
+    called = Called(step=active.step.step, by=handling.incoming.owner, calls=[call])
+    return [called, *_held(run, handling, active, index, call)], None
+
+
+def _held(run: Run, handling: Handling, active: ActivePlan, index: int, call: PlannedCall) -> list[Event]:
+    """Return the pause of a call that a person must approve, with the whole plan and the call's number in it."""
+    payload = {"plan": _plan_for_people(active.step.plan), "call": index}
+    return [
+        pause.model_copy(update={"payload": payload})
+        for pause in approvals.held(run, handling.progress.now, active.step.step, [call])
+    ]
+
+
+def _plan_for_people(plan: Plan | None) -> dict[str, Any]:
+    """Return a plan; of one that is larger than half an inline value, its outline."""
+    shown = plan.model_dump(mode="json") if plan is not None else {}
+    return shown if plan is None or wire_size(shown) <= MAX_INLINE_BYTES // 2 else outline(plan)
+
+
+def _ended(
+    run: Run,
+    handling: Handling,
+    active: ActivePlan,
+    rules: Rules,
+    outcomes: Mapping[str, Observed],
+    last: Sequence[Observed],
+    *,
+    is_late: bool,
+) -> list[Event]:
+    """Return the end of the execution, and the request for the answer where nothing holds the run."""
+    ended = _end_of(run, handling, active, outcomes, is_late=is_late)
+    if pauses.is_held(run):
+        return [ended]
+    then = replace(
+        asking.run_after(run, observed=last),
+        plan=replace(active, has_ended=True),
+        deadline_at=ended.deadline_at or run.deadline_at,
+    )
+    return [ended, *asking.go_on(then, handling, rules)]
+
+
+def _end_of(
+    run: Run, handling: Handling, active: ActivePlan, outcomes: Mapping[str, Observed], *, is_late: bool
+) -> Step:
+    statuses, now = active.statuses(outcomes), handling.progress.now
+    failure = next((each.failure for each in outcomes.values() if each.failure is not None), None)
+    reason = None if failure is None else f"{failure.code}: {failure.reason}"
+    if reason is None and "not_executed" in statuses:
+        reason = REPLACED if _is_replaced(run) and not is_late else f"the run's {budgets.deadline(run)} has passed"
+    return Step(
+        step=active.step.step,
+        node=EXECUTE,
+        status="succeeded" if set(statuses) == {"success"} else "failed",
+        latency_ms=max(0, now - run.step_at),
+        note=approvals.line_about(run, outcomes, active.resolved()) or None,
+        statuses=statuses,
+        halt_reason=reason,
+        deadline_at=now + ANSWER_AFTER_DEADLINE_MS if is_late else None,
+        warnings=[f"budget exhausted: {budgets.deadline(run)}"] if is_late else _of_failure(active, outcomes),
+    )
+
+
+def _rejected(decision: Planned) -> str:
+    """Return the warning of a run whose plan has errors."""
+    count, first = len(decision.errors) + decision.errors_left_out, decision.errors[0].error.type
+    return f"the plan was rejected, and nothing of it ran: {first}" + (f" and {count - 1} more" if count > 1 else "")
+
+
+def _of_failure(active: ActivePlan, outcomes: Mapping[str, Observed]) -> list[str]:
+    """Return the warning of a run whose plan a failed call has halted; it quotes no text of a tool."""
+    for index, each in enumerate(outcomes.values()):
+        if each.failure is not None:
+            left = len(active.calls) - index - 1
+            after = f"; {left} calls after it were not executed" if left else ""
+            return [f"call {index} of the plan ({each.tool}) failed: {each.failure.code}{after}"]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A value of a result that is stored as an artifact."""
+
+    ref: ArtifactRef
+
+
+def _resolved(planned: PlanCall, outcomes: Sequence[Observed]) -> dict[str, Any]:
+    """Return the arguments of a call. Raises MissingOutputField and ArgumentsTooLarge."""
+    outputs = [_output(each) for each in outcomes]
+
+    def reference(index: int, path: tuple[str, ...], value: Any, rest: tuple[str, ...]) -> Any:
+        if isinstance(value, _Stored):
+            return _as_argument(value.ref, rest)
+        if rest:
+            return None
+        responded = outcomes[index].responded
+        if path == _ARTIFACT and responded is not None and responded.ref is not None:
+            return _as_argument(responded.ref, rest)
+        return _plain(value)
+
+    return resolve(planned.arguments, outputs, reference, MAX_INSERTED_BYTES)
+
+
+def _output(observed: Observed) -> Any:
+    """Return the result of a call, with its stored parts as `_Stored`."""
+    parts = {path: _Stored(ref) if (ref := as_reference(part)) else part for path, part in observed.artifacts.items()}
+    return parts[_WHOLE] if _WHOLE in parts else restore(observed.observation, parts)
+
+
+def _as_argument(ref: ArtifactRef, path: Sequence[str]) -> dict[str, Any]:
+    meant = ref if not path else ref.model_copy(update={"path": [*(ref.path or ()), *path]})
+    return meant.model_dump(mode="json", exclude_none=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with references in place of its stored parts."""
+    if isinstance(value, _Stored):
+        return _as_argument(value.ref, ())
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""How a run ends: the terminal facts and their payload. Pure."""

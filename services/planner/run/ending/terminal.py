@@ -1,0 +1,195 @@
+"""How a run ends: the terminal facts, each with a `FinalPayload`. Pure."""
+
+from typing import Any
+
+import orjson
+
+from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Paused, Repaired, RunEvent, Step
+from contracts.runs.payload import FinalPayload, Reason
+from contracts.wire.faults import Fault
+from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.records import Record
+from services.planner.run.ending import payload
+from services.planner.run.state.active_plan import begins_answer
+from services.planner.run.state.run import Event, Run
+
+MAX_ANSWER_BYTES = 600_000
+"""Longest answer, in bytes of JSON. The rest of the record is for the other fields."""
+MAX_SHOWN_ANSWER_BYTES = 430_000
+"""Longest answer if a chunk in the same record repeats it."""
+MAX_BYTES_PER_CHARACTER = 6
+OTHER_EVENTS_BYTES = 100_000
+"""Bytes reserved for the shortened steps in the record that ends a run."""
+TOO_LARGE = "larger than a record may be"
+
+
+def _payload(
+    run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None
+) -> FinalPayload:
+    artifacts, superseded = run.collected.artifacts()
+    found = payload.assemble(
+        args,
+        last_observation=run.last_observation,
+        artifacts=artifacts,
+        sources=run.collected.sources(),
+        reason=reason,
+        warnings=(*run.warnings, *superseded, *_unchecked(run), *warnings),
+        reflection_score=score,
+    )
+    return found.model_copy(update=_with_answer_cut(found, MAX_ANSWER_BYTES))
+
+
+def _with_answer_cut(payload: FinalPayload, limit: int) -> dict[str, Any]:
+    """The fields that change where the answer is cut to `limit` bytes; none where it fits."""
+    answer = _cut(payload.raw_answer, limit)
+    if answer == payload.raw_answer:
+        return {}
+    warning = f"the answer was cut: it had {len(payload.raw_answer):,} characters"
+    return {"raw_answer": answer, "warnings": [*payload.warnings, warning]}
+
+
+def _unchecked(run: Run) -> list[str]:
+    """Return warnings about budgets that could not be checked."""
+    if run.usage.cost_usd is not None or not run.usage.model_calls:
+        return []
+    of_key = run.request.key_budget.max_cost_usd if run.request is not None and run.request.key_budget else None
+    limits = {"max_cost_usd": run.limits.max_cost_usd, "the API key's max_cost_usd_per_day": of_key}
+    return [
+        f"{name} of {limit:g} could not be checked: a model of this run has no known price"
+        for name, limit in limits.items()
+        if limit is not None
+    ]
+
+
+def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:
+    """As much of an answer as `limit` bytes of a record can hold. What counts is its size as JSON."""
+    if len(answer) <= limit // MAX_BYTES_PER_CHARACTER:
+        return answer
+    while (size := len(orjson.dumps(answer))) > limit:
+        answer = answer[: int(len(answer) * limit / size * 0.99)]
+    return answer
+
+
+def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
+    """The model ended the run: `args` of `final_response`. `score` is the critique's, 0..1, where there was one.
+
+    Where neither the arguments nor the tool results hold an answer, the reason is `no_path`. After a plan that the
+    deadline has halted it is `budget_exhausted`.
+    """
+    is_late = run.plan is not None and run.plan.is_late
+    done = _done(run, "budget_exhausted" if is_late else "answer_complete", args, (), score)
+    if done.raw_answer != payload.NO_ANSWER:
+        return done
+    return done.model_copy(
+        update={"reason": "no_path", "warnings": [*done.warnings, "the model's final response held no answer"]}
+    )
+
+
+def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
+    """A budget is exhausted; `budget` names it with its limit. The payload holds all results so far.
+
+    `args`: those of an unfinished answer; None: the ones that the run keeps.
+    """
+    unfinished = run.final_args or run.judged or given_answer(run) if args is None else args
+    return _done(run, "budget_exhausted", unfinished, (f"budget exhausted: {budget}",))
+
+
+def given_answer(run: Run) -> dict[str, Any]:
+    """Return the newest decision as arguments of a final response, if it is an answer after which the run went on."""
+    answer = run.step.answer if run.step is not None else None
+    return {} if answer is None else {"answer": answer}
+
+
+def no_path(run: Run, complaint: str) -> Done:
+    """No attempt of the model gave a valid action; `complaint` is the last reason."""
+    return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
+
+
+def _done(
+    run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...], score: float | None = None
+) -> Done:
+    payload = _payload(run, reason, args, warnings, score)
+    return Done(**{name: getattr(payload, name) for name in FinalPayload.model_fields}, reason=reason, usage=run.usage)
+
+
+def shown(run: Run, events: list[Event]) -> list[Event]:
+    """Insert the text of a forced end as a chunk of the same record, under a turn newer than all streamed ones."""
+    end = events[-1] if events else None
+    if not isinstance(end, Done) or begins_answer(events) or not end.raw_answer:
+        return events
+    end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
+    return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
+
+
+def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
+    """A fault ended the run."""
+    trace = run.request.trace_id if run.request is not None else trace_id
+    payload = _payload(run, "error", {}, (fault.reason,))
+    return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
+
+
+def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
+    """A person or program cancelled the run. Legal even as its first fact.
+
+    `shown`: the part of an unfinished answer that listeners have received.
+    """
+    payload = _payload(run, "cancelled", given_answer(run))
+    if shown.strip():
+        payload = payload.model_copy(update={"raw_answer": _cut(shown)})
+    return Cancelled(reason=reason, payload=payload, usage=run.usage)
+
+
+def fitting(record: Record) -> tuple[Record, bytes]:
+    """Return the record in a size that can be stored.
+
+    Outcomes that are too large become failures. Optional fields of a payload are left out with a warning.
+    """
+    data = record.model_dump_json().encode()
+    if len(data) <= MAX_RECORD_BYTES:
+        return record, data
+    # A chunk stays: the text of an end is shown in chunks, whatever else is left out.
+    room = (
+        MAX_RECORD_BYTES
+        - OTHER_EVENTS_BYTES
+        - sum(len(event.model_dump_json().encode()) for event in record.events if isinstance(event, Chunk))
+    )
+    smaller = record.model_copy(update={"events": [_fitting(event, room) for event in record.events]})
+    return smaller, smaller.model_dump_json().encode()
+
+
+def _fitting(event: RunEvent, room: int) -> RunEvent:
+    if isinstance(event, Observed):
+        fault = Fault(code="result_too_large", reason=f"the result is {TOO_LARGE}")
+        return event.model_copy(
+            update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []}
+        )
+    if isinstance(event, Done):
+        return event.model_copy(update=_smaller(event, room))
+    if isinstance(event, Error | Cancelled):
+        return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload, room))})
+    if isinstance(event, Step):
+        return event.model_copy(update={"reasoning": None, "thought": None, "warnings": []})
+    if isinstance(event, Paused) and event.revision == 1:
+        return event.model_copy(update={"arguments": None})  # The step of the call holds them.
+    if isinstance(event, Repaired):
+        return event.model_copy(update={"args": None if event.args is None else {}})
+    return event
+
+
+def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
+    """Leave out what may be large, the artifacts first, until `room` bytes hold the rest."""
+    smaller: dict[str, Any] = {}
+    for name, nothing in (
+        ("artifacts", {}),
+        ("extra", {}),
+        ("sources", []),
+        ("suggested_actions", []),
+        ("warnings", []),
+    ):
+        if not getattr(payload, name):
+            continue
+        smaller[name] = nothing
+        said = [*smaller.get("warnings", payload.warnings), f"{name} left out: {TOO_LARGE}"]
+        if len(payload.model_copy(update={**smaller, "warnings": said}).model_dump_json().encode()) <= room:
+            return {**smaller, "warnings": said}
+    return {**smaller, "warnings": [f"everything but the answer was left out: {TOO_LARGE}"]}

@@ -1,0 +1,1 @@
+"""What people do to a run: inputs, pauses and their decisions. Pure."""

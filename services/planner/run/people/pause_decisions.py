@@ -1,0 +1,97 @@
+"""What people decided about the pauses of a run, as its log holds it. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.runs.events import Paused, PlannedCall, Resumed, RunStarted
+from contracts.runs.pauses import CallApproval, PauseAnswer, token_of
+from services.shared.tools.approvals import pause_digest
+
+MAX_SHOWN_CHARACTERS = 8_000
+"""Characters of a text or answer that a pause repeats."""
+ApprovedRule = tuple[str, str]
+"""Names of an approval rule and of a tool."""
+
+
+@dataclass(slots=True)
+class PauseDecisions:
+    """The decisions so far, and what the next message of each call carries because of them."""
+
+    requests: dict[str, str] = field(default_factory=dict)
+    """Request that took effect -> SHA-256 of its body."""
+    closed: set[str] = field(default_factory=set)
+    """Ids of pauses that are over."""
+    approved: dict[str, CallApproval] = field(default_factory=dict)
+    """By call id."""
+    answers: dict[str, list[PauseAnswer]] = field(default_factory=dict)
+    """By call id: the answers to the pauses of its tool, in their order."""
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By call id: what its tool keeps for the next round."""
+    consents: dict[str, Resumed] = field(default_factory=dict)
+    """By call id: the decision that approved it."""
+    removed_images: set[str] = field(default_factory=set)
+    """Ids of the images that the model is no longer shown."""
+    approved_rules: set[ApprovedRule] = field(default_factory=set)
+    """Rules that were approved in this run."""
+    approved_before: frozenset[ApprovedRule] = frozenset()
+    """Rules that ask once per session and were approved before the run began. They are facts of the session's log."""
+
+    def take_pause(self, paused: Paused) -> None:
+        """Apply a pause that was opened or replaced."""
+        if paused.id is not None:
+            self.requests[paused.id] = paused.request_sha256
+        if paused.call_id is not None and not asks_consent(paused):
+            self.states[paused.call_id] = paused.state
+
+    def take_decision(self, paused: Paused, resumed: Resumed) -> None:
+        """Apply the decision that closed a pause."""
+        self.closed.add(paused.pause_id or "")
+        self.removed_images.update(resumed.images_remove)
+        if resumed.id is not None:
+            self.requests[resumed.id] = resumed.request_sha256
+        if paused.call_id is None or resumed.decision is None:
+            return
+        if paused.source == "task":
+            if not is_refused(paused, resumed):
+                self.consents[paused.call_id] = resumed
+        elif not asks_consent(paused):
+            answer = PauseAnswer(
+                number=paused.number, decision=resumed.decision, input=resumed.input, note=resumed.note
+            )
+            self.answers.setdefault(paused.call_id, []).append(answer)
+        elif resumed.decision in {"approve", "edit"}:
+            self.approved[paused.call_id] = CallApproval(
+                digest=resumed.digest, pause_id=paused.pause_id, revision=paused.revision
+            )
+            self.consents[paused.call_id] = resumed
+            if paused.rule is not None and resumed.decision == "approve":
+                self.approved_rules.add((paused.rule, paused.tool or ""))
+
+
+def asks_consent(paused: Paused) -> bool:
+    """Whether a pause asks for the approval of a call that was not sent yet. Pauses of tools do not."""
+    return paused.spec is not None
+
+
+def is_refused(paused: Paused, resumed: Resumed) -> bool:
+    """Whether a decision ends the call that waits. A tool receives a rejection and ends its call itself."""
+    if paused.source == "task" and resumed.decision == "answer":
+        return not resumed.input["approve"]
+    return resumed.decision == "reject" and (asks_consent(paused) or paused.source == "task")
+
+
+def with_answer_token(started: RunStarted, paused: Paused) -> Paused:
+    """Return a pause that waits for an answer, with its digest and its token."""
+    name = paused.pause_id or ""
+    digest = pause_digest(started.tenant, started.run_id, name, paused.input_schema, paused.revision)
+    return paused.model_copy(update={"digest": digest, "token": token_of(name, paused.revision, digest)})
+
+
+def called_again(call: PlannedCall, paused: Paused, resumed: Resumed) -> PlannedCall:
+    """Return a call as it goes on after its pause: with other arguments, or in the next round."""
+    if paused.source == "task":
+        given = resumed.input if isinstance(resumed.input, dict) else {}
+        return call.model_copy(update={"args": call.args | {key: given[key] for key in given if key == "retain_turn"}})
+    if not asks_consent(paused):
+        return call.model_copy(update={"round": paused.round + 1, "direct": None})
+    return call if resumed.arguments is None else call.model_copy(update={"args": resumed.arguments})

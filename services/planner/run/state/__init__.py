@@ -1,0 +1,1 @@
+"""The state of a run: what its log adds up to. Pure."""

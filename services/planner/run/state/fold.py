@@ -1,0 +1,316 @@
+"""Folds the log of a run: each record changes the `Run`. Pure: no clock, no await, no randomness."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from contracts.runs import events
+from contracts.runs.actions import TASK
+from contracts.runs.events import (
+    Asked,
+    Called,
+    Compacted,
+    Observed,
+    Paused,
+    Repaired,
+    RunEvent,
+    RunStarted,
+    Step,
+    ToppedUp,
+    Triaged,
+)
+from contracts.runs.pauses import text_pause_id
+from contracts.runs.payload import FinalPayload
+from services.planner.run.calls.task_budgets import with_settled
+from services.planner.run.calls.tool_images import allowed_images
+from services.planner.run.people.pause_decisions import called_again
+from services.planner.run.state.active_plan import EXECUTE, ActivePlan
+from services.planner.run.state.history import (
+    Added,
+    Compaction,
+    Decided,
+    Executed,
+    History,
+    ImagesShown,
+    Outcomes,
+    Question,
+)
+from services.planner.run.state.run import Run, waiting_calls
+from services.shared.budgets.usage import spent
+
+
+def fold(run: Run, seq: int, at: int, happened: Iterable[RunEvent]) -> None:
+    """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
+    run.seq = seq
+    waited, had = run.waits_since is not None, [*run.pauses.values()]
+    for event in happened:
+        take = _FOLDS.get(event.type)
+        if take is not None:
+            take(run, event, at)
+    if had or run.pauses:
+        _note_waiting(run, at, changed=had != [*run.pauses.values()], waited=waited)
+
+
+def _note_waiting(run: Run, at: int, *, changed: bool, waited: bool) -> None:
+    """Note since when the run does nothing but wait for people, after a record at `at`, Unix ms."""
+    works = run.asked or run.retry or run.owner or waiting_calls(run)
+    waits = bool(run.pauses) and not works
+    run.waits_since = (run.waits_since or at) if waits else None
+    if changed or waits != waited:
+        run.waits_seq = run.seq
+
+
+def _fold_started(run: Run, started: RunStarted, at: int) -> None:
+    if run.started is not None or run.terminal is not None:
+        # The log of an earlier run with this id, as of a repeated idempotency key, was purged.
+        new = Run(seq=run.seq)
+        for each in fields(Run):
+            setattr(run, each.name, getattr(new, each.name))
+    run.started_at = at
+    run.started, run.effort, run.model = started, started.effort, started.model
+    run.limits, run.deadline_at = started.limits, started.deadline_at
+    run.warnings += started.warnings
+    run.history.add(Question(started.request, tuple(started.images)))
+
+
+def _fold_queued(run: Run, queued: events.Queued, _at: int) -> None:
+    run.queued = queued
+
+
+def _fold_attached(run: Run, attached: events.Attached, _at: int) -> None:
+    run.attached = attached.session_id
+
+
+def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
+    run.effort, run.model = triaged.effort, triaged.model or run.model
+    run.calling = run.model
+    if run.asked is not None:
+        run.asked = run.asked.model_copy(update={"model": run.model})
+    run.usage = spent(run.usage, triaged.usage)
+
+
+def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
+    overflowed = compacted.cause == "overflow"
+    run.history.add(Compaction(compacted.line_characters, newest=overflowed))
+    run.compactions += overflowed
+
+
+def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
+    run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
+    run.pauses.clear()
+    run.history = History()
+
+
+def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
+    # `started` goes, so that no planner that still has the run in its cache writes its index entry again.
+    run.started = run.queued = None
+    _fold_terminal(run, run.terminal or events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer="")), at)
+
+
+def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
+    if paused.pause_id is not None:
+        run.pauses[paused.pause_id] = paused
+        run.owner.pop(paused.call_id or "", None)
+        run.pause_decisions.take_pause(paused)
+        return
+    if run.asked is not None:
+        run.interrupted, run.asked = run.asked, None
+    run.paused = paused
+
+
+def _fold_stopping(run: Run, stopping: events.Stopping, _at: int) -> None:
+    run.stopping, run.asked, run.retry = stopping, None, None
+
+
+def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
+    run.limits, run.deadline_at = topped_up.limits, topped_up.deadline_at
+    run.topped_up_by.add(topped_up.by)
+    run.waits_since = None  # The deadline counts from now.
+
+
+def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
+    run.call_at = at
+    if resumed.pause_id is None:
+        run.paused = None
+        return
+    if resumed.deadline_at is not None:
+        run.deadline_at, run.waits_since = resumed.deadline_at, None
+    paused = run.pauses.pop(resumed.pause_id, None)
+    if paused is not None:
+        run.pause_decisions.take_decision(paused, resumed)
+        call = run.open.get(paused.call_id or "")
+        if call is not None:
+            run.open[call.call_id] = called_again(call, paused, resumed)
+
+
+def _fold_input_added(run: Run, added: events.InputAdded, _at: int) -> None:
+    run.inputs.add(added)
+    if added.redirect:
+        if run.asked is not None:
+            run.interrupted, run.asked = run.asked, None
+        run.final_args = run.judged = None
+        run.rejected.clear()
+
+
+def _fold_asked(run: Run, asked: Asked, at: int) -> None:
+    if asked.turn != run.turn:
+        run.turn_seq, run.turn_at = run.seq, at
+        run.lost = run.repairs = run.compactions = 0
+        run.rejected.clear()
+    elif asked.cause == "lost":
+        run.lost += 1
+    if asked.cause != "provider":
+        run.call_at = at
+        if asked.cause != "lost":
+            run.failed.clear()
+    run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
+    run.calling = asked.model or run.model
+    if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
+        for added in run.inputs.take_unread(lambda added: _is_held(run, added)):
+            run.history.add(Added(added))
+            run.plan = None  # What the user adds may need calls, so the model plans again.
+
+
+def _is_held(run: Run, added: events.InputAdded) -> bool:
+    """Whether a person has yet to admit this text, because of a rule."""
+    return run.started is not None and text_pause_id(run.started.run_id, added.id) in run.pauses
+
+
+def _fold_step(run: Run, step: Step, at: int) -> None:
+    if step.status != "started":
+        _conclude(run, step)
+        return
+    run.asked, run.step, run.step_at, run.joined = None, step, at, False
+    run.observed, run.final_args, run.concluded = {}, None, not step.calls
+    run.rejected.clear()
+    run.open = {call.call_id: call for call in step.calls}
+    run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
+    run.announced_at = dict.fromkeys(run.owner, at)
+    run.collected.expect(step.calls)
+    run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
+    run.warnings += step.warnings
+    if step.node == TASK:
+        run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
+    if step.plan is not None:
+        run.plan = ActivePlan(step)
+    elif step.node == EXECUTE and run.plan is not None:
+        run.plan = replace(run.plan, has_begun=True)
+    elif step.calls or step.answer is not None:
+        run.history.add(Decided(step))
+
+
+def _conclude(run: Run, step: Step) -> None:
+    """Apply the end of a step. A skipped or invalid step has no `started` event before it."""
+    run.concluded = True
+    if step.node == EXECUTE and run.plan is not None:
+        _end_execution(run, run.plan, step)
+    elif step.status in {"skipped", "invalid"}:
+        run.asked = None
+        run.usage = spent(run.usage, step.usage)
+        if step.errors:
+            run.plan = ActivePlan(step, has_ended=True)
+            run.warnings += step.warnings
+            run.history.add(Executed(step))
+    elif run.observed and run.step is not None:
+        run.history.add(Outcomes(run.step, tuple(run.observed.values()), step.note))
+        _show_images(run)
+
+
+def _end_execution(run: Run, plan: ActivePlan, step: Step) -> None:
+    is_late = step.deadline_at is not None
+    run.plan = replace(plan, has_ended=True, is_late=is_late, halt_reason=step.halt_reason)
+    run.warnings += step.warnings
+    run.deadline_at = step.deadline_at or run.deadline_at
+    run.history.add(Executed(plan.step, step, tuple(run.observed.values())))
+    _show_images(run)
+
+
+def _show_images(run: Run) -> None:
+    """Show the model the images in the results of the step, as far as the run's policy allows it."""
+    policy = run.started.vision_context if run.started else None
+    if shown := allowed_images(policy, run.observed.values(), run.tool_images):
+        run.tool_images += shown
+        run.history.add(ImagesShown(tuple(shown)))
+
+
+def _fold_called(run: Run, called: Called, at: int) -> None:
+    fresh = [call for call in called.calls if call.call_id not in run.open]  # Others were counted with their step.
+    run.usage = spent(run.usage, None, tool_calls=len(fresh))
+    for call in called.calls:
+        run.open[call.call_id] = call
+        run.owner[call.call_id], run.announced_at[call.call_id] = called.by, at
+    run.collected.expect(called.calls)
+    run.joined = run.joined or called.join
+
+
+def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
+    run.open.pop(observed.call_id, None)
+    run.owner.pop(observed.call_id, None)
+    run.observed[observed.call_id] = observed
+    if observed.status == "failed":
+        run.set_aside.pop(observed.call_id, None)  # The task was not spawned.
+    take_in(run, observed)
+
+
+def _fold_task_settled(run: Run, settled: events.TaskSettled, _at: int) -> None:
+    reserved = run.set_aside.pop(settled.call_id, None)
+    if reserved is not None:
+        run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, settled.spent)
+
+
+def take_in(run: Run, observed: Observed) -> None:
+    """Add an outcome to the payload of the run."""
+    run.collected.take(observed)
+    run.warnings += observed.warnings
+    if observed.status == "succeeded":
+        run.last_observation = observed.observation
+
+
+def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
+    if failed.usage is not None:
+        run.usage = spent(run.usage, failed.usage)
+    run.failed.append(failed)
+    run.calling = failed.next_model
+    if failed.retry_at is not None:
+        run.asked, run.retry = None, failed
+    elif run.asked is not None and run.asked.attempt == failed.attempt:
+        # An older version: the attempt goes on, with the next model.
+        run.asked = run.asked.model_copy(update={"model": failed.next_model})
+
+
+def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
+    run.usage = spent(run.usage, repaired.usage, repairs=1)
+    run.rejected.append(repaired)
+    if repaired.kind == "answer":
+        run.final_args = repaired.args or {}
+    elif repaired.kind == "revision":
+        run.revisions += 1
+        run.judged = repaired.args or run.judged
+    else:
+        run.repairs += 1
+
+
+_FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
+    "queued": _fold_queued,
+    "attached": _fold_attached,
+    "run_started": _fold_started,
+    "triaged": _fold_triaged,
+    "asked": _fold_asked,
+    "step": _fold_step,
+    "called": _fold_called,
+    "observed": _fold_observed,
+    "model_failed": _fold_model_failed,
+    "repaired": _fold_repaired,
+    "compacted": _fold_compacted,
+    "paused": _fold_paused,
+    "topped_up": _fold_topped_up,
+    "stopping": _fold_stopping,
+    "resumed": _fold_resumed,
+    "input_added": _fold_input_added,
+    "task_settled": _fold_task_settled,
+    "done": _fold_terminal,
+    "error": _fold_terminal,
+    "cancelled": _fold_terminal,
+    "deleted": _fold_deleted,
+}
+"""The events that change the run. All others are for listeners only."""

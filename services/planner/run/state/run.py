@@ -1,0 +1,186 @@
+"""The state of a run, and who owns what in it. Pure: no clock, no await, no randomness.
+
+A message owns work, and it is identified by its stream sequence:
+
+- not by a process;
+- not by a delivery count, which may be lost;
+- not by a message id: a sender's retry after the deduplication window stores one id twice, and two messages with one id
+  would supersede each other without end.
+
+- `asked {by, holder}`: message `by` owns this model call; `holder` is the attempt token of the handling that streams
+  it. A second handling of the same message proves that the first one has died or lost its connection: it calls the
+  model again, under attempt + 1. Every other message appends its own fact, leaves the call alone and acknowledges. A
+  superseded handling stops without ack, nak or heartbeat.
+- `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. A further handling of `by`
+  sends the calls that are still open.
+- After a terminal fact only `deleted` may be appended. It replaces the log.
+
+`fold.fold` makes the state from the log; `advance.advance` decides what a message may do next.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.runs import events
+from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCall, Repaired, RunStarted, Step
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.sessions.tasks import Reservation
+from services.planner.run.calls.collected import Collected
+from services.planner.run.people.added_inputs import AddedInputs
+from services.planner.run.people.pause_decisions import PauseDecisions
+from services.planner.run.state.active_plan import ActivePlan
+from services.planner.run.state.history import Conversation, History, ToolImage
+
+NOTHING_SPENT = Usage(cost_usd=0.0)
+Event = KnownEvent
+"""What a planner writes. A log may also hold events of a newer version, which `fold` ignores."""
+
+
+@dataclass(slots=True)
+class Run:
+    """The state that the log adds up to. `seq`: sequence of its newest record, which fences the next append."""
+
+    seq: int = 0
+    queued: events.Queued | None = None
+    """The run has waited for its turn in its session."""
+    attached: str | None = None
+    """The session that continues from this run, which was requested without one."""
+    started: RunStarted | None = None
+    started_at: int = 0
+    effort: str | None = None
+    """Reasoning effort, once known; `auto` until a triage has chosen one."""
+    model: str = ""
+    limits: RunLimits = field(default_factory=RunLimits)
+    """In effect now, top-ups included."""
+    deadline_at: int | None = None
+    """Unix ms."""
+    topped_up_by: set[str] = field(default_factory=set)
+    """Ids of the top-ups that are in effect."""
+    turn: int = 0
+    asked: Asked | None = None
+    """The model call in flight."""
+    turn_seq: int = 0
+    """Sequence of the first record of the turn. Its chunks have higher sequences."""
+    turn_at: int = 0
+    """Unix ms of the first model call of this turn."""
+    stopping: events.Stopping | None = None
+    """A cancel superseded the model call. The run ends once the stored part of the answer is read."""
+    paused: Paused | None = None
+    """The wait for a top-up, which has no `pause_id`: which budget is exhausted, and until when the run waits."""
+    pauses: dict[str, Paused] = field(default_factory=dict)
+    """Open pauses with a `pause_id`, in the order in which they were opened."""
+    pause_decisions: PauseDecisions = field(default_factory=PauseDecisions)
+    """What people decided about the run's pauses."""
+    waits_since: int | None = None
+    """Unix ms since when the run does nothing but wait for people; None: it does not."""
+    waits_seq: int = 0
+    """Sequence of the newest record that changed the open pauses, or whether the run waits for them; 0: none did."""
+    interrupted: Asked | None = None
+    """The model call that a pause or a new question ended. It is repeated when the run resumes."""
+    inputs: AddedInputs = field(default_factory=AddedInputs)
+    """What people have added to the run."""
+    lost: int = 0
+    """Attempts of this turn that ended with their process."""
+    repairs: int = 0
+    """Repairs of this turn."""
+    calling: str = ""
+    """The model of this turn's newest request, or of the one that follows its failure."""
+    call_at: int = 0
+    """Unix ms when the newest model call began; its retries and fallbacks do not count as new calls."""
+    failed: list[events.ModelFailed] = field(default_factory=list)
+    """Failed requests of that call."""
+    retry: events.ModelFailed | None = None
+    """The failed request whose retry, or fallback, is due at its `retry_at`. No model call is in flight meanwhile."""
+    step: Step | None = None
+    """The newest decision."""
+    step_at: int = 0
+    open: dict[str, PlannedCall] = field(default_factory=dict)
+    """Calls without an outcome, waiting ones included."""
+    owner: dict[str, str] = field(default_factory=dict)
+    """Call id -> the message that owns its dispatch. Calls that wait for a free place are absent."""
+    announced_at: dict[str, int] = field(default_factory=dict)
+    """Call id -> time of the record that made it a call of its owner, Unix ms by the clock of its writer."""
+    observed: dict[str, Observed] = field(default_factory=dict)
+    """Outcomes of the newest step, by call id."""
+    plan: ActivePlan | None = None
+    """Of the strategy `planned`: the plan that the next request, or the next call, is about."""
+    joined: bool = False
+    concluded: bool = True
+    """The newest step has ended."""
+    history: History = field(default_factory=History)
+    """The conversation with the model; empty once the run has ended, since no model is asked any more."""
+    conversation: Conversation | None = None
+    """What was said before, which begins the history. It is no fact of this log: `RunLogs` adds it to an open run."""
+    compactions: int = 0
+    """Compactions of this turn after a context overflow."""
+    rejected: list[Repaired] = field(default_factory=list)
+    """Replies of this turn that were not accepted. They end the conversation and are dropped with the turn."""
+    revisions: int = 0
+    """Revisions of the answer after a critique."""
+    judged: dict[str, Any] | None = None
+    """The judged answer that is being revised: its arguments, with the score."""
+    final_args: dict[str, Any] | None = None
+    """The other fields of a final response whose text is being asked for alone."""
+    usage: Usage = field(default_factory=Usage)
+    set_aside: dict[str, Reservation] = field(default_factory=dict)
+    """Call id -> part of the limits that belongs to the background task which the call spawned, until it has ended."""
+    spent_by_tasks: Usage = NOTHING_SPENT
+    """What background tasks that have ended took of the limits."""
+    collected: Collected = field(default_factory=Collected)
+    """Artifacts and sources of all calls."""
+    last_observation: Any = None
+    warnings: list[str] = field(default_factory=list)
+    tool_images: list[ToolImage] = field(default_factory=list)
+    """Images of results in the conversation."""
+    terminal: events.Done | events.Error | events.Cancelled | None = None
+    ended_at: int = 0
+
+    @property
+    def request(self) -> RunRequested | None:
+        """The request, without `tool_context`; None while the log does not hold it."""
+        if self.started is not None:
+            return self.started.request
+        return self.queued.request if self.queued is not None else None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that receives the end of the run; None without one."""
+        return self.attached or (self.request.session_id if self.request is not None else None)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the conversation shows images."""
+        return bool(self.tool_images or self.inputs.images or (self.started is not None and self.started.images))
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing goes on but that it waits: for a person, or for its turn."""
+        return self.waits_since is not None or (self.queued is not None and self.started is None)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the turn has no decision yet. A part of an answer may be streamed already."""
+        return self.turn > (self.step.step if self.step is not None else 0)
+
+    def is_asked_by(self, attempt_token: str) -> bool:
+        """Whether the handling with this token still owns the model call in flight."""
+        return self.terminal is None and self.asked is not None and self.asked.holder == attempt_token
+
+
+def begin_history(run: Run, conversation: Conversation) -> None:
+    """Add what was said before the run, unless the run has it or has ended."""
+    if run.conversation is None and run.terminal is None:
+        run.conversation = conversation
+        run.history.begin_with(conversation)
+
+
+def waiting_calls(run: Run) -> list[PlannedCall]:
+    """The calls of the step that may be started and are not: they exceed `max_parallel`, or were approved since."""
+    held = {paused.call_id for paused in run.pauses.values()}
+    return [call for call in run.open.values() if call.call_id not in run.owner and call.call_id not in held]
+
+
+def round_id(call: PlannedCall) -> str:
+    """Return the name of one round of a call. A call that its tool pauses is sent again, as its next round."""
+    return f"{call.call_id}.{call.round}" if call.round else call.call_id

@@ -1,0 +1,1 @@
+"""One request to the model: what precedes it, what its reply leads to, what follows a failure. Pure."""

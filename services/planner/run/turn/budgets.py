@@ -1,0 +1,100 @@
+"""What a run may spend, what it has spent, and what happens when a budget is exhausted. Pure.
+
+A budget is checked before each call, so one call at most can exceed it. What background tasks of the run have spent,
+and what is set aside for them, counts as spent (`task_budgets`). A run with a grace period pauses and waits for
+a top-up; every other run ends with the results that it has.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.runs.events import Paused, Resumed, ToppedUp
+from contracts.runs.requests import RunLimits
+from services.planner.run.calls.task_budgets import taken, tokens
+from services.planner.run.commands import Rules
+from services.planner.run.ending import terminal
+from services.planner.run.state.run import Event, Run
+from services.shared.budgets.totals import exhausted
+
+_COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")
+
+
+def spent(run: Run, now: int) -> str | None:
+    """Name the exhausted budget that forbids another model call, with its limit; None while none does."""
+    limits, usage = run.limits, run.usage
+    if run.deadline_at is not None and now >= run.deadline_at:
+        return deadline(run)
+    of_tasks = taken(run)
+    if limits.max_tokens is not None and tokens(usage) + tokens(of_tasks) >= limits.max_tokens:
+        return f"max_tokens of {limits.max_tokens}"
+    cost_usd = None if usage.cost_usd is None else usage.cost_usd + (of_tasks.cost_usd or 0.0)
+    if limits.max_cost_usd is not None and cost_usd is not None and cost_usd >= limits.max_cost_usd:
+        return f"max_cost_usd of {limits.max_cost_usd:g}"
+    return None
+
+
+def spent_steps(run: Run) -> str | None:
+    """Name the exhausted budget that forbids another decision, or None."""
+    return f"max_steps of {run.limits.max_steps}" if run.turn >= run.limits.max_steps else None
+
+
+def spent_calls(run: Run, wanted: int) -> str | None:
+    """Name the budget that `wanted` more tool calls would exceed, or None."""
+    limit = run.limits.max_tool_calls
+    if limit is None or run.usage.tool_calls + taken(run).tool_calls + wanted <= limit:
+        return None
+    return f"max_tool_calls of {limit}"
+
+
+def tool_calls_left(run: Run) -> int | None:
+    """Return how many more tool calls the run may make; None: any number."""
+    limit = run.limits.max_tool_calls
+    return None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls)
+
+
+def spent_by_key(run: Run, rules: Rules) -> str | None:
+    """Name the exhausted budget of the run's API key, with its limit; None while none is known to be exhausted."""
+    request = run.request
+    if request is None or request.key_budget is None or rules.key_spending is None:
+        return None
+    limit = exhausted(request.key_budget, rules.key_spending)
+    return None if limit is None else f"{limit} of the API key"
+
+
+def deadline(run: Run) -> str:
+    """Name the deadline as a budget."""
+    return "deadline_s" if run.limits.deadline_s is None else f"deadline_s of {run.limits.deadline_s:g}"
+
+
+def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) -> Event:
+    """Return the event of an exhausted budget: the run pauses, or it ends.
+
+    `args`: those of an unfinished final response.
+    """
+    if run.limits.grace_s > 0:
+        return Paused(budget=budget, until=now + int(run.limits.grace_s * 1000))
+    return terminal.budget_exhausted(run, budget, args)
+
+
+def topped_up(run: Run, given: Mapping[str, Any], now: int, by: str) -> list[Event]:
+    """Raise the limits of a run. `given` counts from now on; the recorded fact holds the resulting totals."""
+    limits, usage, of_tasks = run.limits.model_dump(), run.usage, taken(run)
+    so_far = {
+        "max_steps": run.turn,
+        "max_tool_calls": usage.tool_calls + of_tasks.tool_calls,
+        "max_tokens": tokens(usage) + tokens(of_tasks),
+        "max_cost_usd": (usage.cost_usd or 0.0) + (of_tasks.cost_usd or 0.0),
+    }
+    deadline_at = run.deadline_at
+    for name, value in given.items():
+        limits[name] = value + so_far[name] if name in _COUNTED and value is not None else value
+    if "deadline_s" in given:
+        seconds = given["deadline_s"]
+        deadline_at = None if seconds is None else now + int(seconds * 1000)
+    try:
+        fact = ToppedUp(limits=RunLimits.model_validate(limits), deadline_at=deadline_at, by=by)
+    except (ValidationError, TypeError):
+        return []  # The gateway validates requests. An invalid top-up from another sender changes nothing.
+    return [fact, Resumed()] if run.paused is not None else [fact]

@@ -1,0 +1,253 @@
+"""Turns a model's decision into the events to record. Pure.
+
+Every further model call is checked against the budgets first: a repair costs as much as any other call.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any, assert_never
+
+from contracts.runs.events import Asked, AskedCause, Compacted, ModelFailed, PlannedCall, Repaired, Step, StepStatus
+from services.planner.run.calls import approvals, plan_execution, task_calls
+from services.planner.run.commands import Handling, Rules
+from services.planner.run.ending import terminal
+from services.planner.run.people import followups
+from services.planner.run.people.followups import Continues
+from services.planner.run.state.active_plan import PLAN
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import budgets, failures
+from services.planner.run.turn.asking import next_asked, run_after
+from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, Planned
+from services.planner.run.turn.triage_critique import Critique
+from services.shared.budgets.usage import spent
+
+MAX_REPAIR_CHARACTERS = 4000
+OVERFLOW_LINE_CHARACTERS = (60, 400)
+"""Shortest and longest line after a context overflow. The more lines a history has, the shorter they become."""
+NOT_REVISED_WARNING = "a better answer was asked for, and did not come"
+
+
+def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
+    """Resolve a decision against the limits of this run.
+
+    - An invalid reply that may not be repaired any more becomes what can be salvaged from it.
+    - A failed call for the missing text of an answer becomes the answer without that text.
+    - A failed revision becomes the answer that was to be revised.
+
+    A decision is resolved once, at `now`. The streamed text and the recorded events follow from that one resolution,
+    even if the deadline passes in between.
+    """
+    if decision.resolved_at is not None:
+        return decision
+    return replace(_resolved(run, decision, now, rules), resolved_at=now)
+
+
+def _resolved(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
+    if isinstance(decision, Invalid) and not _may_repair(run, decision, now, rules):
+        return decision.salvage or _unrevised(run, decision) or decision
+    if isinstance(decision, Failed) and failures.remedy(run, decision, now, rules) is None:
+        if run.final_args is not None:
+            return Final(args=run.final_args, has_text=False, usage=decision.usage)
+        return _unrevised(run, decision) or decision
+    return decision
+
+
+def _unrevised(run: Run, decision: Decision) -> Final | None:
+    """Return the answer that was to be revised: an imperfect answer is better than none."""
+    if not run.judged:
+        return None
+    return Final(args=run.judged, judged=True, usage=decision.usage, warnings=(*decision.warnings, NOT_REVISED_WARNING))
+
+
+def text_of(run: Run, decision: Decision) -> str:
+    """Return the full answer text if this decision ends the run with an answer, else ""."""
+    if isinstance(decision, Final) and (decision.has_text or run.final_args is not None):
+        return terminal.answered(run, decision.args).raw_answer
+    return ""
+
+
+def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
+    """Return the events of a decision. A streamed decision is resolved already, and stays so."""
+    decision = resolve_decision(run, decision, handling.progress.now, rules)
+    match decision:
+        case Calls():
+            return _step_of_calls(run, handling, asked, decision)
+        case Planned():
+            return plan_execution.decided(run, handling, _step(asked, decision, PLAN, "started"), decision, rules)
+        case Final() if not decision.has_text and run.final_args is None:
+            return _ask_for_the_text(run, handling, asked, decision)
+        case Final() if handling.progress.critique is not None and _is_wanting(run, handling.progress.critique):
+            return _revise(run, handling, asked, decision, handling.progress.critique)
+        case Final():
+            return _step_of_answer(run, handling, asked, decision)
+        case Invalid():
+            return _repair(run, handling, asked, decision, rules)
+        case Failed():
+            return _fail(run, handling, asked, decision, rules)
+        case _:
+            assert_never(decision)
+
+
+def _ask_again(
+    run: Run,
+    handling: Handling,
+    asked: Asked,
+    decision: Decision,
+    cause: AskedCause,
+    *facts: Event,
+    args: dict[str, Any] | None = None,
+) -> list[Event]:
+    """Return `facts` and a further `asked` for this turn, where the budgets allow it.
+
+    `args`: those of an unfinished final response.
+    """
+    end = _out_of_budget(run, handling, decision, args)
+    if end is None:
+        return [*facts, next_asked(run, handling, asked.turn, asked.attempt + 1, cause)]
+    return [*facts, end] if end.type == "paused" else [end]
+
+
+def _out_of_budget(
+    run: Run, handling: Handling, decision: Decision, args: dict[str, Any] | None = None
+) -> Event | None:
+    """Return the event of a budget that forbids another model call after this decision, or None."""
+    later = run_after(run, decision=decision)
+    budget = budgets.spent(later, handling.progress.now)
+    return None if budget is None else budgets.out_of(later, budget, handling.progress.now, args)
+
+
+def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
+    return Step.model_validate(
+        {
+            "step": asked.turn,
+            "node": node,
+            "status": status,
+            "thought": decision.thought,
+            "reasoning": decision.reasoning,
+            "attempt": asked.attempt,
+            "by": asked.by,
+            "usage": decision.usage,
+            "warnings": list(decision.warnings),
+            **fields,
+        }
+    )
+
+
+def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) -> list[Event]:
+    # The join counts with the branches, so that a plan that has started can finish.
+    budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
+    if budget is not None:
+        skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
+        return [skipped, budgets.out_of(run_after(run, decision=decision), budget, handling.progress.now)]
+    calls = [
+        PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
+        for n, (tool, args) in enumerate(decision.calls, 1)
+    ]
+    refused: list[Event] = []
+    if calls[0].tool == task_calls.SPAWN:
+        spawned, refusal = task_calls.with_share(run_after(run, decision=decision), calls[0])
+        calls, refused = [spawned], [refusal] if refusal is not None else []
+    started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
+    return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]
+
+
+def _is_wanting(run: Run, critique: Critique) -> bool:
+    reflection = run.started.reflection if run.started else None
+    if reflection is None or critique.score is None:
+        return False
+    return critique.score < reflection.threshold and run.revisions < reflection.max_revisions
+
+
+def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
+    usage = spent(decision.usage, critique.usage)
+    if budgets.spent(run_after(run, decision=replace(decision, usage=usage)), handling.progress.now) is not None:
+        return _step_of_answer(run, handling, asked, decision)  # An imperfect answer is better than none.
+    reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:MAX_REPAIR_CHARACTERS]
+    reply = str(decision.args.get("answer", ""))[:MAX_REPAIR_CHARACTERS]
+    # Stored with its score, in case that no better answer follows.
+    args = {
+        **decision.args,
+        "confidence": critique.score,
+        "extra": terminal.answered(run, decision.args, critique.score).extra,
+    }
+    repaired = Repaired(
+        turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage
+    )
+    return [repaired, next_asked(run, handling, asked.turn, asked.attempt + 1, "repair")]
+
+
+def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
+    critique = handling.progress.critique
+    score = critique.score if critique is not None else None
+    if critique is not None:
+        decision = replace(decision, usage=spent(decision.usage, critique.usage))
+    started = _step(asked, decision, decision.node, "started")
+    done = terminal.answered(run_after(run, decision=decision), decision.args, score)
+    status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
+    ended = Step(
+        step=asked.turn,
+        node=decision.node,
+        status=status,
+        latency_ms=_latency_ms(run, handling),
+        attempt=asked.attempt,
+    )
+    follows = followups.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
+    if isinstance(follows, Continues):
+        return [started.model_copy(update={"answer": done.raw_answer}), ended, *follows.events]
+    return [started, ended, follows]
+
+
+def _latency_ms(run: Run, handling: Handling) -> int:
+    """Time since the first model call of this turn, in any handling."""
+    return max(0, handling.progress.now - run.turn_at)
+
+
+def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
+    return run.repairs < rules.max_repairs and budgets.spent(run_after(run, decision=decision), now) is None
+
+
+def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
+    if run.repairs < rules.max_repairs:
+        reply = decision.reply[:MAX_REPAIR_CHARACTERS]
+        repaired = Repaired(
+            turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage
+        )
+        return _ask_again(run, handling, asked, decision, "repair", repaired)
+    invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
+    return [invalid, terminal.no_path(run_after(run, decision=decision), decision.complaint)]
+
+
+def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
+    if decision.fault.code == "context_too_long" and run.compactions == 0:
+        shortest, longest = OVERFLOW_LINE_CHARACTERS
+        length = rules.strategy.length(run)
+        line = max(shortest, min(longest, length.characters // (4 * max(1, length.messages))))
+        compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
+        return _ask_again(run, handling, asked, decision, "compacted", compacted)
+    remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
+    if remedy is None:
+        fault = plan_execution.with_halt_reason(run, failures.combined(run, decision))
+        return [terminal.failed(run_after(run, decision=decision), fault)]
+    failed = ModelFailed(
+        turn=asked.turn,
+        attempt=asked.attempt,
+        model=run.calling,
+        fault=decision.fault,
+        then=remedy.then,
+        next_model=remedy.model,
+        wait_s=remedy.wait_s,
+        retry_at=handling.progress.now + math.ceil(remedy.wait_s * 1000),
+        usage=decision.usage,
+    )
+    end = _out_of_budget(run, handling, decision)
+    if end is None:
+        return [failed]
+    return [failed, end] if end.type == "paused" else [end]
+
+
+def _ask_for_the_text(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
+    reason = "the final response held no answer; its text is asked for alone"
+    repaired = Repaired(
+        turn=asked.turn, attempt=asked.attempt, reason=reason, kind="answer", args=decision.args, usage=decision.usage
+    )
+    return _ask_again(run, handling, asked, decision, "repair", repaired, args=decision.args)

@@ -1,0 +1,91 @@
+"""The kinds of decision that a model's reply can mean, each with the data that the run records."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.runs.actions import FINAL_RESPONSE, Join
+from contracts.runs.events import Chunk, Thinking
+from contracts.runs.payload import Usage
+from contracts.runs.plans import Plan, PlanError
+from contracts.wire.faults import Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    """Fields of every decision: the model's reasons, and what the reply cost."""
+
+    thought: str | None = None
+    reasoning: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    warnings: tuple[str, ...] = ()
+    resolved_at: int | None = None
+    """Unix ms when the decision was resolved against the run's limits (`resolve_decision`); None: not yet."""
+    last_words: tuple[Chunk | Thinking, ...] = ()
+    """The end of what the reply shows. It is not stored on the run's stream, but with the decision."""
+    stream_seq: int = 0
+    """Sequence of the newest record that the model call stored on the run's stream; 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls(_Common):
+    """Call one tool, or the branches of a plan with an optional join. `node` is the tool's name or `plan`."""
+
+    node: str
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    join: Join | None = None
+    note: str | None = None
+    """One line that the model receives with the results, such as the reason why its join will not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Final(_Common):
+    """End the run with an answer. `args`: those of `final_response`, as the model gave them."""
+
+    args: dict[str, Any]
+    node: str = FINAL_RESPONSE
+    has_text: bool = True
+    """False: the answer text is missing. One further model call asks for the text alone."""
+    judged: bool = False
+    """A critique judged it before, and no better answer followed."""
+    restate: bool = False
+    """The streamed text is not a prefix of the answer, so the answer is streamed again under a new attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(_Common):
+    """Run the calls of a plan one after another; where it has errors, tell the model instead, and run nothing."""
+
+    plan: Plan
+    errors: tuple[PlanError, ...] = ()
+    errors_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid(_Common):
+    """The reply is not an action, or not a valid one.
+
+    The model is called again and receives `complaint`, the reason.
+    """
+
+    complaint: str
+    reply: str
+    node: str = "invalid"
+    """The action that the reply names, if it names one."""
+    salvage: "Decision | None" = None
+    """The decision to use when no further model call is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(_Common):
+    """The model gave no reply, or a part of one."""
+
+    fault: Fault
+    elsewhere: bool = False
+    """Another model may answer the same request."""
+    retry_after_s: float | None = None
+    """The pause that the provider asks for."""
+    chance: float = 0.0
+    """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""
+
+
+Decision = Calls | Planned | Final | Invalid | Failed

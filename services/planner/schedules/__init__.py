@@ -1,1 +1,0 @@
-"""Schedules: their timers, and the runs that they start."""

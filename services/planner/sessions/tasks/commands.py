@@ -1,0 +1,176 @@
+"""What follows from the tasks of a session: the commands that its effects carry out. All of them are idempotent."""
+
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from contracts.runs.inbox import CallFinished
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import SessionRunEnded
+from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
+from contracts.wire.faults import Fault
+from services.planner.sessions.tasks import answers, reports
+from services.planner.sessions.tasks.spending import spent_by
+from services.planner.sessions.tasks.targets import target
+from services.shared.sessions.state import Session
+from services.shared.sessions.task_state import Group, Report, Task
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Request the run of a task.
+
+    `report_id`: the run of the report that is to have the `tool_context` of this request; None: another task's request
+    gave it, or no report will follow.
+    """
+
+    request: RunRequested
+    report_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCall:
+    """Send a run the outcome of its call about tasks."""
+
+    run: str
+    finished: CallFinished
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTask:
+    """Cancel the run of a task."""
+
+    task_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """Request the run that reports on tasks (`reports.report_request`)."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class DropReportContext:
+    """Delete the `tool_context` that was kept for a report: it will not be requested."""
+
+    report_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroupTimer:
+    """Set a timer of the session, whose message is `SessionGroupDue`. `at`: Unix ms."""
+
+    what: Literal["group", "waiter"]
+    group_id: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettleParent:
+    """Tell the run that spawned a task what the task has spent. `call_id`: the call that spawned it."""
+
+    run: str
+    call_id: str
+    task_id: str
+    spent: Usage
+
+
+TaskCommand = StartTask | AnswerCall | CancelTask | RequestReport | DropReportContext | SetGroupTimer | SettleParent
+
+CANCELLED = "the task was cancelled"
+
+
+def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded) -> list[TaskCommand]:
+    """Return what follows from the state, after the message was handled. A redelivery repeats the commands."""
+    match cause:
+        case SessionTaskCalled(action="spawn"):
+            return _of_spawn(session, cause)
+        case SessionTaskCalled():
+            of_target = [] if cause.action in {"list", "status"} else _of_target(session, cause)
+            return [AnswerCall(cause.run, answers.of_call(session, cause)), *of_target]
+        case SessionTaskControl():
+            return _of_target(session, cause)
+        case SessionGroupDue(group_id=group_id):
+            group = session.background.groups.get(group_id)
+            return [*_cancels(session, group), *_of_group(session, group)] if group is not None else []
+        case SessionRunEnded():
+            return _of_end(session, cause)
+        case _:
+            assert_never(cause)
+
+
+def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
+    finished = answers.of_spawn(session, call)
+    found: list[TaskCommand] = [AnswerCall(call.run, finished)] if finished is not None else []
+    task = session.background.tasks.get(call.child.run_id) if call.child is not None else None
+    group = session.background.groups.get(task.group_id) if task is not None else None
+    if task is None or group is None or call.child is None:
+        return found
+    if task.status == "running":
+        found.insert(0, StartTask(call.child, _report_with_context(session, group, task)))
+    if task.is_cancelling or session.is_deleting:
+        found.append(CancelTask(task.task_id, CANCELLED))
+    if task.task_id == group.group_id and group.timeout_at is not None and not group.has_ended:
+        found.append(SetGroupTimer("group", group.group_id, group.timeout_at))
+    if group.waiter is not None and group.is_waited_for and group.waiter.call_id == call.call_id:
+        found.append(SetGroupTimer("waiter", group.group_id, group.waiter.until))
+    return found
+
+
+def _report_with_context(session: Session, group: Group, task: Task) -> str | None:
+    """Return the report that the context of a task's request is kept for; the first task of a group gives it."""
+    is_first = group.reports_each or task.task_id == group.group_id
+    if not is_first or not reports.may_follow(group):
+        return None
+    return reports.report_id(session.session_id, group, task.task_id)
+
+
+def _of_target(session: Session, cause: SessionTaskCalled | SessionTaskControl) -> list[TaskCommand]:
+    found = target(session.background, cause)
+    return [] if isinstance(found, Fault) else [*_cancels(session, found.group), *_of_group(session, found.group)]
+
+
+def _cancels(session: Session, group: Group) -> list[TaskCommand]:
+    tasks = session.background.tasks_of(group)
+    return [CancelTask(task.task_id, CANCELLED) for task in tasks if task.is_cancelling]
+
+
+def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
+    run, background = cause.ended.run, session.background
+    found: list[TaskCommand] = []
+    task = background.tasks.get(run)
+    group = background.groups.get(task.group_id) if task is not None else None
+    if task is not None and session.is_open(task.run):
+        found.append(SettleParent(task.run, task.call_id, task.task_id, spent_by(cause, task, group)))
+    if group is not None:
+        found += _of_group(session, group, of_task=run)
+    own = {each.group_id for each in background.tasks.values() if each.run == run}
+    for each in [background.groups[group_id] for group_id in background.groups if group_id in own]:
+        found += [item for item in _of_group(session, each) if not isinstance(item, AnswerCall)]
+    spawned = [each for each in background.tasks.values() if each.run == run and each.is_cancelling]
+    return [*found, *(CancelTask(each.task_id, CANCELLED) for each in spawned)]
+
+
+def _of_group(session: Session, group: Group, of_task: str | None = None) -> list[TaskCommand]:
+    """Return what follows for a group: its reports and the answer of the run that waits.
+
+    `of_task`: the task that ended. Before the group has ended, only its own reports follow.
+    """
+    finished = answers.of_waiter(session, group)
+    found: list[TaskCommand] = []
+    waiter = group.waiter
+    if finished is not None and waiter is not None:
+        has_all = waiter.state == "answered" and group.has_ended
+        found += [AnswerCall(waiter.run, finished)] if has_all or of_task is None else []
+    found += [
+        RequestReport(report)
+        for report in session.background.reports
+        if report.group_id == group.group_id and (group.has_ended or of_task is None or of_task in report.tasks)
+    ]
+    if group.report != "none" and not reports.may_follow(group) and session.background.is_settled(group):
+        tasks = [task for task in session.background.tasks_of(group) if not task.is_reported]
+        ids = {reports.report_id(session.session_id, group, task.task_id) for task in tasks}
+        found += [DropReportContext(each) for each in sorted(ids)]
+    return found

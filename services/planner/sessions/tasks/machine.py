@@ -1,0 +1,269 @@
+"""Decides what happens to the background tasks of a session. Pure: no clock, no await, no randomness.
+
+`receive` and `run_ended` give all events that a message leads to; none: it changes nothing, for example because it was
+handled before. What may become of a group:
+
+| what happens | open | sealed |
+| --- | --- | --- |
+| spawn | open, sealed | sealed |
+| seal | sealed, complete, failed | sealed |
+| a task ends | open | sealed, complete, failed |
+| cancel | sealed, complete, failed | sealed |
+| its run ends | sealed, complete, failed | sealed |
+| time-out | sealed, complete, failed | sealed |
+| apply, reject | open | sealed |
+
+complete: it is sealed, all tasks have ended, and one has succeeded. failed: none has. Neither changes. its run: the
+one that made it.
+
+What else follows, each once:
+
+- APPEND and REPLACE show later runs a result when its task has succeeded. HUMAN_GATED holds the results of a group
+  until it is complete, and a person applies or rejects all of them.
+- A run that waits is answered when the group has ended, and was decided if it holds results; when it is cancelled; or
+  when the run has waited long enough.
+- Reports: `reports.due`.
+- A run that was cancelled takes its open tasks with it, and nobody reports on their groups. Tasks of a run that ended
+  otherwise go on.
+"""
+
+from typing import assert_never
+
+from contracts.sessions.records import SessionRunEnded
+from contracts.sessions.tasks import (
+    MAX_DIGEST_BYTES,
+    GroupEnded,
+    GroupSealed,
+    ResultsMerged,
+    ResultsRejected,
+    SessionGroupDue,
+    SessionTaskCalled,
+    SessionTaskControl,
+    SessionTaskMessage,
+    TaskControlAction,
+    TaskControlDone,
+    TaskControlRefused,
+    TaskEnded,
+    TaskEvent,
+    TasksCancelled,
+    WaiterReleased,
+)
+from contracts.wire.faults import Fault
+from services.planner.sessions.tasks import reports
+from services.planner.sessions.tasks.spawning import spawn
+from services.planner.sessions.tasks.spending import spent_by
+from services.planner.sessions.tasks.targets import Target, control_id, target
+from services.shared.redaction.cut_texts import cut
+from services.shared.sessions.fold import after
+from services.shared.sessions.state import Session
+from services.shared.sessions.task_state import Background, Group, Task
+
+
+class _Transition:
+    """The events that a message leads to, so far, and the session after them."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.events: list[TaskEvent] = []
+
+    @property
+    def background(self) -> Background:
+        return self.session.background
+
+    def add(self, *events: TaskEvent) -> None:
+        self.events += events
+        self.session = after(self.session, events)
+
+
+def receive(session: Session, message: SessionTaskMessage) -> list[TaskEvent]:
+    """Return what a message about tasks leads to."""
+    match message:
+        case SessionTaskCalled():
+            return _called(session, message)
+        case SessionTaskControl(action=action):
+            return _controlled(session, message, action, by=message.by)
+        case SessionGroupDue():
+            return _due(session, message)
+        case _:
+            assert_never(message)
+
+
+def _called(session: Session, call: SessionTaskCalled) -> list[TaskEvent]:
+    match call.action:
+        case "spawn":
+            return spawn(session, call, call.child) if call.child is not None else []
+        case "list" | "status":
+            return []
+        case "seal" | "cancel" | "apply" | "reject" as action:
+            return _controlled(session, call, action, by="model") if session.is_open(call.run) else []
+        case _:
+            assert_never(call.action)
+
+
+def run_ended(session: Session, message: SessionRunEnded) -> list[TaskEvent]:
+    """Return what the end of a run leads to: as the end of a task, and as that of the run that made groups."""
+    transition, run = _Transition(session), message.ended.run
+    task = session.background.tasks.get(run)
+    if task is not None and task.status == "running":
+        _task_ended(transition, task, message)
+    groups = _groups_of(transition.background, run)
+    if message.ended.outcome == "cancelled":
+        _cancel_tasks_of(transition, run)
+    for group in groups:
+        if group.is_waited_for and group.waiter is not None and group.waiter.run == run:
+            released = WaiterReleased(group_id=group.group_id, run=run, call_id=group.waiter.call_id, is_answered=False)
+            transition.add(released)
+        if group.status == "open" and group.run == run:
+            transition.add(GroupSealed(group_id=group.group_id, by="run"))
+    for group_id in dict.fromkeys([*([task.group_id] if task else []), *(group.group_id for group in groups)]):
+        _follow_up(transition, group_id)
+    return transition.events
+
+
+def _groups_of(background: Background, run: str) -> list[Group]:
+    """Return the groups that a run made, waits for, or spawned tasks of."""
+    joined = {task.group_id for task in background.tasks.values() if task.run == run}
+    return [group for group in background.groups.values() if group.run == run or group.group_id in joined]
+
+
+def _cancel_tasks_of(transition: _Transition, run: str) -> None:
+    """Cancel the open tasks of a cancelled run. Its own groups are not reported; those of others are."""
+    for group in _groups_of(transition.background, run):
+        tasks = [task for task in transition.background.tasks_of(group) if task.run == run]
+        _cancel(transition, group, tasks, by="run", is_reported=group.run != run)
+
+
+def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -> None:
+    ended = message.ended
+    has_answer = message.reason in {None, "answer_complete"} or (message.reason == "budget_exhausted" and ended.answer)
+    done = "succeeded" if has_answer else "failed"
+    transition.add(
+        TaskEnded(
+            task_id=task.task_id,
+            outcome=done if ended.outcome == "done" else "cancelled" if ended.outcome == "cancelled" else "failed",
+            code=ended.code or (message.reason if done == "failed" else None),
+            digest=cut(ended.answer, MAX_DIGEST_BYTES),
+            spent=spent_by(message, task, transition.background.groups.get(task.group_id)),
+            usage=ended.usage,
+        )
+    )
+    group = transition.background.groups.get(task.group_id)
+    succeeded = transition.background.tasks[task.task_id].status == "succeeded"
+    if group is not None and succeeded and group.merge != "HUMAN_GATED":
+        transition.add(ResultsMerged(group_id=group.group_id, tasks=[task.task_id]))
+
+
+def _controlled(
+    session: Session, message: SessionTaskCalled | SessionTaskControl, action: TaskControlAction, by: str
+) -> list[TaskEvent]:
+    request_id = control_id(message)
+    if request_id in session.background.answered:
+        return []
+    transition = _Transition(session)
+    found = target(session.background, message)
+    fault = found if isinstance(found, Fault) else _carry_out(transition, found, action, by)
+    if fault is not None:
+        return [TaskControlRefused(id=request_id, fault=fault)]
+    transition.add(TaskControlDone(id=request_id))
+    return transition.events
+
+
+def _carry_out(transition: _Transition, found: Target, action: TaskControlAction, by: str) -> Fault | None:
+    match action:
+        case "seal":
+            _seal(transition, found.group, "model" if by == "model" else "person")
+            _follow_up(transition, found.group.group_id)
+            return None
+        case "cancel":
+            return _cancelled(transition, found, by)
+        case "apply" | "reject":
+            return _decided(transition, found, action, by)
+        case _:
+            assert_never(action)
+
+
+def _seal(transition: _Transition, group: Group, by: str) -> None:
+    if group.status == "open":
+        transition.add(GroupSealed(group_id=group.group_id, by=by))
+
+
+def _cancelled(transition: _Transition, found: Target, by: str) -> Fault | None:
+    group, task = found.group, found.task
+    if group.has_ended or (task is not None and task.status != "running"):
+        return Fault(code="already_ended", reason=f"the {'task' if task is not None else 'group'} has ended")
+    is_whole = task is None or not group.name
+    if is_whole:
+        _seal(transition, group, "model" if by == "model" else "person")
+    tasks = transition.background.tasks_of(group) if task is None else [task]
+    _cancel(transition, group, tasks, by, is_reported=bool(group.name))
+    if is_whole:
+        _release(transition, group)
+    _follow_up(transition, group.group_id)
+    return None
+
+
+def _cancel(transition: _Transition, group: Group, tasks: list[Task], by: str, *, is_reported: bool = True) -> None:
+    is_known = is_reported or group.is_muted
+    ids = [task.task_id for task in tasks if task.status == "running" and not (task.is_cancelling and is_known)]
+    if ids:
+        transition.add(TasksCancelled(tasks=ids, by=by, is_reported=is_reported))
+
+
+def _decided(transition: _Transition, found: Target, action: TaskControlAction, by: str) -> Fault | None:
+    group = found.group
+    if group.merge != "HUMAN_GATED" or group.status == "failed":
+        return Fault(code="nothing_held", reason="no result of it waits for a decision")
+    if not group.has_ended:
+        return Fault(code="group_not_complete", reason="tasks of the group have not ended, or it is not sealed")
+    if found.task is not None and group.name:
+        return Fault(code="task_in_group", reason=f"the whole group is applied or rejected: {group.group_id}")
+    decision = "applied" if action == "apply" else "rejected"
+    if group.decision is not None:
+        fault = Fault(code="already_decided", reason=f"the results were {group.decision} before")
+        return None if group.decision == decision else fault
+    if action == "reject":
+        transition.add(ResultsRejected(group_id=group.group_id, by=by))
+    else:
+        tasks = [task.task_id for task in transition.background.tasks_of(group) if task.status == "succeeded"]
+        transition.add(ResultsMerged(group_id=group.group_id, tasks=tasks, by=by))
+    _follow_up(transition, group.group_id)
+    return None
+
+
+def _due(session: Session, message: SessionGroupDue) -> list[TaskEvent]:
+    transition, group = _Transition(session), session.background.groups.get(message.group_id)
+    if group is None:
+        return []
+    if message.what == "waiter":
+        _release(transition, group, timed_out=True)
+    elif not group.has_ended:
+        _seal(transition, group, "timer")
+        _cancel(transition, group, transition.background.tasks_of(group), by="timer")
+    _follow_up(transition, group.group_id)
+    return transition.events
+
+
+def _release(transition: _Transition, group: Group, *, timed_out: bool = False) -> None:
+    waiter = group.waiter
+    if waiter is not None and waiter.state == "waiting":
+        transition.add(
+            WaiterReleased(group_id=group.group_id, run=waiter.run, call_id=waiter.call_id, timed_out=timed_out)
+        )
+
+
+def _follow_up(transition: _Transition, group_id: str) -> None:
+    """Add what follows for a group from its tasks: its end, the answer of the run that waits, and reports."""
+    group = transition.background.groups.get(group_id)
+    if group is None:
+        return
+    tasks = transition.background.tasks_of(group)
+    if group.status == "sealed" and all(task.status != "running" for task in tasks):
+        succeeded = any(task.status == "succeeded" for task in tasks)
+        status = "complete" if succeeded else "failed"
+        holds = succeeded and group.merge == "HUMAN_GATED"
+        transition.add(GroupEnded(group_id=group_id, status=status, awaits_decision=holds))
+        group = transition.background.groups[group_id]
+    if group.has_ended and not group.awaits_decision:
+        _release(transition, group)
+        group = transition.background.groups[group_id]
+    transition.add(*reports.due(transition.session, group))

@@ -1,0 +1,1 @@
+"""What planners do beside handling messages: sweeps, deletions, schedules."""

@@ -1,0 +1,164 @@
+"""Deletes all data of runs. A `RunDeletion` in the index of runs requests it, and hides the run at once.
+
+Any planner may repeat any step, so another planner can finish the deletion if this one dies:
+
+1. An open run is cancelled, with the same message as a client's cancel. 2. Its log is reduced to one fact, `deleted`.
+That fact stays for a day: a suspended handling that resumes then finds the log changed, and does not start the run
+again. 3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact
+shares. 4. After 30 seconds step 3 is repeated: a tool or service that was still working may have written again. 5.
+After a day step 3 is repeated, and the log and the deletion itself are removed.
+"""
+
+import asyncio
+import heapq
+import random
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from contracts.runs.events import TERMINAL, Deleted
+from contracts.runs.inbox import CancelRequested
+from contracts.runs.requests import RunDeletion
+from contracts.wire import keys, names, subjects
+from contracts.wire.records import EVENTS_HEADER, Record, types_in
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from services.messaging.kv import Bucket
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
+from services.shared.runs.last_record import last_record
+
+logger = structlog.get_logger(__name__)
+
+CHECK_S = 1.0
+SECOND_PURGE_AFTER_S = 30.0
+LAST_PURGE_AFTER_S = 86_400.0
+RETRY_S = 5.0
+LAST_PURGE_SPREAD = 0.01
+"""Random share of a day that is added, so that planners do not take the last step at the same moment."""
+MESSAGES_PER_PAGE = 500
+STORE_TIMEOUT_S = 2.0
+
+
+@dataclass(order=True, slots=True)
+class _Due:
+    """The next step of a deletion, due `at` on the monotonic clock. `purges`: completed purges so far."""
+
+    at: float
+    tenant: str = field(compare=False)
+    run: str = field(compare=False)
+    deletion: RunDeletion = field(compare=False)
+    purges: int = field(default=0, compare=False)
+
+
+class Deletions:
+    """Finds deletions and executes their steps."""
+
+    def __init__(self, bus: Bus, *, again_s: float = SECOND_PURGE_AFTER_S, kept_s: float = LAST_PURGE_AFTER_S) -> None:
+        self._bus = bus
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
+        self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
+        self._again_s = again_s
+        self._kept_s = kept_s
+        self._seen = 0
+        self._due: list[_Due] = []
+
+    async def carry_out_for_ever(self) -> None:
+        """Execute deletions until cancelled. Never raises; a failed step is repeated."""
+        while True:
+            try:
+                await self.check()
+            except BusError as error:
+                logger.warning("deletions_not_read", error=str(error))
+            await asyncio.sleep(CHECK_S)
+
+    async def check(self) -> None:
+        """Find new deletions, and execute the steps that are due. Raises BusError when the index cannot be read."""
+        await self._find()
+        while self._due and self._due[0].at <= time.monotonic():
+            due = heapq.heappop(self._due)
+            try:
+                wait_s = await self._next(due)
+            except (BusError, ArtifactFailed) as error:
+                logger.warning("deletion_postponed", run_id=due.run, error=str(error))
+                wait_s = RETRY_S
+            if wait_s is not None:
+                due.at = time.monotonic() + wait_s
+                heapq.heappush(self._due, due)
+
+    async def _find(self) -> None:
+        while page := await self._bucket.page(keys.ALL_DELETIONS, self._seen, MESSAGES_PER_PAGE):
+            for entry in page:
+                self._seen = entry.sequence
+                with suppress(names.InvalidName):
+                    tenant, run = keys.parse_deletion_key(entry.key)
+                    if (deletion := entry.parsed(RunDeletion)) is not None:  # None: the delete marker of a removed key.
+                        heapq.heappush(self._due, _Due(0.0, tenant, run, deletion))
+
+    async def _next(self, due: _Due) -> float | None:
+        """Execute the next step. Return the seconds until another, or None when the deletion is complete.
+
+        Raises BusError and ArtifactFailed.
+        """
+        deletion_key = keys.deletion_key(due.tenant, due.run)
+        if due.purges and not (await self._bucket.get(deletion_key)).sequence:
+            return None  # Another planner completed the deletion.
+        if not await self._is_ended(due.tenant, due.run):
+            await self._cancel(due.tenant, due.run)
+            return CHECK_S
+        await self._purge_all(due)
+        due.purges += 1
+        spread = random.uniform(1, 1 + LAST_PURGE_SPREAD)  # noqa: S311, no secret
+        left_s = due.deletion.at / 1000 + self._kept_s * spread - time.time()
+        if due.purges == 1:
+            logger.info("run_deleted", run_id=due.run, tenant=due.tenant)
+            return self._again_s
+        if left_s > 0:
+            return left_s
+        await self._purge(subjects.RUNS, subjects.log(due.tenant, due.run))
+        await self._bucket.purge(deletion_key)
+        return None
+
+    async def _is_ended(self, tenant: str, run: str) -> bool:
+        last = await last_record(self._bus, tenant, run, 2)
+        return last is not None and not TERMINAL.isdisjoint(types_in(last.headers))
+
+    async def _cancel(self, tenant: str, run: str) -> None:
+        """Publish a cancel of the run. Its message id makes repetitions harmless."""
+        message = CancelRequested(reason="deleted").model_dump_json().encode()
+        await self._bus.publish(
+            subjects.control(tenant, run, "cancel"), message, {"Nats-Msg-Id": f"{run}-cancel-to-delete"}
+        )
+
+    async def _purge_all(self, due: _Due) -> None:
+        tenant, run, requested_at = due.tenant, due.run, due.deletion.requested_at
+        log, fact = subjects.log(tenant, run), Record(events=[Deleted()])
+        last = await self._bus.last(subjects.RUNS, log, 2)
+        if last is None or (last.headers or {}).get(EVENTS_HEADER) != fact.types():
+            await self._bus.publish(
+                log, fact.model_dump_json().encode(), {EVENTS_HEADER: fact.types(), "Nats-Msg-Id": f"{run}-deleted"}
+            )
+        await self._purge(subjects.RUNS, log, keep=1)
+        for stream, pattern in subjects.everything_of(tenant, run):
+            await self._purge(stream, pattern)
+        if requested_at is not None:
+            await self._bucket.purge(keys.run_key(tenant, requested_at, run))
+        await forget_artifacts(self._artifacts, tenant, run=run)
+
+    async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:
+        await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": pattern, **({"keep": keep} if keep else {})})
+
+
+async def forget_artifacts(
+    artifacts: ArtifactClient, tenant: str, *, run: str | None = None, session: str | None = None
+) -> None:
+    """Delete the artifacts and images of a run, or of a session. Raises ArtifactFailed."""
+    cursor: int | None = 0
+    while cursor is not None:
+        page = await artifacts.list(tenant, run=run, session=session, limit=MESSAGES_PER_PAGE, cursor=cursor)
+        for stored in page.artifacts:
+            with suppress(ArtifactNotFound):  # Another planner deleted it first.
+                await artifacts.delete(tenant, stored.ref.artifact_id)
+        cursor = page.next_cursor

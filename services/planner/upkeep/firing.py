@@ -1,0 +1,90 @@
+"""Starts the runs of schedules, each once, and sets the timer of the next fire time.
+
+Rule 1: the order is the request of the run, the entry of the schedule (guarded by its revision), the timer of the next
+fire time, the acknowledgement. Whatever a planner leaves undone by dying, the redelivered message does: the id of the
+run follows from the fire time, so the request that was stored before counts.
+Rule 2: the entry says which fire time is next. A timer of any other fire time starts nothing and only sets the right
+one. A schedule without an entry was deleted, and starts nothing.
+Rule 3: a schedule whose timer is missing gets one from the sweep (`sweep`). Two timers of a fire time start one run.
+"""
+
+import structlog
+
+from contracts.runs.inbox import ScheduleDue, ScheduleSet
+from contracts.sessions.schedules import FIRE_TIMER, Schedule
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id, started_run_id
+from services.messaging.connection import Bus
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket, Entry
+from services.planner.effects import timers
+from services.planner.effects.requests import request_run
+from services.planner.logs.ownership_watch import Address
+from services.shared.schedules.fire_times import firing
+
+logger = structlog.get_logger(__name__)
+
+ENDED_KEPT_S = 7 * 86_400
+"""How long a schedule that never fires again stays in lists."""
+
+
+class Schedules:
+    """The schedules of all tenants, over one bus. `where` names the schedule in place of a run."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET)
+
+    async def on_message(self, where: Address, message: ScheduleSet | ScheduleDue) -> None:
+        """Handle the message that a schedule was made or deleted, or that its timer has fired."""
+        if isinstance(message, ScheduleDue):
+            await self._on_due(where, message.at)
+            return
+        entry, schedule = await self._read(where)
+        if not entry.data:
+            await timers.purge(self._bus, subjects.TIMERS, subjects.timer(*where, FIRE_TIMER))
+        elif schedule is not None:
+            await self.set_timer(schedule)
+
+    async def set_timer(self, schedule: Schedule) -> None:
+        """Set the timer of the next fire time, if there is one. It replaces an earlier timer of the schedule."""
+        if schedule.next_at is not None:
+            # The id is new each time: an outdated timer may have replaced one that was set a moment ago.
+            due, where = ScheduleDue(at=schedule.next_at), (schedule.tenant, schedule.schedule_id)
+            await timers.schedule(self._bus, *where, FIRE_TIMER, due, schedule.next_at, new_id())
+
+    async def _on_due(self, where: Address, due: int) -> None:
+        while True:
+            entry, schedule = await self._read(where)
+            if schedule is None:
+                return
+            if schedule.next_at != due:
+                break
+            now = await self._bus.until_answered(self._bus.clock.now)
+            changed = await self._fired(schedule, due, int(now * 1000))
+            ttl_s = ENDED_KEPT_S if changed.next_at is None else None
+            try:
+                await self._bucket.update(entry.key, changed, revision=entry.sequence, ttl_s=ttl_s)
+            except Outdated:  # It was deleted, or another handling of this message has come first.
+                continue
+            schedule = changed
+            break
+        await self.set_timer(schedule)
+
+    async def _read(self, where: Address) -> tuple[Entry, Schedule | None]:
+        """Return the entry of a schedule as the leader has it: a replica may not know yet what was just written."""
+        key = keys.schedule_key(*where)
+        entry = await self._bus.until_answered(lambda: self._bucket.get_from_leader(key))
+        return entry, entry.parsed(Schedule)
+
+    async def _fired(self, schedule: Schedule, due: int, now: int) -> Schedule:
+        """Request the run of a fire time, and return the schedule as it is afterwards."""
+        at, next_at = firing(schedule, due, now)
+        if at is None:
+            logger.info("fire_time_missed", schedule_id=schedule.schedule_id, tenant=schedule.tenant, due=due)
+            return schedule.model_copy(update={"next_at": next_at})
+        run = started_run_id(schedule.tenant, schedule.schedule_id, at)
+        request = schedule.request.model_copy(update={"run_id": run, "requested_at": now, "trace_id": new_id()})
+        await request_run(self._bus, request)
+        logger.info("run_scheduled", run_id=run, schedule_id=schedule.schedule_id, tenant=schedule.tenant)
+        return schedule.model_copy(update={"next_at": next_at, "last_at": at, "last_run": run})

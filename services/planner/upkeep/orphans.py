@@ -1,0 +1,133 @@
+"""Finds messages that a stream holds but its consumer never delivers again, and handles them.
+
+After a full disk, or a crash of nats-server, a consumer may count a message as acknowledged that is still in its
+stream. The message is below the consumer's acknowledgement floor, so it is never delivered again. These messages are
+called forgotten here. An accepted run must end nevertheless.
+
+Rule 1: a message is forgotten if two checks find it below the floor. One that is just being acknowledged is gone at the
+second check.
+Rule 2: a run whose log has grown recently is left alone, since another planner handles it.
+Rule 3: a request without a log that is older than the retention is removed, since its run was purged.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+
+import structlog
+from nats.aio.msg import Msg
+
+from contracts.runs.events import TERMINAL
+from contracts.wire import subjects
+from contracts.wire.names import InvalidName
+from contracts.wire.records import types_in
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import BusError
+from services.messaging.pull_consumer import Delivery, Handler
+from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
+from services.messaging.streams.server_clock import unix_seconds
+from services.shared.runs.last_record import last_record
+
+logger = structlog.get_logger(__name__)
+
+_QUEUES = (
+    (subjects.REQUESTS, PLANNER_REQUESTS, subjects.ALL_REQUESTS),
+    (subjects.INBOX, PLANNER_INBOX, subjects.ALL_INBOX),
+    (subjects.INBOX, PLANNER_CONTROL, subjects.ALL_CONTROL),
+    (subjects.INBOX, PLANNER_SESSION, subjects.ALL_SESSION_INBOX),
+)
+SOON_S, AFTER_FINDING_S, AFTER_FINDING_NOTHING_S = 3.0, 60.0, 3600.0
+SECOND_CHECK_AFTER_S = 2.0
+RECENT_WRITE_S = 30.0
+MESSAGES_PER_PAGE = 500
+MAX_CONCURRENT_HANDLINGS = 32
+
+
+class Forgotten:
+    """Checks for forgotten messages at start, after each reconnect, and periodically."""
+
+    def __init__(self, bus: Bus, handler: Handler, retention_days: float) -> None:
+        self._bus = bus
+        self._handler = handler
+        self._retention_s = retention_days * 86_400
+        self._reconnected = asyncio.Event()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_HANDLINGS)
+
+    async def watch(self) -> None:
+        """Check until cancelled."""
+        self._bus.on_reconnect.append(self._on_reconnect)
+        pause_s = SOON_S
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._reconnected.wait()
+                    self._reconnected.clear()
+                    await asyncio.sleep(SOON_S * random.uniform(0.5, 1.5))  # noqa: S311, a spread, not a secret
+            try:
+                pause_s = AFTER_FINDING_S if await self.sweep() else AFTER_FINDING_NOTHING_S
+            except BusError as error:
+                logger.debug("forgotten_check_failed", reason=str(error))
+                pause_s = SOON_S
+
+    async def _on_reconnect(self) -> None:
+        self._reconnected.set()
+
+    async def sweep(self) -> int:
+        """Handle forgotten messages, and return how many were found. Raises BusError."""
+        first = [await self._below_floor(*queue) for queue in _QUEUES]
+        if not any(first):
+            return 0
+        await asyncio.sleep(SECOND_CHECK_AFTER_S)
+        found = []
+        for queue, known in zip(_QUEUES, first, strict=True):
+            again = await self._below_floor(*queue) if known else {}
+            found += [(queue[0], again[sequence]) for sequence in known.keys() & again.keys()]
+        await asyncio.gather(*(self._recover(stream, message) for stream, message in found))
+        return len(found)
+
+    async def _below_floor(self, stream: str, consumer: str, pattern: str) -> dict[int, Msg]:
+        """Return the stream's messages below the consumer's acknowledgement floor, by sequence."""
+        floor = int((await self._bus.api(f"CONSUMER.INFO.{stream}.{consumer}", {}))["ack_floor"]["stream_seq"])
+        reader, found, start = await self._bus.reader(stream), dict[int, Msg](), 1
+        while start <= floor:
+            page, _ = await reader.page(pattern, start, MESSAGES_PER_PAGE)
+            found |= {sequence_of(message): message for message in page if sequence_of(message) <= floor}
+            start = sequence_of(page[-1]) + 1 if page else floor + 1
+        return found
+
+    async def _recover(self, stream: str, message: Msg) -> None:
+        """Handle a message as if it were delivered, and remove it."""
+        delivery = Delivery.stored(message, stream)
+        async with self._slots:
+            try:
+                if await self._is_worked_on(delivery):
+                    return
+                done = await self._is_of_a_purged_run(delivery) or await self._handler(delivery)
+                if done:
+                    await self._bus.api(f"STREAM.MSG.DELETE.{stream}", {"seq": delivery.sequence, "no_erase": True})
+            except BusError as error:
+                logger.warning("forgotten_message_left", subject=delivery.subject, reason=str(error))
+            except Exception:
+                logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
+            else:
+                logger.warning("forgotten_message_handled", subject=delivery.subject, removed=done)
+
+    async def _is_worked_on(self, delivery: Delivery) -> bool:
+        last = await self._log(delivery)
+        if last is None or not TERMINAL.isdisjoint(types_in(last.headers)):
+            return False
+        at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
+        return time.time() - at < RECENT_WRITE_S
+
+    async def _is_of_a_purged_run(self, delivery: Delivery) -> bool:
+        old = time.time() - delivery.stored_ns / 1e9 > self._retention_s
+        return old and delivery.stream == subjects.REQUESTS and await self._log(delivery) is None
+
+    async def _log(self, delivery: Delivery) -> Msg | None:
+        try:
+            address = subjects.parse(delivery.subject)
+            return await last_record(self._bus, address.tenant, address.run)
+        except InvalidName:
+            return None

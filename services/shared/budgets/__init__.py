@@ -1,0 +1,1 @@
+"""What runs have spent, alone and for their API key."""

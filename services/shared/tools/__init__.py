@@ -1,0 +1,1 @@
+"""What services know of tools: the catalogue, approvals, the built-in tool."""

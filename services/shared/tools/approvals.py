@@ -1,0 +1,103 @@
+"""Which calls need a person's approval, and what an approval is about: the digest of one call.
+
+Planner and tool_runner use the same functions, so a fault in one of them alone does not let a call through.
+
+Rule 1: the digest is SHA-256 over the canonical JSON of tenant, run, call, tool, specification, arguments and revision.
+Rule 2: what cannot be decided counts against the call. A rule whose schema cannot be checked against the arguments
+matches if it asks for approval, and does not if it waives it. So it is with arguments that hold a reference: the tool
+receives the artifact's value in its place, which the schema was not checked against.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from contracts.runs.pauses import ApprovalRule
+from contracts.tools.messages import CallRequested, ToolSpec
+from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
+from services.shared.redaction import canonical_json, holds_reference
+from services.shared.tools.builtin import READ_ARTIFACT
+
+EVERY_TOOL = "*"
+
+
+def check_rules(rules: Sequence[ApprovalRule]) -> None:
+    """Raise ValueError, which names the rule, if rules of the agents file cannot be used."""
+    names = [rule.name for rule in rules]
+    for rule in rules:
+        if names.count(rule.name) > 1:
+            raise ValueError(f"two approval rules have the name {rule.name!r}")
+        if EVERY_TOOL in rule.tools and len(rule.tools) > 1:
+            raise ValueError(f"approval rule {rule.name!r}: `*` stands for every tool, so it must be alone in `tools`")
+        try:
+            check_schema(rule.arguments or {})
+        except InvalidSchema as error:
+            raise ValueError(f"approval rule {rule.name!r}: `arguments` is no usable JSON Schema: {error}") from error
+
+
+def rules_for(rules: Iterable[ApprovalRule], tool: str) -> list[ApprovalRule]:
+    """Return the rules that name a tool, in their order.
+
+    No rule names `read_artifact`: it reads results that the model was given, and is not a tool of a service.
+    """
+    return [] if tool == READ_ARTIFACT else [rule for rule in rules if rule.tools == [EVERY_TOOL] or tool in rule.tools]
+
+
+def asking_rule(rules: Iterable[ApprovalRule], tool: str, arguments: dict[str, Any]) -> ApprovalRule | None:
+    """Return the rule that asks for an approval of this call: the first one that matches, unless it waives it."""
+    for rule in rules_for(rules, tool):
+        if _matches(rule, arguments):
+            return None if rule.ask == "never" else rule
+    return None
+
+
+def _matches(rule: ApprovalRule, arguments: dict[str, Any]) -> bool:
+    if rule.arguments is None:
+        return True
+    if holds_reference(arguments):
+        return rule.ask != "never"
+    try:
+        return not complaints(arguments, rule.arguments, masked=True)
+    except ValueError:
+        return rule.ask != "never"
+
+
+def is_allowed(call: CallRequested, spec: ToolSpec) -> bool:
+    """Whether this call may be executed: it needs no approval, or bears one for exactly this call."""
+    if not spec.requires_approval and asking_rule(call.approval_rules, call.tool, call.args) is None:
+        return True
+    if call.approval is None:
+        return False
+    digest = call_digest(
+        call.tenant, call.run_id, call.call_id, call.tool, call.spec, call.args, call.approval.revision
+    )
+    return digest == call.approval.digest
+
+
+def call_digest(
+    tenant: str, run: str, call_id: str, tool: str, spec: str, arguments: dict[str, Any], revision: int = 1
+) -> str:
+    """Return what an approval of this call is about: 64 hexadecimal digits. `spec`: digest of the specification.
+
+    Raises ValueError for arguments that are no JSON.
+    """
+    return _digest(
+        {
+            "tenant": tenant,
+            "run": run,
+            "call_id": call_id,
+            "tool": tool,
+            "spec": spec,
+            "arguments": arguments,
+            "revision": revision,
+        }
+    )
+
+
+def pause_digest(tenant: str, run: str, pause_id: str, schema: dict[str, Any] | None, revision: int = 1) -> str:
+    """Return what an answer to a pause is about: 64 hexadecimal digits. `schema`: of the answer's input."""
+    return _digest({"tenant": tenant, "run": run, "pause_id": pause_id, "schema": schema, "revision": revision})
+
+
+def _digest(value: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()

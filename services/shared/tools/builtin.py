@@ -1,0 +1,48 @@
+"""The built-in tool `read_artifact`, with which a model reads more of an observation that was too large for it.
+
+Rule 1: it returns only observations. Values annotated for people never enter a model's context.
+Rule 2: it is called like any tool: as a step of the run, with one outcome in its log.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.tools.messages import ToolSpec
+from services.shared.redaction import as_reference
+
+READ_ARTIFACT = "read_artifact"
+OBSERVATION = "$observation"
+"""The name of a stored observation, if the complete result (`$`) holds more than the model may see."""
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "artifact_id": {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "of an observation that was cut"},
+        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "in bytes"},
+        "length": {"type": "integer", "minimum": 1, "description": "in bytes; the runtime may give fewer"},
+    },
+    "required": ["artifact_id"],
+    "additionalProperties": False,
+}
+_SPEC = ToolSpec(
+    name=READ_ARTIFACT,
+    description="Read a part of an observation that was too large to be shown as a whole.",
+    input_schema=_SCHEMA,
+    idempotent=True,
+    side_effects="read",
+)
+READ_ARTIFACT_SPEC = ToolSpec.model_validate_json(_SPEC.model_dump_json())
+READ_ARTIFACT_DIGEST = READ_ARTIFACT_SPEC.digest()
+
+
+def readable_in(observation: Any, artifacts: Mapping[str, Any]) -> str | None:
+    """Return the id of the artifact that holds the complete observation if it was shortened, else None.
+
+    A tool may return a value that looks like a shortened observation. The artifacts that the tool runner stored tell
+    the difference.
+    """
+    if not isinstance(observation, Mapping) or "head" not in observation:
+        return None
+    shown = as_reference(observation.get("artifact"))
+    kept = as_reference(artifacts.get(OBSERVATION, artifacts.get("$")))
+    return shown.artifact_id if shown and kept and shown.artifact_id == kept.artifact_id else None

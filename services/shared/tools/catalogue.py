@@ -1,0 +1,165 @@
+"""The present tools, and each specification that a run has pinned, read from the KV bucket `catalogue`.
+
+Rule 1: a key `tool.<name>` lives as long as it is refreshed; `spec.<digest>` stays, since runs pin it.
+Rule 2: a live message is only a hint to read the bucket, since the server may have rejected it.
+Rule 3: shortly after a reconnect no tool is removed: tools reconnect too, and their keys may have expired meanwhile.
+Nor is one removed while NATS does not store, since no key can be refreshed then: runs that continue after a full disk
+keep their tools.
+Rule 4: an entry expires by its time to live, even if the server has lost the expiry, as after a kill.
+"""
+
+import asyncio
+import contextlib
+import time
+
+import structlog
+from pydantic import ValidationError
+
+from contracts.tools.messages import RefusedTool, ToolSpec
+from contracts.wire import keys
+from services.messaging.connection import Bus, Subscription
+from services.messaging.errors import BusError
+from services.messaging.kv import Bucket, Entry
+from services.runtime.tasks import cancelled
+
+logger = structlog.get_logger(__name__)
+
+_READ_BACK_S = 3.0
+_SETTLING_S = 10.0
+_MAX_PINNED_SPECS = 4096
+_REFUSED_TIMEOUT_S = 1.0
+_EXPIRY_SLACK_S = 5.0
+
+
+class Catalogue:
+    """A live view of the catalogue. It only reads; the tool runner writes."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._bucket = Bucket(bus, keys.CATALOGUE_BUCKET)
+        self.version = 0
+        """Grows with every change of `live()`."""
+        self._next_version = asyncio.Event()
+        self._live: dict[str, ToolSpec] = {}
+        self._raw: dict[str, bytes] = {}
+        self._pinned: dict[str, ToolSpec] = {}
+        self._changed = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Catalogue":
+        """Return once the present tools are known; follow changes from then on."""
+        self._subscription = await self._bucket.watch(keys.ALL_TOOLS, self._on_change)
+        self._bus.on_reconnect.append(self._on_reconnect)
+        await self._bus.until_answered(lambda: self._read_back(forget=True))
+        self._watcher = self._bus.tasks.keep("catalogue", self._watch())
+        return self
+
+    async def stop(self) -> None:
+        """Stop following changes. Known tools stay readable."""
+        await cancelled(self._watcher)
+        if self._on_reconnect in self._bus.on_reconnect:
+            self._bus.on_reconnect.remove(self._on_reconnect)
+        if self._subscription is not None:
+            await self._subscription.stop()
+
+    def live(self) -> dict[str, ToolSpec]:
+        """Return the present tools by name."""
+        return dict(self._live)
+
+    async def change(self) -> None:
+        """Return after the next change of `live()`."""
+        await self._next_version.wait()
+
+    async def spec(self, digest: str) -> ToolSpec | None:
+        """Return the specification that a run has pinned, or None if it was never announced.
+
+        Waits while NATS is unavailable.
+        """
+        known = self._pinned.get(digest)
+        if known is not None:
+            return known
+        entry = await self._bucket.get(keys.spec_key(digest))
+        if not entry.data:
+            return None
+        spec = _parsed(digest, entry.data)
+        if spec is not None:
+            if len(self._pinned) >= _MAX_PINNED_SPECS:
+                self._pinned.pop(next(iter(self._pinned)))
+            self._pinned[digest] = spec
+        return spec
+
+    async def _on_change(self, key: str, data: bytes) -> None:
+        # A refresh repeats the known value; anything else may be a change.
+        if self._raw.get(key) != data:
+            self._changed.set()
+
+    async def _on_reconnect(self) -> None:
+        self._changed.set()
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_READ_BACK_S):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                settled = time.monotonic() - self._bus.up_since > _SETTLING_S
+                await self._read_back(forget=settled and not self._bus.storage.problems())
+            except BusError:
+                self._changed.set()
+                await self._bus.retry_pause()
+
+    async def _read_back(self, *, forget: bool) -> None:
+        entries, _ = await read_entries(self._bus, keys.ALL_TOOLS)
+        found = {key: entry.data for key, entry in entries.items()}
+        raw = found if forget else {**self._raw, **found}
+        if raw == self._raw:
+            return
+        changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
+        kept = {keys.tool_key(name): spec for name, spec in self._live.items()}
+        # An entry that cannot be parsed does not remove the known tool.
+        specs = {key: changed.get(key) or kept.get(key) for key in raw}
+        self._raw = raw
+        self._live = {spec.name: spec for spec in specs.values() if spec is not None}
+        self.version += 1
+        reached, self._next_version = self._next_version, asyncio.Event()
+        reached.set()
+        logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
+
+
+async def read_entries(bus: Bus, pattern: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """Return the entries whose keys match a pattern, by key: the valid ones, and those that should have expired.
+
+    Raises BusError.
+    """
+    entries = await Bucket(bus, keys.CATALOGUE_BUCKET).latest(pattern)
+    now = await bus.clock.now()
+    # The server removes expired entries late, and clocks of a cluster differ.
+    expired = {entry.key: entry for entry in entries if now > entry.expires_at + _EXPIRY_SLACK_S}
+    return {entry.key: entry for entry in entries if entry.key not in expired}, expired
+
+
+async def refused_tools(bus: Bus) -> list[RefusedTool]:
+    """Return the refused tools by name, as the catalogue has them now; none while NATS is unavailable."""
+    found = {}
+    with contextlib.suppress(BusError, TimeoutError):
+        async with asyncio.timeout(_REFUSED_TIMEOUT_S):
+            entries, _ = await read_entries(bus, keys.ALL_REFUSED)
+            for entry in entries.values():
+                if (refused := entry.parsed(RefusedTool)) is not None:
+                    found[refused.name] = refused
+    return [found[name] for name in sorted(found)]
+
+
+def _announced(key: str, data: bytes) -> ToolSpec | None:
+    spec = _parsed(key, data)
+    return spec if spec is not None and keys.tool_key(spec.name) == key else None
+
+
+def _parsed(key: str, data: bytes) -> ToolSpec | None:
+    try:
+        return ToolSpec.model_validate_json(data)
+    except ValidationError as error:
+        logger.warning("catalogue_entry_invalid", key=key, reason=str(error)[:300])
+        return None

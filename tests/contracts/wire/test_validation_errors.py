@@ -1,0 +1,50 @@
+"""Validation errors as sentences."""
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contracts.wire.validation_errors import describe
+
+
+class Limits(BaseModel):
+    """What is nested."""
+
+    max_steps: int = Field(ge=1)
+
+
+class Request(BaseModel):
+    """What is checked."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    limits: Limits
+
+
+def fault_of(text: str) -> ValidationError:
+    """The error of a text."""
+    with pytest.raises(ValidationError) as raised:
+        Request.model_validate_json(text)
+    return raised.value
+
+
+def test_each_fault_names_its_field_and_what_it_should_be() -> None:
+    """And never the value."""
+    said = describe(fault_of('{"name": 123456789, "limits": {"max_steps": -987}, "nmae": "x"}'))
+    assert said == (
+        "name: Input should be a valid string; limits.max_steps: Input should be greater than or equal to 1;"
+        " nmae: there is no such field"
+    )
+
+
+def test_as_many_faults_as_are_wanted_with_names_of_choice() -> None:
+    """The first ones."""
+    error = fault_of('{"limits": {"max_steps": 0}}')
+    assert describe(error, limit=1, name_of=lambda path: str(path[-1]).upper()) == "NAME: Field required"
+
+
+def test_a_fault_of_the_whole_has_no_name() -> None:
+    """As of a text that is not JSON."""
+    said = describe(fault_of('{"secret'))
+    assert said.startswith("Invalid JSON")
+    assert "secret" not in said

@@ -1,0 +1,100 @@
+"""The index of runs and the deadline timers are derived from the logs, over a real server."""
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts.runs.events import Cancelled, RunStarted
+from contracts.runs.inbox import INBOX_MESSAGE, TimerFired
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunLimits, RunRequested, RunStatus
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from services.messaging.connection import Bus
+from services.messaging.streams.provision import provision
+from services.planner.logs import run_index
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.runtime.settings import BusSettings
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """Connected, everything provisioned."""
+    bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
+    await bus.connect()
+    await provision(bus)
+    yield bus
+    await bus.leave()
+
+
+def started(deadline_ms: int | None = None) -> RunStarted:
+    """A run that was asked for just now."""
+    now = time.time_ns() // 1_000_000
+    request = RunRequested(run_id=new_id(), tenant="default", requested_at=now, trace_id=new_id(), query="q" * 500)
+    deadline_at = None if deadline_ms is None else now + deadline_ms
+    return RunStarted(
+        run_id=request.run_id, tenant="default", request=request, limits=RunLimits(), deadline_at=deadline_at
+    )
+
+
+def folded(opening: RunStarted, ended_at: int | None = None) -> Run:
+    """The run as its log says."""
+    run = Run()
+    fold(run, 1, opening.request.requested_at, [opening])
+    if ended_at is not None:
+        fold(run, 2, ended_at, [Cancelled(payload=FinalPayload(raw_answer=""))])
+    return run
+
+
+async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
+    """What the index says."""
+    key = keys.run_key("default", opening.request.requested_at, opening.run_id)
+    found = await bus.last("KV_runs", f"$KV.runs.{key}")
+    return None if found is None or not found.data else RunStatus.model_validate_json(found.data)
+
+
+async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
+    """A late writer of `running` finds the key taken."""
+    opening = started()
+    await run_index.enter(bus, folded(opening), opening.request)
+    first = await entry(bus, opening)
+    assert first is not None
+    assert (first.status, len(first.query)) == ("running", 200)
+    await run_index.close(
+        bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
+    )
+    await run_index.enter(bus, folded(opening), opening.request)
+    last = await entry(bus, opening)
+    assert last is not None
+    assert last.status == "cancelled"
+
+
+async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
+    """It is a timer of the server's, so it survives every service."""
+    opening = started(deadline_ms=700)
+    await run_index.enter(bus, folded(opening), opening.request)
+    subject = subjects.control("default", opening.run_id, "deadline")
+
+    async def fired() -> bool:
+        return await bus.last("INBOX", subject) is not None
+
+    assert not await fired()
+    await wait_until(fired, timeout=5, what="the timer to go off")
+    found = await bus.last("INBOX", subject)
+    assert found is not None
+    assert INBOX_MESSAGE.validate_json(found.data) == TimerFired(timer="deadline", at=opening.deadline_at)
+
+
+async def test_the_deadline_of_an_ended_run_is_cancelled(bus: Bus) -> None:
+    """Nothing is left of it."""
+    opening = started(deadline_ms=60_000)
+    await run_index.enter(bus, folded(opening), opening.request)
+    assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 1
+    await run_index.close(
+        bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
+    )
+    assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 0

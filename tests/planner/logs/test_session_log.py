@@ -1,0 +1,100 @@
+"""The logs of sessions on a real server: fence, checkpoints, and the state at a sequence."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts.sessions.records import (
+    CHECKPOINT_EVERY,
+    CHECKPOINT_HEADER,
+    ContextSet,
+    KnownSessionEvent,
+    RunBegun,
+    RunEnded,
+    RunQueued,
+    SessionStarted,
+)
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from services.messaging.connection import Bus
+from services.messaging.streams.provision import provision
+from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.shared.sessions.state import Session
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+
+STARTED = SessionStarted(session_id="s")
+
+
+@pytest.fixture
+async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection to a server with all streams."""
+    async with connected(nats_server.url, "planner") as found:
+        await provision(found)
+        yield found
+
+
+def address() -> SessionAddress:
+    """A session that no other test uses."""
+    return SessionAddress.of("default", new_id())
+
+
+def run_of(number: int) -> list[KnownSessionEvent]:
+    """The events of a run that has begun and ended at once."""
+    run = f"{number:032x}"
+    ended = RunEnded(run=run, outcome="done", question="q", answer=str(number))
+    return [RunQueued(run=run, requested_at=number), RunBegun(run=run), ended]
+
+
+async def written(logs: SessionLogs, where: SessionAddress, *records: list[KnownSessionEvent]) -> list[Session]:
+    """The session after each of these records."""
+    states, session = [], await logs.load(where)
+    for events in records:
+        after = await logs.append(where, session, "INBOX:1", events)
+        assert after is not None
+        session = after
+        states.append(session)
+    return states
+
+
+async def test_of_two_writers_one_is_refused(bus: Bus) -> None:
+    """And has read what the other one wrote."""
+    where, mine, theirs = address(), SessionLogs(bus), SessionLogs(bus)
+    first, second = await mine.load(where), await theirs.load(where)
+    results = await asyncio.gather(
+        mine.append(where, first, "INBOX:1", [STARTED]), theirs.append(where, second, "INBOX:2", [STARTED])
+    )
+    assert sum(each is None for each in results) == 1
+    assert (await mine.load(where)).seq == (await theirs.load(where)).seq > 0
+
+
+async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus) -> None:
+    """With all that the older records said."""
+    where, logs = address(), SessionLogs(bus)
+    states = await written(logs, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY + 20)))
+    newest = await bus.last(subjects.SESSIONS, subjects.session_log(*where))
+    assert newest is not None
+    assert newest.headers is not None
+    assert int(newest.headers[CHECKPOINT_HEADER]) == states[-1].checkpoint_seq > 0
+    loaded = await SessionLogs(bus).load(where)
+    assert loaded == states[-1]
+    assert loaded.runs == CHECKPOINT_EVERY + 20
+    assert len(await logs.whole(where)) == CHECKPOINT_EVERY + 22
+
+
+async def test_the_state_at_a_sequence_stays_as_it_was(bus: Bus) -> None:
+    """Before a checkpoint, on it, and behind it."""
+    where, logs = address(), SessionLogs(bus)
+    states = await written(logs, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY + 3)))
+    for state in (states[0], states[50], states[CHECKPOINT_EVERY - 1], states[-2], states[-1]):
+        assert await SessionLogs(bus).at(where, state.seq) == state
+        assert await logs.at(where, state.seq) == state
+
+
+async def test_a_planner_with_an_older_state_reads_what_followed(bus: Bus) -> None:
+    """From its cache on."""
+    where, mine, theirs = address(), SessionLogs(bus), SessionLogs(bus)
+    await written(mine, where, [STARTED])
+    await written(theirs, where, [ContextSet(values={"city": "Bern"})])
+    assert (await mine.load(where)).context == {"city": "Bern"}

@@ -1,0 +1,108 @@
+"""Which calls of a record wait for a person, and what their messages carry afterwards."""
+
+from typing import Any
+
+import pytest
+
+from contracts.runs.events import Called, Paused, PlannedCall, Resumed, RunStarted, Step
+from contracts.runs.pauses import ApprovalRule
+from services.planner.run.calls import approvals
+from services.planner.run.calls.direct import DirectRules
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run, waiting_calls
+from tests.planner.run_world import RUN, started
+
+PAY, LOOK = PlannedCall(call_id="1-1", tool="pay", args={"sum": 5}), PlannedCall(call_id="1-2", tool="look")
+STEP = Step(step=1, node="plan", status="started", by="m", calls=[PAY, LOOK])
+DAY_MS = 86_400_000
+
+
+def opened(*rules: ApprovalRule, needing: tuple[str, ...] = (), **limits: Any) -> Run:
+    """A run with these rules, whose step has two calls."""
+    run = Run()
+    facts: dict[str, Any] = {"approvals": [*needing], "approval_rules": [*rules], "tools": {"pay": "d" * 24}}
+    begun: RunStarted = started(**limits).model_copy(update=facts)
+    fold(run, 1, 1000, [begun])
+    return run
+
+
+def held(run: Run) -> list[Paused]:
+    """The pauses of the two calls."""
+    return approvals.held(run, 2000, 1, [PAY, LOOK])
+
+
+def test_a_tool_that_requires_approval_waits_for_a_week() -> None:
+    """Its pause says what waits."""
+    [pause] = held(opened(needing=("pay",)))
+    assert (pause.reason, pause.source, pause.tool, pause.call_id, pause.rule) == (
+        "approval",
+        "tool",
+        "pay",
+        "1-1",
+        None,
+    )
+    assert (pause.arguments, pause.step, pause.until, pause.default) == ({"sum": 5}, 1, 2000 + 7 * DAY_MS, "reject")
+    assert pause.token == f"{pause.pause_id}.1.{pause.digest[:32]}"
+
+
+def test_a_policy_names_its_rule() -> None:
+    """With the title and the expiry that the rule sets."""
+    rule = ApprovalRule(name="payments", tools=["pay"], title="Pay?", expires_in_s=60)
+    [pause] = held(opened(rule))
+    assert (pause.source, pause.rule, pause.title, pause.until) == ("policy", "payments", "Pay?", 62_000)
+
+
+def test_nothing_is_asked_without_a_rule() -> None:
+    """And nothing where the rule waives it."""
+    waives = ApprovalRule(name="none", tools=["*"], ask="never")
+    assert held(opened()) == held(opened(waives)) == []
+    assert [pause.tool for pause in held(opened(waives, needing=("pay",)))] == ["pay"]
+
+
+def test_a_rule_that_asks_once_per_session() -> None:
+    """It is approved for the tool alone, and the message of a further call carries the digest of that call."""
+    rule = ApprovalRule(name="once", tools=["*"], ask="once_per_session")
+    run = opened(rule)
+    run.pause_decisions.approved_rules.add(("once", "pay"))
+    assert [pause.tool for pause in held(run)] == ["look"]
+    given = approvals.approval_of(run, PAY)
+    assert given is not None
+    assert (given.digest, given.pause_id) == (approvals.digest_of(run, PAY), None)
+    assert approvals.approval_of(run, LOOK) is None
+
+
+@pytest.mark.parametrize("max_parallel", [1, 8])
+def test_a_held_call_takes_no_place(max_parallel: int) -> None:
+    """It is not owned by a message, and the other call is."""
+    run = opened(needing=("pay",), max_parallel=max_parallel)
+    fold(run, 2, 2000, [STEP, *held(run)])
+    assert "1-1" not in run.owner
+    assert [call.tool for call in waiting_calls(run)] == ([] if max_parallel > 1 else ["look"])
+
+
+def test_a_held_call_is_never_direct() -> None:
+    """After the approval it may be, unless its tool has paused it before."""
+    run, rules = opened(needing=("pay",)), DirectRules("runner")
+    step, _ = rules.marked(run, [STEP, *held(run)])
+    assert isinstance(step, Step)
+    assert [call.direct for call in step.calls] == [None, "runner"]
+    called = Called(step=1, by="m", calls=[PAY, PAY.model_copy(update={"round": 1})])
+    [marked] = rules.marked(run, [called])
+    assert isinstance(marked, Called)
+    assert [call.direct for call in marked.calls] == ["runner", None]
+
+
+def test_an_approved_call_carries_what_was_approved() -> None:
+    """It waits for a place then, as any other call. An edit replaces its arguments."""
+    run = opened(needing=("pay",))
+    [pause] = held(run)
+    fold(run, 2, 2000, [STEP, pause])
+    edited = PAY.model_copy(update={"args": {"sum": 3}})
+    digest = approvals.digest_of(run, edited)
+    fold(run, 3, 3000, [Resumed(pause_id=pause.pause_id, decision="edit", arguments={"sum": 3}, digest=digest)])
+    assert waiting_calls(run) == [edited]
+    given = approvals.approval_of(run, edited)
+    assert given is not None
+    assert (given.digest, given.pause_id, given.revision) == (digest, pause.pause_id, 1)
+    assert run.pauses == {}
+    assert RUN not in pause.token

@@ -1,0 +1,88 @@
+"""What calls bring for the payload: in step order, and nothing of it lost."""
+
+import asyncio
+from typing import Any
+
+from contracts.runs.events import Observed, PlannedCall
+from contracts.runs.payload import Source
+from contracts.tools.messages import ToolSpec
+from services.planner.run.calls.collected import Collected
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, action, answer
+
+CHART = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "chart": {"type": "object", "artifact": True}},
+    "produces_sources": True,
+}
+
+
+def observed(call_id: str, tool: str = "draw", **artifacts: Any) -> Observed:
+    """An outcome."""
+    sources = [Source(title=call_id)]
+    return Observed(
+        call_id=call_id, tool=tool, status="succeeded", observation="x" * 1000, artifacts=artifacts, sources=sources
+    )
+
+
+def test_outcomes_stand_in_the_order_of_their_calls() -> None:
+    """In any order of finishing; the join comes after its branches, the next step after both."""
+    collected = Collected()
+    collected.expect([PlannedCall(call_id=f"1-{number}", tool="draw") for number in (1, 2, 3)])
+    for call_id in ("1-3", "1-1"):
+        collected.take(observed(call_id, chart=call_id))
+    before = collected.copy()
+    collected.take(observed("1-2", chart="1-2"))
+    collected.expect([PlannedCall(call_id="1-join", tool="draw")])
+    collected.take(observed("1-join", "other", chart="join"))
+
+    assert [source.title for source in collected.sources()] == ["1-1", "1-2", "1-3", "1-join"]
+    assert [source.title for source in before.sources()] == ["1-1", "1-3"]
+    found, warnings = collected.artifacts()
+    assert found == {
+        "draw": {"chart": "1-3"},
+        "other": {"chart": "join"},
+        "draw#1-1": {"chart": "1-1"},
+        "draw#1-2": {"chart": "1-2"},
+    }
+    assert warnings == [
+        (
+            "draw made an artifact of the same name several times: the last one counts, "
+            "earlier ones are under draw#1-1, draw#1-2"
+        )
+    ]
+
+
+def test_what_supersedes_nothing_is_no_warning() -> None:
+    """Other fields, the same value again, and null."""
+    collected = Collected()
+    for outcome in (observed("1-1", a=1, b=None), observed("2-1", a=1, b=2), observed("3-1", c=3)):
+        collected.take(outcome)
+    assert collected.artifacts() == ({"draw": {"a": 1, "b": 2, "c": 3}}, [])
+
+
+async def test_a_plan_whose_last_step_is_first(plan: Plan, provider: ModelServer) -> None:
+    """The payload is that of a plan whose steps finish in order."""
+    turns = [asyncio.Event() for _ in range(3)]
+    turns[2].set()
+
+    async def draw(args: dict[str, Any]) -> Any:
+        number = args["number"]
+        await turns[number].wait()
+        if number:
+            turns[number - 1].set()
+        return {"title": f"source {number}", "chart": {"number": number}}
+
+    steps = [{"node": "draw", "args": {"number": number}} for number in range(3)]
+    provider.say(action("plan", steps=steps), answer("drawn"))
+    story = await (await plan({"draw": (ToolSpec(name="draw", output_schema=CHART, idempotent=True), draw)})).tell()
+
+    calls = [call.call_id for call in story.of("step")[0].calls]
+    assert [outcome.call_id for outcome in story.of("observed")] == calls[::-1]
+    assert [source.title for source in story.end.sources] == ["source 0", "source 1", "source 2"]
+    assert story.end.artifacts == {
+        "draw": {"chart": {"number": 2}},
+        f"draw#{calls[0]}": {"chart": {"number": 0}},
+        f"draw#{calls[1]}": {"chart": {"number": 1}},
+    }
+    assert any("the last one counts" in warning for warning in story.end.warnings)

@@ -1,0 +1,126 @@
+"""Which calls are made directly, and how their outcomes are recorded."""
+
+from dataclasses import replace
+
+from contracts.runs.actions import Join
+from contracts.runs.events import Called, Observed, PlannedCall
+from contracts.tools.messages import ToolSpec
+from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.records import Record
+from services.planner.run.calls.direct import DirectRules
+from services.planner.run.commands import Append, Ask, Close, Dispatch, Open
+from tests.planner.handlings import advance
+from tests.planner.run_world import World, calls, final, finished, started
+
+DIRECT = DirectRules("a" * 32, slow=frozenset({"slow"}))
+
+
+def directly() -> World:
+    """A world in which calls are made directly."""
+    world = World()
+    world.rules = replace(world.rules, direct=DIRECT)
+    return world
+
+
+def marks(sent: list[PlannedCall]) -> dict[str, str | None]:
+    """Which calls name an instance."""
+    return {call.call_id: call.direct for call in sent}
+
+
+def test_the_record_of_a_call_names_the_instance() -> None:
+    """Not where the tool is slow; and a call that waits for a place is marked once it gets one."""
+    world = directly()
+    handling = world.handling("REQUESTS:1", started=started(max_parallel=2))
+    decision = replace(calls(), calls=(("work", {}), ("slow", {}), ("work", {})))
+    moves = world.play(handling, decision)
+    [dispatch] = [move for move in moves if isinstance(move, Dispatch)]
+    assert marks(dispatch.calls) == {"1-1": DIRECT.instance, "1-2": None}
+    assert marks([world.run.open["1-3"]]) == {"1-3": None}
+    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-2")))
+    [dispatch] = [move for move in moves if isinstance(move, Dispatch)]
+    assert marks(dispatch.calls) == {"1-3": DIRECT.instance}
+
+
+def test_outcomes_that_came_together_are_one_record() -> None:
+    """With what follows from them: the handling goes on to the end of the run."""
+    world = directly()
+    handling = world.handling("REQUESTS:1", started=started())
+    handling.opened = False
+    decision = replace(calls(), calls=(("work", {}), ("work", {})))
+    while not isinstance(command := advance(world.run, handling, world.rules), Dispatch):
+        if isinstance(command, Append):
+            world.write(handling, command.events)
+        elif isinstance(command, Ask):
+            handling.decision = decision
+        else:
+            handling.carry_out(command)
+    handling.carry_out(command)
+    handling.outcomes = (finished("1-1"), finished("1-2"))
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
+    assert [event.type for event in command.events] == ["observed", "observed", "step", "asked"]
+    world.write(handling, command.events)
+    assert handling.outcomes == ()
+    moves = world.play(handling, final("42"))
+    assert [type(move) for move in moves[:2]] == [Ask, Close]
+    assert not any(isinstance(move, Open) for move in moves)
+
+
+def test_outcomes_that_are_too_long_for_one_record_are_several() -> None:
+    """None of them is shortened for it."""
+    world = directly()
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling, replace(calls(), calls=(("work", {}),) * 8))
+    again = world.handling("INBOX:1", "resumed")
+    again.outcomes = tuple(finished(f"1-{n}", artifacts={"chart": "x" * 128_000}) for n in range(1, 9))
+    world.play(again)
+    records = [[event for event in events if isinstance(event, Observed)] for events in world.written]
+    assert [len(observed) for observed in records if observed] == [4, 4]
+    assert all(len(Record(events=[*events]).model_dump_json()) <= MAX_RECORD_BYTES for events in world.written)
+
+
+def test_outcomes_start_as_many_waiting_calls() -> None:
+    """Each frees one place."""
+    world = directly()
+    handling = world.handling("REQUESTS:1", started=started(max_parallel=2))
+    world.play(handling, replace(calls(), calls=(("work", {}),) * 5))
+    again = world.handling("INBOX:1", "call_finished", finished=finished("1-1"))
+    again.outcomes = (finished("1-1"), finished("1-2"))
+    command = advance(world.run, again, world.rules)
+    assert isinstance(command, Append)
+    assert [event.type for event in command.events] == ["observed", "observed", "called"]
+    called = command.events[-1]
+    assert isinstance(called, Called)
+    assert list(marks(called.calls)) == ["1-3", "1-4"]
+
+
+def test_an_outcome_of_a_call_that_has_one_is_dropped() -> None:
+    """Another handling has recorded it meanwhile."""
+    world = directly()
+    world.play(world.handling("REQUESTS:1", started=started()), replace(calls(), calls=(("work", {}), ("work", {}))))
+    handling = world.handling("INBOX:1", "resumed")
+    handling.outcomes = (finished("1-1"), finished("9-9"))
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
+    assert [event.call_id for event in command.events if isinstance(event, Observed)] == ["1-1"]
+
+
+def test_another_handling_takes_a_direct_call_for_one_that_may_have_begun() -> None:
+    """The record is the intent of the call."""
+    world = directly()
+    world.play(world.handling("REQUESTS:1", started=started()), calls())
+    moves = world.play(world.handling("REQUESTS:1", holder="second", started=started()))
+    [dispatch] = [move for move in moves if isinstance(move, Dispatch)]
+    assert dispatch.again == {"1-1"}
+    assert marks(dispatch.calls) == {"1-1": DIRECT.instance}
+
+
+def test_a_join_is_called_directly_too() -> None:
+    """Its record is `called`."""
+    world = directly()
+    decision = replace(calls(), join=Join(node="work"))
+    world.play(world.handling("REQUESTS:1", started=started()), decision)
+    specs = {"work": ToolSpec(name="work")}
+    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
+    sent = [call for move in moves if isinstance(move, Dispatch) for call in move.calls]
+    assert marks(sent) == {"1-join": DIRECT.instance}

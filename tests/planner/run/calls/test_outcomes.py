@@ -1,0 +1,79 @@
+"""When a run asks its strategy what follows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from contracts.runs.actions import Join
+from contracts.runs.events import Observed, Step
+from contracts.tools.messages import ToolSpec
+from services.planner.run.commands import Handling, Rules
+from services.planner.run.state.history import Length
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import asking
+from services.planner.run.turn.decision import Calls
+from tests.planner.run_world import World, calls, final, finished, started
+
+
+@dataclass
+class Noting:
+    """A strategy that asks the model each time, and notes the turn and its outcomes so far."""
+
+    seen: list[tuple[int, int]] = field(default_factory=list)
+
+    def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
+        """Ask the model."""
+        self.seen.append((run.turn, len(run.observed)))
+        return asking.ask_next(run, handling, rules)
+
+    def length(self, run: Run) -> Length:
+        """A conversation that is never too long."""
+        del run
+        return Length()
+
+
+def world(strategy: Noting) -> World:
+    """A run of this strategy."""
+    return World(Rules(strategy=strategy))
+
+
+def test_at_the_opening_and_after_each_step() -> None:
+    """With nothing in flight; not while calls of a step are open."""
+    strategy = Noting()
+    played = world(strategy)
+    played.play(played.handling("REQUESTS:1", started=started()), calls(2))
+    assert strategy.seen == [(0, 0)]
+    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-1")))
+    assert strategy.seen == [(0, 0)]
+    played.play(played.handling("INBOX:2", "call_finished", finished=finished("1-2")), final())
+    assert strategy.seen == [(0, 0), (1, 1)]
+    assert played.types()[-1] == "done"
+
+
+def test_after_a_join_and_not_before_it() -> None:
+    """A plan ends with its join."""
+    strategy = Noting()
+    played = world(strategy)
+    plan = Calls(node="plan", calls=(("work", {}),), join=Join(node="work"))
+    played.play(played.handling("REQUESTS:1", started=started()), plan)
+    specs = {"work": ToolSpec(name="work")}
+    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
+    assert (played.types()[-1], len(strategy.seen)) == ("called", 1)
+    played.play(played.handling("INBOX:2", "call_finished", finished=finished("1-join"), specs=specs), final())
+    assert len(strategy.seen) == 2
+
+
+@pytest.mark.parametrize("limits", [{"max_steps": 1}, {"max_tokens": 1}])
+def test_an_exhausted_budget_comes_first(limits: dict[str, object]) -> None:
+    """The run ends, whatever its strategy has planned."""
+    strategy = Noting()
+    played = world(strategy)
+    first = calls()
+    if "max_tokens" in limits:
+        first = Calls(node=first.node, calls=first.calls, usage=first.usage.model_copy(update={"prompt_tokens": 9}))
+    played.play(played.handling("REQUESTS:1", started=started(**limits)), first)
+    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-1")))
+    assert len(strategy.seen) == 1
+    assert played.types()[-1] == "done"
+    assert isinstance(played.written[-1][1], Step)

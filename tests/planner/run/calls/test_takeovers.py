@@ -1,0 +1,143 @@
+"""Two handlings of one message, of which the later one takes the direct calls of the earlier one over."""
+
+from dataclasses import replace
+
+from contracts.runs.events import Called
+from contracts.runs.inbox import CallPaused, ResumeRequested
+from services.planner.run.commands import Ack, Append, Ask, Dispatch
+from services.planner.run.people.pauses import decisions_of
+from tests.planner.handlings import Attempt, advance
+from tests.planner.run.calls.test_direct import DIRECT, directly
+from tests.planner.run_world import World, calls, final, finished, started
+
+PAUSED = CallPaused(call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=600)
+
+
+def made(world: World, count: int = 1, **limits: object) -> Attempt:
+    """The first handling, which has made direct calls and waits for their outcomes."""
+    first = world.handling("REQUESTS:1", started=started(**limits))
+    while not isinstance(command := advance(world.run, first, world.rules), Dispatch):
+        if isinstance(command, Append):
+            world.write(first, command.events)
+        elif isinstance(command, Ask):
+            first.decision = calls(count)
+        else:
+            first.carry_out(command)
+    first.carry_out(command)
+    world.rules = replace(world.rules, direct=None)  # Only the handling of a first delivery makes direct calls.
+    return first
+
+
+def again(world: World, holder: str = "second") -> Attempt:
+    """Another handling of the same message."""
+    return world.handling("REQUESTS:1", holder=holder, started=started())
+
+
+def answer_to(world: World) -> ResumeRequested:
+    """What a person decides of the only pause."""
+    [pause] = world.run.pauses.values()
+    return ResumeRequested(
+        id="r", pause_id=pause.pause_id, token=pause.token, decision=decisions_of(pause)[0], input="x"
+    )
+
+
+def test_calls_are_announced_again_before_the_message_is_acknowledged() -> None:
+    """As calls that are not direct. A third handling sends them once more, and announces nothing."""
+    world = directly()
+    made(world, 2)
+    moves = world.play(again(world))
+    assert [type(move) for move in moves if not isinstance(move, Dispatch)][-1] is Ack
+    [called] = world.written[-1]
+    assert isinstance(called, Called)
+    assert [(call.call_id, call.direct) for call in called.calls] == [("1-1", None), ("1-2", None)]
+    assert world.run.usage.tool_calls == 2, "they were counted with their step"
+    records = len(world.written)
+    [dispatch] = [move for move in world.play(again(world, "third")) if isinstance(move, Dispatch)]
+    assert dispatch.again == {"1-1", "1-2"}
+    assert len(world.written) == records
+
+
+def test_the_earlier_handling_drops_the_outcome() -> None:
+    """If it died, nobody would go on. The outcome that comes through INBOX leads to the next request."""
+    world = directly()
+    first = made(world)
+    world.play(again(world))
+    records = len(world.written)
+    first.outcomes = (finished("1-1"),)
+    moves = world.play(first)
+    assert isinstance(moves[-1], Ack)
+    assert len(world.written) == records
+    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")), final("42"))
+    assert isinstance(moves[0], Ask)
+    asked = [event for events in world.written for event in events if event.type == "asked"][-1]
+    assert (asked.turn, asked.by) == (2, "INBOX:1")
+
+
+def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
+    """It has nothing to take over, and makes the next attempt, which its message owns."""
+    world = directly()
+    first = made(world)
+    second = again(world)
+    while not isinstance(command := advance(world.run, second, world.rules), Dispatch):
+        second.carry_out(command)
+    second.carry_out(command)
+    first.outcomes = (finished("1-1"),)
+    command = advance(world.run, first, world.rules)
+    assert isinstance(command, Append)
+    world.write(first, command.events)
+    moves = world.play(second, final("42"))
+    assert isinstance(moves[0], Ask)
+    asked = [event for events in world.written for event in events if event.type == "asked"][-1]
+    assert (asked.turn, asked.attempt, asked.cause) == (2, 2, "lost")
+    assert not any(isinstance(event, Called) for events in world.written for event in events)
+
+
+def test_calls_of_a_paused_run_are_taken_over() -> None:
+    """The record ends with the pause, as each of a paused run does."""
+    world = directly()
+    first = made(world, grace_s=60, max_tool_calls=1)
+    world.play(world.handling("INBOX:9", "timer", now=70_000))
+    assert world.run.paused is not None
+    world.play(again(world))
+    assert [event.type for event in world.written[-1]] == ["called", "paused"]
+    assert world.run.open["1-1"].direct is None
+    first.outcomes = (finished("1-1"),)
+    records = len(world.written)
+    world.play(first)
+    assert len(world.written) == records
+
+
+def test_a_call_that_its_tool_has_paused_is_not_taken_over() -> None:
+    """Nobody owns it until a person has answered; then its next round is sent."""
+    world = directly()
+    made(world)
+    second = again(world)
+    while not isinstance(command := advance(world.run, second, world.rules), Dispatch):
+        second.carry_out(command)
+    second.carry_out(command)
+    world.play(world.handling("INBOX:2", "call_paused", given=PAUSED))
+    world.play(second)
+    assert world.run.owner == {}
+    assert world.run.waits_since is not None
+    world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
+    assert any(isinstance(move, Dispatch) for move in world.play(world.handling("INBOX:3", "resumed")))
+
+
+def test_the_next_round_of_a_call_is_sent_by_the_handling_that_waits_for_another() -> None:
+    """It has sent the first round."""
+    world = directly()
+    first = made(world, 2)
+    world.play(world.handling("INBOX:1", "call_paused", given=PAUSED))
+    world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
+    first.outcomes = (finished("1-2"),)
+    [dispatch] = [move for move in world.play(first) if isinstance(move, Dispatch)]
+    assert [(call.call_id, call.round) for call in dispatch.calls] == [("1-1", 1)]
+    assert not dispatch.again
+
+
+def test_the_handling_that_made_a_call_takes_nothing_over() -> None:
+    """A call that did not end in time is in CALLS, too."""
+    world = directly()
+    moves = world.play(made(world))
+    assert isinstance(moves[-1], Ack)
+    assert world.run.open["1-1"].direct == DIRECT.instance

@@ -1,0 +1,232 @@
+"""Calls about background tasks: what a spawn records, when a person is asked, and the message to the session."""
+
+from typing import Any
+
+import pytest
+
+from contracts.runs.events import Paused
+from contracts.runs.pauses import ApprovalRule
+from contracts.runs.requests import KeyBudget
+from contracts.sessions.tasks import Reservation, TaskPolicy
+from contracts.wire import ids
+from services.planner.run.calls.direct import DirectRules
+from services.planner.run.calls.task_calls import message_of
+from services.planner.run.commands import Ack, Append, Dispatch, Wake
+from services.planner.run.turn.decision import Calls
+from tests.planner.run.pause_world import DAY_MS, answers, sent
+from tests.planner.run_world import RULES, RUN, calls, final
+from tests.planner.task_world import QUERY, UNASKED, TaskWorld, opening, spawn
+
+
+def test_a_spawn_is_a_call_of_the_log() -> None:
+    """It has its part of the limits, is dispatched, and the session's answer ends the step."""
+    world = TaskWorld()
+    moves = world.begin(opening(max_tokens=1100), spawn())
+    [call] = world.written[-1][0].calls
+    assert (world.written[-1][0].node, call.tool, call.call_id) == ("task", "task.spawn", "1-1")
+    assert call.set_aside == Reservation(max_tokens=250)
+    assert sent(moves) == ["1-1"]
+    world.answer("1-1", observation={"task_id": "t"})
+    assert world.types()[-3:] == ["observed", "step", "asked"]
+    assert world.run.set_aside == {"1-1": Reservation(max_tokens=250)}
+
+
+def test_a_redelivery_sends_the_same_call_again() -> None:
+    """It is the same message: the session answers it once."""
+    world = TaskWorld()
+    world.begin(opening(), spawn())
+    again = world.handle(world.handling("REQUESTS:1", holder="second", now=9000))
+    assert sent(again) == ["1-1"]
+    call = world.run.open["1-1"]
+    assert message_of(world.run, call, {}) == message_of(world.run, call, {})
+
+
+def test_a_task_is_never_called_directly() -> None:
+    """It goes to the session."""
+    rules = DirectRules(instance="i")
+    world = TaskWorld(rules=RULES.__class__(strategy=RULES.strategy, direct=rules))
+    world.begin(opening(), spawn())
+    assert world.run.open["1-1"].direct is None
+
+
+def test_the_request_of_the_task() -> None:
+    """It has what its parent was given, and limits of its own. The tool context travels in it."""
+    given = {
+        "agent": "a",
+        "session_id": "s",
+        "user_id": "u",
+        "key_id": "k",
+        "depth": 1,
+        "hops": 1,
+        "tools": ["work"],
+        "key_budget": KeyBudget(max_tokens=9),
+        "llm_context": {"x": 1},
+    }
+    world = TaskWorld()
+    policy = UNASKED.model_copy(update={"task_timeout_s": 77, "max_depth": 3})
+    world.begin(opening(policy, request=given, max_tokens=1100, max_steps=5, deadline_s=9), spawn(group="g"))
+    message = message_of(world.run, world.run.open["1-1"], {"secret": 1})
+    assert message is not None
+    child = message.child
+    assert child is not None
+    assert (message.session_id, message.run, message.action, message.args["group"]) == ("s", RUN, "spawn", "g")
+    assert child.run_id == ids.task_id(RUN, "1-1")
+    assert (child.cause, child.query, child.parent, child.depth, child.hops) == ("task", QUERY["query"], RUN, 2, 1)
+    assert child.limits == {
+        "max_steps": 5,
+        "deadline_s": 77,
+        "max_tokens": 188,
+        "max_cost_usd": None,
+        "max_tool_calls": None,
+    }
+    assert message.for_report == Reservation(max_tokens=62)
+    assert child.tool_context == {"secret": 1}
+    assert message.report_as == {"limits": {"max_tokens": 1100, "max_steps": 5, "deadline_s": 9}, "tools": ["work"]}
+    same = {"agent", "session_id", "user_id", "key_id", "tools", "key_budget", "llm_context", "trace_id", "tenant"}
+    assert world.run.started is not None
+    assert child.model_dump(include=same) == world.run.started.request.model_dump(include=same)
+    assert child.request_id == RUN, "the request for the run that spawned it had no id of its own"
+
+
+def test_the_request_of_a_job() -> None:
+    """It names its one call, and may use no other tool. A run without a session uses its own."""
+    world = TaskWorld()
+    job = {"mode": "job", "tool": "work", "tool_args": {"n": 1}, "name": "export"}
+    decision = Calls(node="task", calls=(("task.spawn", job),))
+    world.begin(opening(), decision)
+    message = message_of(world.run, world.run.open["1-1"], {})
+    assert message is not None
+    assert message.child is not None
+    assert message.session_id == message.child.session_id == ids.own_session_id(RUN)
+    assert (message.child.cause, message.child.query, message.child.tools) == ("job", "export", ["work"])
+    assert message.child.job is not None
+    assert (message.child.job.tool, message.child.job.args) == ("work", {"n": 1})
+    assert "tool_args" not in message.args
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 102}, {"max_cost_usd": 0.5}, {"max_tool_calls": 2}])
+def test_too_little_is_left_to_set_aside(limits: dict[str, Any]) -> None:
+    """The model learns it, and nothing is sent."""
+    world = TaskWorld()
+    moves = world.begin(opening(**limits), spawn())
+    assert sent(moves) == []
+    [observed] = [event for record in world.written for event in record if event.type == "observed"]
+    assert observed.failure.code == "budget_exhausted"
+    assert next(iter(limits)) in observed.failure.reason
+    assert not world.run.set_aside
+    assert world.run.concluded
+
+
+def test_a_failed_spawn_gives_its_part_back() -> None:
+    """The task was refused."""
+    world = TaskWorld()
+    world.begin(opening(max_tokens=1100), spawn())
+    world.answer("1-1", status="failed", observation=None, failure={"code": "too_many_tasks", "reason": "r"})
+    assert not world.run.set_aside
+    assert isinstance(world.settle("1-1", prompt_tokens=5)[-1], Ack)
+    assert world.types()[-1] == "asked"
+
+
+def test_a_settled_task_counts_once() -> None:
+    """What it spent replaces what was set aside."""
+    world = TaskWorld()
+    world.begin(opening(max_tokens=1100), spawn())
+    world.answer("1-1")
+    for _ in range(2):
+        world.settle("1-1", prompt_tokens=50, completion_tokens=20, tool_calls=1, model_calls=1, cost_usd=0.25)
+    assert not world.run.set_aside
+    assert world.types().count("task_settled") == 1
+    spent = world.run.spent_by_tasks
+    assert (spent.prompt_tokens, spent.tool_calls, spent.cost_usd) == (70, 1, 0.25)
+
+
+def waiting(policy: TaskPolicy | None = None, **args: Any) -> tuple[TaskWorld, Paused]:
+    """A run that waits for a person."""
+    world = TaskWorld()
+    moves = world.begin(opening(policy or TaskPolicy()), spawn(**args))
+    assert not any(isinstance(move, Dispatch) for move in moves)
+    [pause] = world.pauses
+    return world, pause
+
+
+@pytest.mark.parametrize("policy", [TaskPolicy(), TaskPolicy(spawn_requires_confirmation=True)])
+def test_a_person_is_asked_before_a_spawn(policy: TaskPolicy) -> None:
+    """Where nothing is configured, too."""
+    world, pause = waiting(policy)
+    assert (pause.reason, pause.source, pause.tool, pause.default) == ("confirmation", "task", "task.spawn", "reject")
+    assert pause.input_schema is not None
+    assert [*pause.input_schema["properties"]] == ["approve", "retain_turn"]
+    moves = world.decide(pause, "approve")
+    assert any(isinstance(move, Wake) for move in moves)
+    assert sent(world.wake()) == ["1-1"]
+    assert world.run.open["1-1"].args == QUERY
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_the_person_decides_about_the_turn(*, retain: bool) -> None:
+    """Their answer replaces the model's."""
+    world, pause = waiting(retain_turn=not retain)
+    world.decide(pause, "answer", input={"approve": True, "retain_turn": retain})
+    world.wake()
+    message = message_of(world.run, world.run.open["1-1"], {})
+    assert message is not None
+    assert message.args["retain_turn"] is retain
+
+
+@pytest.mark.parametrize(("decision", "fields"), [("reject", {}), ("answer", {"input": {"approve": False}})])
+def test_a_rejected_spawn_is_a_failed_call(decision: str, fields: dict[str, Any]) -> None:
+    """Nothing is sent, its part of the limits is free, and the model gets the note."""
+    world, pause = waiting()
+    world.decide(pause, decision, note="not now", **fields)
+    moves = world.wake(final())
+    assert sent(moves) == []
+    [observed] = [event for record in world.written for event in record if event.type == "observed"]
+    assert observed.failure.code == "rejected"
+    assert "not now" in observed.failure.reason
+    assert "this call of task," in observed.failure.reason
+    assert not world.run.set_aside
+
+
+def test_nobody_decides() -> None:
+    """Then the task is not spawned."""
+    world, pause = waiting()
+    world.fire("pause", pause.until)
+    assert pause.until == 2000 + 7 * DAY_MS
+    [observed] = [event for record in world.written for event in record if event.type == "observed"]
+    assert observed.failure.code == "approval_expired"
+
+
+def test_an_answer_must_fit() -> None:
+    """The pause stays open."""
+    world, pause = waiting()
+    assert answers(world.decide(pause, "answer", input={"retain_turn": True})) == ["invalid_input"]
+    assert answers(world.decide(pause, "edit", args={})) == ["invalid_decision"]
+    assert world.pauses == [pause]
+
+
+@pytest.mark.parametrize("tool", ["tasks.apply", "tasks.reject"])
+def test_a_model_only_passes_on_a_decision(tool: str) -> None:
+    """Held results need a person, whatever the policy says. Other calls about tasks wait for nobody."""
+    world = TaskWorld()
+    decision = Calls(node="plan", calls=((tool, {"group_id": "g"}), ("tasks.list", {})))
+    moves = world.begin(opening(), decision)
+    assert sent(moves) == ["1-2"]
+    [pause] = world.pauses
+    assert (pause.reason, pause.source, pause.tool) == ("confirmation", "task", tool)
+    world.decide(pause, "approve")
+    assert sent(world.wake()) == ["1-1"]
+
+
+def test_a_rule_for_every_tool_is_not_about_tasks() -> None:
+    """A task has its own confirmation."""
+    world = TaskWorld()
+    guarded = opening().model_copy(update={"approval_rules": [ApprovalRule(name="all", tools=["*"])]})
+    moves = world.begin(guarded, spawn())
+    assert sent(moves) == ["1-1"]
+
+
+def test_a_run_without_tasks_ignores_a_settled_one() -> None:
+    """Nothing is written."""
+    world = TaskWorld()
+    world.begin(opening(), calls())
+    assert not any(isinstance(move, Append) for move in world.settle("1-1"))

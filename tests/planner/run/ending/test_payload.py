@@ -1,0 +1,318 @@
+"""The FinalPayload of a run: every ending has one, and nothing that a model says can prevent it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.runs.payload import FinalPayload, Reason, Source, SuggestedAction
+from services.planner.run.ending.payload import MODEL_CONFIDENCE, NO_ANSWER, add_artifacts, assemble
+
+
+def test_an_answer_alone_makes_a_payload() -> None:
+    """All other fields have their empty values, and the answer is not repeated."""
+    assert assemble({"answer": "hi"}) == FinalPayload(raw_answer="hi")
+
+
+def test_all_fields_of_the_model_arrive() -> None:
+    """Unknown keys, too, under `extra`."""
+    payload = assemble(
+        {
+            "raw_answer": "hi",
+            "confidence": 1,
+            "route": "kb",
+            "requires_followup": True,
+            "warnings": ["old data"],
+            "language": "en",
+            "sources": [{"title": "L", "url": "u"}],
+            "suggested_actions": [{"action_id": "a", "label": "A", "params": {"k": 1}}],
+            "extra": {"mine": 1},
+            "tone": "calm",
+        }
+    )
+    assert payload == FinalPayload(
+        raw_answer="hi",
+        confidence=1.0,
+        route="kb",
+        requires_followup=True,
+        warnings=["old data"],
+        language="en",
+        sources=[Source(title="L", url="u")],
+        suggested_actions=[SuggestedAction(action_id="a", label="A", params={"k": 1})],
+        extra={"mine": 1, "tone": "calm"},
+    )
+
+
+INVALID: list[tuple[str, Any, Any]] = [
+    ("confidence", 1.7, None),
+    ("confidence", -0.1, None),
+    ("confidence", "high", None),
+    ("confidence", True, None),
+    ("route", 5, None),
+    ("language", ["en"], None),
+    ("language", "english", None),
+    ("language", "en-US", None),
+    ("artifacts", {"x": {"y": 1}}, {}),
+    ("text", "another answer", None),
+    ("requires_followup", "yes", False),
+    ("warnings", {"a": 1}, None),
+    ("sources", "https://a", []),
+    ("sources", {"title": "T"}, []),
+    ("suggested_actions", "restart", []),
+    ("extra", [1], {"tone": "calm"}),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "left"), INVALID)
+def test_an_invalid_field_is_dropped_with_a_warning_and_the_rest_stays(field: str, value: Any, left: Any) -> None:
+    """The warning names the field and what was expected, not what was there."""
+    payload = assemble({"answer": "hi", "tone": "calm", field: value})
+    assert payload.raw_answer == "hi"
+    assert payload.extra == {"tone": "calm"}
+    assert [warning.split(" was dropped")[0] for warning in payload.warnings] == [field]
+    if field not in {"warnings", "text"}:
+        assert getattr(payload, field) == left
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["confidence", "route", "language", "requires_followup", "warnings", "sources", "suggested_actions", "extra"],
+)
+def test_a_field_that_is_null_or_empty_is_missing(field: str) -> None:
+    """Models send empty values for fields that they do not use."""
+    assert assemble({"answer": "hi", field: None}) == FinalPayload(raw_answer="hi")
+
+
+def test_invalid_items_are_dropped_one_by_one() -> None:
+    """And an invalid part of an item, alone."""
+    payload = assemble(
+        {
+            "answer": "hi",
+            "suggested_actions": [
+                {"label": "no id"},
+                "x",
+                {"action_id": "a", "label": 5},
+                {"action_id": "b"},
+                {"action_id": "c", "label": "C", "params": [1], "colour": "red"},
+            ],
+            "sources": [{"url": "u"}, {"title": "T", "relevance_score": "high"}],
+            "warnings": ["w", 5],
+        }
+    )
+    assert payload.suggested_actions == [SuggestedAction(action_id="c", label="C")]
+    assert payload.sources == [Source(title="T")]
+    assert payload.warnings[0] == "w"
+    assert [warning.split(" was dropped")[0] for warning in payload.warnings[1:]] == [
+        "sources[0]",
+        "sources[1].relevance_score",
+        "suggested_actions[0]",
+        "suggested_actions[1]",
+        "suggested_actions[2]",
+        "suggested_actions[3]",
+        "suggested_actions[4].params",
+        "suggested_actions[4].colour",
+        "warnings[1]",
+    ]
+
+
+def test_a_language_is_a_code_in_small_letters() -> None:
+    """A language code is read in every spelling."""
+    assert assemble({"answer": "hi", "language": " DE "}).language == "de"
+
+
+def test_of_very_many_faults_the_first_are_named() -> None:
+    """A warning for each of thousands would be more than the answer."""
+    warnings = assemble({"answer": "hi", "sources": ["x"] * 5000}).warnings
+    assert len(warnings) == 51
+    assert "4950 more" in warnings[-1]
+
+
+def test_a_single_warning_needs_no_list() -> None:
+    """A warning that is a text instead of a list is kept."""
+    assert assemble({"answer": "hi", "warnings": "old data"}).warnings == ["old data"]
+
+
+def test_the_warnings_of_the_runtime_stand_first_and_none_twice() -> None:
+    """People see first which budget was spent."""
+    assert assemble({"answer": "hi", "warnings": ["b", "a"]}, warnings=["a", "c"]).warnings == ["a", "c", "b"]
+
+
+def test_artifacts_come_from_tools_only() -> None:
+    """What the model calls artifacts is not even `extra`."""
+    artifacts: dict[str, dict[str, Any]] = {}
+    add_artifacts(artifacts, "chart", {"a": 1, "b": 1})
+    add_artifacts(artifacts, "chart", {"b": 2})
+    add_artifacts(artifacts, "quiet", {})
+    payload = assemble({"answer": "hi", "artifacts": {"mine": {"x": 1}}}, artifacts=artifacts)
+    assert payload.artifacts == {"chart": {"a": 1, "b": 2}}
+    assert payload.extra == {}
+
+
+def test_an_artifact_above_a_megabyte_is_kept_with_a_warning() -> None:
+    """It travels as a reference, which knows its size."""
+    ref = {"artifact_id": "0" * 32, "mime_type": "application/json", "sha256": "0" * 64}
+    artifacts = {"chart": {"data": ref | {"size": 3_000_000}, "small": ref | {"size": 1024 * 1024}}}
+    payload = assemble({"answer": "hi"}, artifacts=artifacts)
+    assert payload.artifacts == artifacts
+    assert payload.warnings == ["artifact data of chart has 3,000,000 bytes"]
+
+
+def test_sources_of_tools_come_before_those_of_the_model() -> None:
+    """Of equal ones the first stays."""
+    collected = [Source(title="A", url="u", relevance_score=0.1), Source(title="B")]
+    payload = assemble({"answer": "hi", "sources": [{"title": "C"}, {"title": "A", "url": "u"}]}, sources=collected)
+    assert payload.sources == [*collected, Source(title="C")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "route"),
+    [
+        ("answer_complete", "kb"),
+        ("no_path", "kb"),
+        ("cancelled", "kb"),
+        ("budget_exhausted", "partial"),
+        ("error", "error"),
+    ],
+)
+def test_the_route_says_how_a_run_was_stopped(reason: Reason, route: str) -> None:
+    """Also where the model has named another route."""
+    assert assemble({"answer": "hi", "route": "kb"}, reason=reason).route == route
+
+
+def test_a_reflection_score_replaces_the_confidence_of_the_model() -> None:
+    """Its own value stays in `extra`, if it had a valid one."""
+    assert assemble({"answer": "hi", "confidence": 0.2}, reflection_score=0.95).confidence == 0.95
+    assert assemble({"answer": "hi", "confidence": 0.2}, reflection_score=0.95).extra == {MODEL_CONFIDENCE: 0.2}
+    assert assemble({"answer": "hi", "confidence": 7}, reflection_score=1).extra == {}
+    assert assemble({"answer": "hi", "confidence": 0.2}, reflection_score=float("nan")).confidence == 0.2
+
+
+ANSWERS = [
+    ({"answer": "a", "raw_answer": "b"}, "a"),
+    ({"raw_answer": "b", "answer": "a"}, "b"),
+    ({"answer": "", "raw_answer": "b"}, "b"),
+    ({"answer": "a", "text": "t", "content": {"x": 1}}, "a"),
+    ({"answer": 42}, "42"),
+    ({"answer": False}, "false"),
+    ({"answer": ["one", "two"]}, "one\ntwo"),
+    ({"answer": {"text": "inside"}}, "inside"),
+    ({"answer": {"total": 5}}, '{"total": 5}'),
+    ({"answer": [{"n": 1}]}, '[{"n": 1}]'),
+    ({"response": "r", "text": "t"}, "t"),
+    ({"summary": "s"}, "s"),
+    ({"note": "the only long string"}, "the only long string"),
+    ("bare", "bare"),
+    (["one", "two"], "one\ntwo"),
+]
+
+
+@pytest.mark.parametrize(("args", "answer"), ANSWERS)
+def test_the_answer_is_found_in_the_arguments_and_not_repeated(args: Any, answer: str) -> None:
+    """Of the answer's own names the first counts, then the known keys."""
+    payload = assemble(args, last_observation={"answer": "from a tool"})
+    assert payload.raw_answer == answer
+    assert payload.extra == {}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {},
+        {"confidence": 0.5, "route": "a long enough route"},
+        {"answer": " "},
+        {"answer": None},
+        {"answer": {}},
+        {"thought": "I am done here."},
+        None,
+    ],
+)
+def test_arguments_without_an_answer_are_not_themselves_the_answer(args: Any) -> None:
+    """The last observation answers instead."""
+    assert assemble(args, last_observation={"answer": "from a tool"}).raw_answer == "from a tool"
+
+
+OBSERVATIONS = [
+    ({"result": 42}, "42"),
+    ({"answer": "second", "raw_answer": "first"}, "first"),
+    ({"description": "d", "text": ""}, "d"),
+    ({"result": {"data": {"text": "too deep"}, "message": "m"}}, "m"),
+    ({"result": {"rows": 3}, "summary": "s"}, "s"),
+    ({"result": {"note": "the only long string"}}, "the only long string"),
+    ({"output": ["one", "two"]}, "one\ntwo"),
+    ({"n": 1, "note": "the only long string"}, "the only long string"),
+    ({"a": "one long string", "b": "another long string"}, '{"a": "one long string", "b": "another long string"}'),
+    ({"n": 1, "short": "ten chars."}, '{"n": 1, "short": "ten chars."}'),
+    ({"n": 1, "ä": [True, None, 2.5]}, '{"n": 1, "ä": [true, null, 2.5]}'),
+    ([1, 2], "[1, 2]"),
+    ("text", "text"),
+    (42, "42"),
+    (0, "0"),
+    (True, "true"),
+    ({"chart": "<artifact:dict size=42KB>", "n": 1}, '{"n": 1}'),
+    ({"output": "<artifact:str size=5KB>", "summary": "s"}, "s"),
+    ({"chart": "<artifact:dict size=42KB>"}, NO_ANSWER),
+    ("<artifact:dict size=42KB>", NO_ANSWER),
+    ({"a": {"artifact_id": "0" * 32, "mime_type": "x", "size": 1, "sha256": "0" * 64}, "n": 1}, '{"n": 1}'),
+    ({"a": b"\xff"}, '{"a": "/w=="}'),
+    (None, NO_ANSWER),
+    ({}, NO_ANSWER),
+    ("", NO_ANSWER),
+]
+
+
+@pytest.mark.parametrize(("observation", "answer"), OBSERVATIONS)
+def test_a_text_is_taken_from_the_last_observation_and_nothing_else(observation: Any, answer: str) -> None:
+    """Known keys, then the only remark, then all of it as JSON; artifacts never."""
+    payload = assemble({}, last_observation=observation, reason="no_path")
+    assert payload == FinalPayload(raw_answer=answer)
+
+
+def test_what_no_reader_could_parse_is_mended() -> None:
+    """Lone surrogates, NaN and endless depth."""
+    deep: Any = 1
+    for _ in range(20_000):
+        deep = [deep]
+    payload = assemble({"answer": "a\ud83d\ude00\ud800", "x": float("inf"), "\udc00": deep})
+    assert payload.raw_answer == "a😀\ufffd"
+    assert payload.extra["x"] is None
+    assert json.loads(payload.model_dump_json())["extra"].keys() == {"x", "\ufffd"}
+
+
+NAMES = st.sampled_from(
+    [
+        *FinalPayload.model_fields,
+        "answer",
+        "text",
+        "result",
+        "summary",
+        "thought",
+        "title",
+        "action_id",
+        "label",
+        "params",
+    ]
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.text(st.characters(categories=["Cs"]), max_size=2),
+    lambda part: st.lists(part, max_size=4) | st.dictionaries(NAMES | st.text(max_size=3), part, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(JSON, JSON, st.none() | st.floats())
+def test_no_arguments_and_no_observation_prevent_a_payload(args: Any, observation: Any, score: float | None) -> None:
+    """It has an answer, it can be sent, and an observation leaves nothing in it but the answer."""
+    payload = assemble(args, last_observation=observation, reflection_score=score)
+    assert payload.raw_answer.strip()
+    assert FinalPayload.model_validate_json(payload.model_dump_json()) == payload
+    assert payload.model_copy(update={"raw_answer": ""}) == assemble(args, reflection_score=score).model_copy(
+        update={"raw_answer": ""}
+    )

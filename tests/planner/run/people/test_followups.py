@@ -1,0 +1,104 @@
+"""After an answer: unread inputs are read, an agent with `followup: pause` asks its user, or the run ends."""
+
+from contracts.runs.events import Done, Error, Paused
+from contracts.runs.pauses import token_of
+from services.planner.run.people import followups
+from services.planner.run.turn.decision import Final
+from tests.planner.run.people.test_added_inputs import add
+from tests.planner.run_world import World, final, started
+
+QUESTION = Final(args={"answer": "Which one?\nThe red or the blue?", "requires_followup": True, "confidence": 0.5})
+
+
+def asking(**limits: object) -> World:
+    """A run whose agent waits for replies, with a request to the model in flight."""
+    world = World()
+    opened = started(**limits).model_copy(update={"followup": "pause"})
+    world.play(world.handling("REQUESTS:1", started=opened))
+    return world
+
+
+def answer(world: World, decision: Final) -> None:
+    """Let the model give this answer."""
+    handling = world.handling("REQUESTS:1", holder="h")
+    handling.asked = True
+    handling.decision = decision
+    world.play(handling)
+
+
+def test_an_answer_that_requires_a_followup_waits_for_the_user() -> None:
+    """It is a step of the run; the pause repeats it."""
+    world = asking()
+    answer(world, QUESTION)
+    assert world.types()[-3:] == ["step", "step", "paused"]
+    (paused,) = world.run.pauses.values()
+    assert (paused.reason, paused.source, paused.title) == ("input", "planner", "Which one?")
+    assert paused.payload == {"answer": "Which one?\nThe red or the blue?"}
+    assert paused.token == token_of(paused.pause_id or "", 1, paused.digest)
+    assert world.run.waits_since is not None
+
+
+def test_other_answers_end_the_run() -> None:
+    """Also with `followup: end`."""
+    world = asking()
+    answer(world, final("It is the red one."))
+    assert world.types()[-1] == "done"
+    world = World()
+    world.play(world.handling("REQUESTS:1", started=started()), QUESTION)
+    assert world.types()[-1] == "done"
+
+
+def test_an_unread_input_comes_before_the_pause() -> None:
+    """It may be the reply already."""
+    world = asking()
+    add(world, "the red one")
+    answer(world, QUESTION)
+    assert world.types()[-3:] == ["step", "step", "asked"]
+    assert world.run.pauses == {}
+
+
+def test_a_question_that_nobody_answers_ends_the_run_with_the_answer() -> None:
+    """With all its fields."""
+    world = asking()
+    answer(world, QUESTION)
+    (paused,) = world.run.pauses.values()
+    end = followups.end_after_rejection(world.run, paused, "")
+    assert isinstance(end, Done)
+    assert (end.raw_answer, end.requires_followup, end.confidence) == (QUESTION.args["answer"], True, 0.5)
+    end = followups.end_after_rejection(world.run, paused.model_copy(update={"state": {}}), "")
+    assert isinstance(end, Done)
+    assert (end.raw_answer, end.requires_followup) == (QUESTION.args["answer"], True)
+
+
+def test_a_rejected_text_ends_the_run() -> None:
+    """And a rejected call does not."""
+    world = asking()
+    paused = Paused(reason="approval", source="policy", rule="cards", until=0, pause_id="p")
+    end = followups.end_after_rejection(world.run, paused, "no cards")
+    assert isinstance(end, Error)
+    assert (end.code, end.error) == ("input_refused", "the rule cards does not admit this text: no cards")
+    assert followups.end_after_rejection(world.run, paused.model_copy(update={"call_id": "1-1"}), "") is None
+
+
+def test_a_spent_budget_ends_the_run_with_the_answer_it_has() -> None:
+    """The inputs that could not be read are counted in a warning."""
+    world = asking(max_steps=1)
+    add(world, "more", "and more")
+    answer(world, final("so far"))
+    end = world.written[-1][-1]
+    assert isinstance(end, Done)
+    assert (end.reason, end.raw_answer) == ("answer_complete", "so far")
+    assert end.warnings == ["2 inputs came too late to be read: max_steps of 1"]
+
+
+def test_with_a_grace_the_run_waits_for_a_budget() -> None:
+    """It ends with the answer that it has given, if nobody tops it up."""
+    world = asking(max_steps=1, grace_s=5)
+    add(world, "more")
+    answer(world, final("so far"))
+    assert world.types()[-3:] == ["step", "step", "paused"]
+    late = world.handling("INBOX:9", "resumed", now=9_000_000)
+    world.play(late)
+    end = world.written[-1][-1]
+    assert isinstance(end, Done)
+    assert (end.reason, end.raw_answer) == ("budget_exhausted", "so far")

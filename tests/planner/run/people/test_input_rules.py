@@ -1,0 +1,47 @@
+"""Rules on texts of users: what they find, and that no expression stops a planner."""
+
+import asyncio
+import time
+
+import pytest
+
+from services.planner.agents import InvalidAgents, parse_agents
+from services.planner.run.people.input_rules import ADMITTED, SEARCH_TIMEOUT_S, InputRule, check
+
+CARDS = InputRule(name="cards", text=r"\b\d{4}(?: ?\d{4}){3}\b", action="refuse")
+LAWYER = InputRule(name="lawyer", text=r"(?i)\blawyer\b", action="pause")
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    """In any of the texts."""
+    refusal = check([CARDS, LAWYER], ["Call my Lawyer", "card 4111 1111 1111 1111"]).refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.reason) == ("input_refused", "the rule cards does not admit this text")
+    found = check([CARDS, LAWYER], ["What is new?", "Call my Lawyer"])
+    assert (found.rule, found.text) == (LAWYER, "Call my Lawyer")
+    assert check([CARDS, LAWYER], ["What is new?"]) == ADMITTED
+    assert check([CARDS], [""]) == ADMITTED
+
+
+@pytest.mark.parametrize(("expression", "text"), [("(a|aa)+$", "a" * 100 + "b"), ("(x+x+)+y", "x" * 200_000)])
+async def test_a_slow_expression_ends_in_time_and_counts_as_a_match(expression: str, text: str) -> None:
+    """The event loop goes on meanwhile."""
+    rule = InputRule(name="slow", text=expression, action="pause")
+    began, gaps = time.monotonic(), [0.0]
+    searching = asyncio.create_task(asyncio.to_thread(check, [rule], [text]))
+    while not searching.done():
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        gaps.append(time.monotonic() - before)
+    assert (await searching).rule == rule
+    assert len(gaps) > 5
+    assert time.monotonic() - began < SEARCH_TIMEOUT_S * 10
+
+
+def test_a_wrong_expression_is_named_with_its_agent() -> None:
+    """When the agents file is read."""
+    rules = [{"name": "cards", "text": "(4111", "action": "refuse"}]
+    with pytest.raises(InvalidAgents, match=r"support\.input_rules\.0.*missing \) at position 5"):
+        parse_agents({"support": {"input_rules": rules}})
+    with pytest.raises(InvalidAgents, match="action"):
+        parse_agents({"support": {"input_rules": [{"name": "cards", "text": "4111", "action": "delete"}]}})

@@ -1,0 +1,365 @@
+"""What people add to a run: taken once, refused with a code, or a decision about what waits. Then random orders."""
+
+import random
+from typing import Any
+
+import pytest
+
+from contracts.artifacts.images import ImageRef
+from contracts.runs.events import Done, Error, InputAdded, Observed, Paused, Resumed
+from contracts.runs.inbox import InputRequested, ResumeRequested
+from contracts.runs.pauses import MAX_UNREAD_INPUTS, PauseReason
+from contracts.sessions.records import SessionInputTaken
+from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.records import Record
+from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
+from services.planner.run.people.input_rules import Checked, InputRule, input_refused
+from services.planner.run.state.history import Added
+from services.planner.run.turn.decision import Decision, Final
+from tests.planner.handlings import Attempt, advance
+from tests.planner.run_world import World, calls, final, finished, started
+
+OTHER = "0192f0c1a2b37c4d8e5f60718293ffff"
+
+
+def add(world: World, text: str = "more", *, checked: Checked | None = None, **fields: Any) -> list[object]:
+    """Deliver an input, and return the effects."""
+    message = InputRequested.model_validate({"id": text, "text": text, **fields})
+    handling = world.handling(f"INBOX:{text}", "input", given=message)
+    if checked is not None:
+        handling.checked = checked
+    return world.play(handling)
+
+
+def answers(moves: list[object]) -> list[Answer]:
+    """The answers among the effects."""
+    return [move for move in moves if isinstance(move, Answer)]
+
+
+def asking(**fields: Any) -> World:
+    """The model is being asked."""
+    world = World()
+    world.play(world.handling("REQUESTS:1", started=started().model_copy(update=fields)))
+    return world
+
+
+def waiting(*pauses: Paused) -> World:
+    """A run that does nothing but wait: each pause holds one of its calls."""
+    world = World()
+    world.play(world.handling("REQUESTS:1", started=started()), calls(len(pauses)))
+    held = [paused.model_copy(update={"call_id": f"1-{n}", "tool": "work"}) for n, paused in enumerate(pauses, 1)]
+    world.write(world.handling("INBOX:2"), held)
+    assert world.run.waits_since is not None
+    return world
+
+
+def approval(**fields: Any) -> Paused:
+    """A call waits for an approval."""
+    return Paused(reason="approval", source="policy", until=10**13, spec="d" * 24, digest="x", **fields)
+
+
+def question(schema: dict[str, Any] | None, **fields: Any) -> Paused:
+    """A tool waits for an answer."""
+    return Paused(reason="input", source="tool", until=10**13, input_schema=schema, **fields)
+
+
+def test_an_input_counts_once() -> None:
+    """However often it arrives; the second answer says so."""
+    world = asking()
+    assert answers(add(world)) == [Answer("more")]
+    assert answers(add(world)) == [Answer("more", is_repeated=True)]
+    assert world.types().count("input_added") == 1
+
+
+def test_at_most_64_are_unread() -> None:
+    """The next one is refused; once the model has read them there is room again.
+
+    It is the same with texts of other runs: each of these runs waits for its turn then.
+    """
+    world = asking()
+    for number in range(MAX_UNREAD_INPUTS):
+        add(world, f"text {number}")
+    (answer,) = answers(add(world, "one too many"))
+    assert answer.code == "too_many_inputs"
+    moves = add(world, "of a run", run=OTHER)
+    assert [answer.code for answer in answers(moves)] == ["too_many_inputs"]
+    notified = [move.message for move in moves if isinstance(move, NotifySession)]
+    assert notified == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
+    handling = world.handling("REQUESTS:1", holder="second")
+    world.play(handling)
+    assert answers(add(world, "again")) == [Answer("again")]
+
+
+def test_after_the_end_it_is_refused() -> None:
+    """And while the run is stopping. The session hears that the text of its run was not taken."""
+    world = asking()
+    world.play(world.handling("INBOX:5", "cancel"))
+    moves = add(world, run=OTHER)
+    assert [answer.code for answer in answers(moves)] == ["run_ended"]
+    notified = [move.message for move in moves if isinstance(move, NotifySession)]
+    assert notified == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
+    assert world.types()[-1] == "cancelled"
+
+
+def test_the_session_is_told_that_a_text_was_taken() -> None:
+    """By a message whose subject is short enough."""
+    moves = add(asking(), run=OTHER)
+    (notified,) = [move for move in moves if isinstance(move, NotifySession)]
+    assert notified.message == SessionInputTaken(run=OTHER, into=started().run_id, taken=True)
+    assert len(f"{OTHER}-{notified.name}") <= 64
+
+
+def test_a_redirect_ends_the_model_call_and_wakes_the_run() -> None:
+    """Any other input waits for the next request."""
+    world = asking()
+    assert not any(isinstance(move, Wake) for move in add(world))
+    moves = add(world, "instead", redirect=True)
+    assert any(isinstance(move, Wake) for move in moves)
+    assert world.run.asked is None
+    world.play(world.handling("INBOX:2", "resumed"))
+    assert [item.added.text for item in world.run.history.items if isinstance(item, Added)] == ["more", "instead"]
+
+
+def test_an_input_before_the_run_begins_is_read_with_the_question() -> None:
+    """It is checked when the run is opened, again if another one came meanwhile."""
+    world = World()
+    assert answers(add(world)) == [Answer("more")]
+    handling = world.handling("REQUESTS:1", started=started())
+    command = advance(world.run, handling, world.rules)
+    assert not isinstance(command, Append)
+    assert handling.opening is not None
+    handling.opening = type(handling.opening)(started(), inputs=1)
+    world.play(handling)
+    assert [type(item).__name__ for item in world.run.history.items] == ["Question", "Added"]
+
+
+TEXT = {"type": "string"}
+ONE_FIELD = {"type": "object", "required": ["city"], "properties": {"city": TEXT, "note": TEXT}}
+
+
+@pytest.mark.parametrize(("schema", "given"), [(TEXT, "Bonn"), (None, "Bonn"), (ONE_FIELD, {"city": "Bonn"})])
+def test_a_text_answers_the_pause_that_takes_it(schema: dict[str, Any] | None, given: object) -> None:
+    """Only the oldest one; it is no input of the run besides."""
+    world = waiting(question({"type": "integer"}, pause_id="a"), question(schema, pause_id="b"), approval(pause_id="c"))
+    moves = add(world, "Bonn", by="key")
+    (resumed,) = world.written[-1]
+    assert isinstance(resumed, Resumed)
+    assert (resumed.pause_id, resumed.decision, resumed.input, resumed.by) == ("b", "answer", given, "key")
+    assert any(isinstance(move, Wake) for move in moves)
+    assert answers(moves) == [Answer("Bonn")]
+    assert answers(add(world, "Bonn")) == [Answer("Bonn", is_repeated=True)]
+
+
+def test_else_it_rejects_the_calls_that_wait_for_an_approval() -> None:
+    """With the text as note, which the model reads with the outcome."""
+    world = waiting(question({"type": "integer"}, pause_id="a"), approval(pause_id="b"), approval(pause_id="c"))
+    add(world, "not today")
+    facts = world.written[-1]
+    assert [fact.decision for fact in facts if isinstance(fact, Resumed)] == ["reject", "reject"]
+    failures = [fact.failure for fact in facts if isinstance(fact, Observed)]
+    assert all(failure is not None and failure.reason.endswith("They say: not today") for failure in failures)
+    assert [*world.run.pauses] == ["a"]
+    assert world.run.inputs.unread == []
+
+
+@pytest.mark.parametrize("reason", ["approval", "confirmation"])
+def test_it_rejects_what_a_tool_asks_to_be_allowed(reason: PauseReason) -> None:
+    """The tool gets the text as the note of its next round: without it the run would wait on, with the text unread."""
+    world = waiting(Paused(reason=reason, source="tool", until=10**13, pause_id="a"))
+    add(world, "yes, but on Friday")
+    assert [(answer.decision, answer.note) for answer in world.run.pause_decisions.answers["1-1"]] == [
+        ("reject", "yes, but on Friday")
+    ]
+    assert (world.run.open["1-1"].round, world.run.inputs.unread) == (1, [])
+    assert not world.run.pauses
+
+
+@pytest.mark.parametrize(
+    "extra", [{"redirect": True}, {"images": [ImageRef(artifact_id="0" * 32, mime_type="image/png")]}]
+)
+def test_a_new_question_or_an_image_is_an_input_besides(extra: dict[str, Any]) -> None:
+    """The calls that wait are rejected, and the model reads it."""
+    world = waiting(question(TEXT, pause_id="a"), approval(pause_id="b"))
+    add(world, "do that instead", **extra)
+    assert [*world.run.pauses] == ["a"]
+    assert [added.text for added in world.run.inputs.unread] == ["do that instead"]
+
+
+def test_a_long_text_rejects_with_its_beginning_and_is_read_whole() -> None:
+    """However many calls it rejects, the record has room for it."""
+    world = waiting(*(approval(pause_id=str(number)) for number in range(90)))
+    text = "\N{GRINNING FACE}" * 200_000
+    add(world, text, id="long")
+    resumed, observed, *_ = world.written[-1]
+    assert isinstance(resumed, Resumed)
+    assert isinstance(observed, Observed)
+    assert resumed.note == f"{text[:88]}…"
+    assert [added.text for added in world.run.inputs.unread] == [text]
+    assert not world.run.pauses
+    assert len(Record(events=world.written[-1]).model_dump_json().encode()) <= MAX_RECORD_BYTES
+
+
+def test_what_no_pause_takes_waits_to_be_read() -> None:
+    """As while the run works."""
+    world = waiting(question({"type": "integer"}, pause_id="a"))
+    add(world, "hurry up")
+    assert [added.text for added in world.run.inputs.unread] == ["hurry up"]
+    assert [*world.run.pauses] == ["a"]
+
+
+def test_rules_refuse_a_text_or_ask_a_person() -> None:
+    """A refused text is not recorded. A text that a person must admit is read only then."""
+    world = asking()
+    (answer,) = answers(add(world, "4111", checked=Checked(input_refused("cards"))))
+    assert (answer.code, answer.reason) == ("input_refused", "the rule cards does not admit this text")
+    rule = InputRule(name="lawyer", text="lawyer", action="pause")
+    add(world, "my lawyer", checked=Checked(rule=rule, text="my lawyer"))
+    added, paused = world.written[-1]
+    assert isinstance(added, InputAdded)
+    assert (paused.source, paused.rule, paused.payload) == ("policy", "lawyer", {"text": "my lawyer"})
+    handling = world.handling("REQUESTS:1", holder="h")
+    handling.asked, handling.decision = True, final("early")
+    world.play(handling)
+    assert world.types()[-2:] == ["step", "step"]
+    assert world.play(world.handling("INBOX:2", "resumed"))[-1] == Ack()
+    assert world.types()[-1] == "step"
+
+
+@pytest.mark.parametrize("fate", ["call", "crash"])
+def test_the_model_never_reads_a_text_that_nobody_has_admitted(fate: str) -> None:
+    """Nor what came after it: not when a call ends, nor when another planner asks again."""
+    world = asking()
+    if fate == "call":
+        world.play(world.handling("REQUESTS:1", holder="h"), calls(1))
+    add(world, "before")
+    add(world, "my lawyer", checked=Checked(rule=InputRule(name="lawyer", text="lawyer", action="pause")))
+    add(world, "after")
+    if fate == "call":
+        world.play(world.handling("INBOX:1-1", "call_finished", finished=finished("1-1")))
+        assert [world.types()[-1], world.run.asked] == ["step", None]
+    else:
+        world.play(world.handling("REQUESTS:1", holder="second"))
+        assert [added.text for added in world.run.inputs.read] == ["before"]
+    assert [added.text for added in world.run.inputs.unread][-2:] == ["my lawyer", "after"]
+    decide(world, "approve")
+    world.play(world.handling("INBOX:10", "resumed"), final("early"), final())
+    world.play(world.handling("REQUESTS:1", holder="h2"), final("early"), final())
+    assert [added.text for added in world.run.inputs.read] == ["before", "my lawyer", "after"]
+
+
+def opened_with(rule: InputRule, **checked: Any) -> World:
+    """A run whose question matches a rule."""
+    world = World()
+    handling = world.handling("REQUESTS:1", started=started())
+    handling.opening = type(handling.opening)(started(), checked=Checked(rule=rule, text="what?"), **checked)
+    world.play(handling)
+    return world
+
+
+def decide(world: World, decision: str) -> None:
+    """A person decides about the one pause."""
+    (paused,) = world.run.pauses.values()
+    given = ResumeRequested.model_validate(
+        {"id": "d", "pause_id": paused.pause_id, "token": paused.token, "decision": decision, "note": "no"}
+    )
+    world.play(world.handling("INBOX:9", "decision", given=given))
+
+
+def test_a_question_may_wait_for_a_person() -> None:
+    """Approved, the model is asked; rejected, the run ends."""
+    rule = InputRule(name="lawyer", text="what", action="pause", title="Is this one for us?")
+    world = opened_with(rule)
+    assert world.types() == ["run_started", "paused"]
+    assert next(iter(world.run.pauses.values())).title == "Is this one for us?"
+    decide(world, "approve")
+    world.play(world.handling("INBOX:10", "resumed"))
+    assert world.run.asked is not None
+    world = opened_with(rule)
+    decide(world, "reject")
+    end = world.run.terminal
+    assert isinstance(end, Error)
+    assert (end.code, end.error) == ("input_refused", "the rule lawyer does not admit this text: no")
+
+
+def test_the_reply_to_a_question_of_the_model_goes_on_as_an_input() -> None:
+    """The pause of `followup: pause` takes a text, from `input` as from a decision."""
+    world = asking(followup="pause")
+    handling = world.handling("REQUESTS:1", holder="h")
+    handling.asked, handling.decision = True, Final(args={"answer": "Which one?", "requires_followup": True})
+    world.play(handling)
+    assert world.run.waits_since is not None
+    add(world, "the red one")
+    assert [fact.type for fact in world.written[-1]] == ["resumed", "input_added"]
+    world.play(world.handling("INBOX:10", "resumed"), final("Red it is."))
+    assert isinstance(world.run.terminal, Done)
+    assert world.run.terminal.raw_answer == "Red it is."
+
+
+class Steering:
+    """One run, inputs of three senders, planners that die, in a random order."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World()
+        self.handlings: list[Attempt] = [self.world.handling("REQUESTS:1", started=started(max_steps=60))]
+        self.sent: list[str] = []
+
+    def step(self) -> None:
+        """Let one handling carry out its next command, or crash; somebody may add something."""
+        position = self.rng.randrange(len(self.handlings))
+        handling = self.handlings[position]
+        if self.rng.random() < 0.1:
+            self.handlings[position] = handling.again(f"{self.rng.random()}")
+            return
+        match advance(self.world.run, handling, self.world.rules):
+            case Append(events) if self.rng.random() < 0.9:
+                self.world.write(handling, events)
+            case Ask(asked):
+                handling.decision = self.reply(asked.turn)
+            case Wake():
+                handling.woken = True
+                self.deliver(f"INBOX:{handling.owner}", "resumed")
+            case Dispatch(sent, _) as command:
+                handling.carry_out(command)
+                for call in sent:
+                    self.deliver(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
+            case command:
+                handling.carry_out(command)
+        if len(self.sent) < 8 and self.rng.random() < 0.1:
+            text = f"sender {self.rng.randrange(3)}, text {len(self.sent)}"
+            self.sent.append(text)
+            message = InputRequested(id=text, text=text, redirect=self.rng.random() < 0.3)
+            self.deliver(f"INBOX:{text}", "input", given=message)
+
+    def deliver(self, owner: str, kind: str, **fields: Any) -> None:
+        """A message arrives, once."""
+        if not any(handling.owner == owner for handling in self.handlings):
+            self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
+
+    def reply(self, turn: int) -> Decision:
+        """What the model says."""
+        return final() if turn > 3 or self.rng.random() < 0.5 else calls(self.rng.randint(1, 2))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_input_is_in_one_place_and_read_once_in_order(seed: int) -> None:
+    """No run ends while one is unread, and one that comes after the end is refused."""
+    storm = Steering(seed)
+    world = storm.world
+    for _ in range(5_000):
+        before = len(world.written)
+        unread = [*world.run.inputs.unread]
+        read = [*world.run.inputs.read]
+        storm.step()
+        if len(world.written) > before and world.run.terminal is None:
+            new = [event for event in world.written[-1] if isinstance(event, InputAdded)]
+            assert world.run.inputs.read + world.run.inputs.unread == read + unread + new
+        if world.run.terminal is not None:
+            break
+    end = world.run.terminal
+    assert isinstance(end, Done) or (isinstance(end, Error) and end.code == "too_many_attempts")
+    assert world.run.inputs.unread == [] or isinstance(end, Error)
+    recorded = [event.id for record in world.written for event in record if isinstance(event, InputAdded)]
+    assert [added.id for added in [*world.run.inputs.read, *world.run.inputs.unread]] == recorded
+    assert len(set(recorded)) == len(recorded)
+    assert set(recorded) <= set(storm.sent)

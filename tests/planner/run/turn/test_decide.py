@@ -1,0 +1,131 @@
+"""A reply is resolved once, at one moment: what was shown is what is recorded, however the clock jumps in between."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.runs.events import Chunk, Done
+from contracts.runs.payload import Usage
+from contracts.wire.faults import Fault
+from contracts.wire.ids import unix_ms
+from services.planner.effects import executor, model_call
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decide import resolve_decision, text_of
+from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
+from tests.planner.conftest import Plan
+from tests.planner.handlings import Attempt, advance
+from tests.planner.run_world import World, started
+from tests.support.model_server import ModelServer
+from tests.support.model_server import Say as Reply
+
+DEADLINE = 61_000
+USAGE = Usage(model_calls=1, cost_usd=0.0)
+SALVAGED = Invalid(
+    complaint="no action", reply="It is 42.", salvage=Final(args={"answer": "It is 42."}, usage=USAGE), usage=USAGE
+)
+REPLIES: list[Decision] = [
+    SALVAGED,
+    Invalid(complaint="no action", reply="{", usage=USAGE),
+    Failed(fault=Fault(code="model_failed", reason="503", retryable=True), usage=USAGE),
+    Final(args={"confidence": 0.5}, has_text=False, usage=USAGE),
+    Final(args={"answer": "Hello"}, usage=USAGE),
+    Final(args={"answer": "Hello"}, restate=True, usage=USAGE),
+]
+
+
+class Clocked:
+    """One handling whose clock jumps, at random, between all that happens: also past the deadline."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World()
+        self.handling: Attempt = self.world.handling("REQUESTS:1", started=started())
+        self.shown: dict[tuple[int, int], str] = {}
+
+    def tick(self) -> int:
+        """Time goes on, at times by a minute."""
+        self.handling.now += self.rng.choice([1, 1, 20_000, 60_000])
+        return self.handling.now
+
+    def ask(self, key: tuple[int, int]) -> None:
+        """The model replies: the reply is resolved, shown, and then stored for a while."""
+        world, handling = self.world, self.handling
+        decision = resolve_decision(world.run, self.rng.choice(REPLIES), self.tick(), world.rules)
+        again = isinstance(decision, Final) and decision.restate
+        self.shown[key] = "void" if again else text_of(world.run, decision)
+        handling.decision = decision
+        self.tick()
+
+    def play(self) -> None:
+        """Handle the request to its end."""
+        world, handling = self.world, self.handling
+        while True:
+            match advance(world.run, handling, world.rules):
+                case Append(events):
+                    world.write(handling, events)
+                    self.shown |= {
+                        (event.action_seq, event.attempt): event.text for event in events if isinstance(event, Chunk)
+                    }
+                case Ask(asked):
+                    self.ask((asked.turn, asked.attempt))
+                case Say(asked, answer):
+                    self.shown[asked.turn, asked.attempt] = text_of(world.run, answer)
+                    handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
+                    self.tick()
+                case Wait(until):
+                    handling.now = max(handling.now, until)
+                case Open():
+                    handling.opened = True
+                case Close():
+                    handling.closed = True
+                case Ack() | Abandon():
+                    return
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
+    """The chunks of the last attempt are the answer of `done`."""
+    clocked = Clocked(seed)
+    clocked.play()
+    end = clocked.world.run.terminal
+    assert end is not None
+    if isinstance(end, Done):
+        assert clocked.shown[max(clocked.shown)] == end.raw_answer
+
+
+def test_a_resolution_stands() -> None:
+    """A reply that was to be repaired in time is not salvaged later, when nobody can be shown the text any more."""
+    world = World()
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling)
+    handling.decision = resolve_decision(world.run, SALVAGED, DEADLINE - 1, world.rules)
+    handling.now = DEADLINE + 1
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
+    later = Run()
+    fold(later, 1, handling.now, [*world.written[0], *command.events])
+    assert isinstance(later.terminal, Done)
+    assert later.terminal.reason == "budget_exhausted"
+    assert [event.text for event in command.events if isinstance(event, Chunk)] == [later.terminal.raw_answer]
+
+
+async def test_a_run_whose_deadline_passes_between_showing_and_recording(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider's library is slow to close a request in between: the answer of the end was shown all the same."""
+    close, late = model_call._close, [0]
+
+    async def slow(*given: Any) -> None:
+        await close(*given)
+        late[0] = 700_000
+
+    monkeypatch.setattr(model_call, "_close", slow)
+    monkeypatch.setattr(executor, "unix_ms", lambda: unix_ms() + late[0])
+    provider.say(Reply(text="It is 42."))
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
+    assert story.shown() == story.end.raw_answer

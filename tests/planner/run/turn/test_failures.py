@@ -1,0 +1,186 @@
+"""What follows a failed request: tries, waits, fallbacks and ends, without a server."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.runs.events import Asked, Error, ModelFailed
+from contracts.runs.inbox import TimerFired
+from contracts.runs.payload import Usage
+from contracts.wire.faults import Code, Fault
+from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.run.turn.decision import Decision, Failed, Invalid
+from services.planner.run.turn.failures import FORMAT_REFUSED, Remedy, remedy
+from tests.planner.handlings import advance
+from tests.planner.run_world import World, final, started
+
+MAIN, SPARE = "openai/main", "openai/spare"
+NOW = 2000
+
+
+def failed(code: Code = "model_failed", reason: str = "503", *, retryable: bool = True, **more: Any) -> Failed:
+    """A request that failed."""
+    fault = Fault(code=code, reason=reason, retryable=retryable)
+    return Failed(fault=fault, usage=Usage(model_calls=1, cost_usd=0.0), **more)
+
+
+BROKEN, BUSY = failed(), failed("model_rate_limited", "429")
+
+
+def rules_with(**changed: Any) -> Rules:
+    """The default rules, but for these."""
+    return replace(World().rules, **changed)
+
+
+def world_after(*replies: Decision, fallbacks: tuple[str, ...] = (SPARE,), **rules: Any) -> World:
+    """A run whose model replies like that, and then no more."""
+    world = World(rules=rules_with(**rules))
+    opening = started().model_copy(update={"model": MAIN, "fallbacks": list(fallbacks)})
+    world.play(world.handling("REQUESTS:1", started=opening), *replies)
+    return world
+
+
+def events(world: World, kind: type) -> list[Any]:
+    """All events of a type."""
+    return [event for record in world.written for event in record if isinstance(event, kind)]
+
+
+def waits(world: World) -> list[tuple[str, str, float]]:
+    """What followed each failure."""
+    return [(each.then, each.next_model, each.wait_s) for each in events(world, ModelFailed)]
+
+
+def test_waits_double_and_the_next_model_is_called_at_once() -> None:
+    """Two retries of each model; half of a wait is random."""
+    world = world_after(*[replace(BROKEN, chance=1.0)] * 2, BUSY, replace(BUSY, chance=0.0))
+    assert waits(world) == [
+        ("retry", MAIN, 0.5),
+        ("retry", MAIN, 1.0),
+        ("fallback", SPARE, 0.0),
+        ("retry", SPARE, 0.25),
+    ]
+    assert [asked.model for asked in events(world, Asked)] == [MAIN, MAIN, MAIN, SPARE, SPARE]
+    assert [asked.cause for asked in events(world, Asked)] == ["turn"] + ["provider"] * 4
+    assert world.run.usage.model_calls == 4
+
+
+@pytest.mark.parametrize("tries", [0, 1, 5])
+def test_one_setting_says_how_often_a_model_is_retried(tries: int) -> None:
+    """Each model as often."""
+    world = world_after(*[BROKEN] * 99, max_provider_failures=tries, first_pause_s=0.01)
+    assert [asked.model for asked in events(world, Asked)] == [MAIN] * (tries + 1) + [SPARE] * (tries + 1)
+    assert isinstance(world.run.terminal, Error)
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "fallbacks", "expected"),
+    [
+        (9, (SPARE,), ("retry", MAIN, 9)),
+        (0.001, (SPARE,), ("retry", MAIN, 0.25)),
+        (3600, (SPARE,), ("fallback", SPARE, 0.0)),
+        (60, (), ("retry", MAIN, 60)),
+    ],
+)
+def test_a_pause_that_the_provider_asks_for(
+    pause_s: float, fallbacks: tuple[str, ...], expected: tuple[str, str, float]
+) -> None:
+    """It wins over a shorter one; an hour is not waited for while there is another model."""
+    assert waits(world_after(replace(BUSY, retry_after_s=pause_s), fallbacks=fallbacks)) == [expected]
+
+
+def test_no_wait_outlasts_the_time_of_the_whole_call() -> None:
+    """The run ends at once instead."""
+    world = world_after(replace(BUSY, retry_after_s=60), fallbacks=(), model_total_s=30)
+    assert waits(world) == []
+    assert isinstance(world.run.terminal, Error)
+    assert world.run.terminal.code == "model_rate_limited"
+
+
+def test_what_only_another_model_can_do_goes_to_it_at_once() -> None:
+    """Such as a request without a key; a refusal goes nowhere."""
+    world = world_after(failed(retryable=False, elsewhere=True), failed("model_refused", "no", retryable=False))
+    assert waits(world) == [("fallback", SPARE, 0.0)]
+    assert isinstance(world.run.terminal, Error)
+    assert (world.run.terminal.code, world.run.terminal.error) == ("model_refused", "no")
+
+
+def test_when_all_models_fail_the_end_names_all_reasons() -> None:
+    """So that nobody searches in the wrong place."""
+    world = world_after(*[BROKEN] * 3, failed(reason="no key for spare", retryable=False, elsewhere=True))
+    assert isinstance(world.run.terminal, Error)
+    assert world.run.terminal.error == "503; no key for spare"
+
+
+def test_a_refused_format_is_no_try() -> None:
+    """It is left out once, at once; refused again it counts like any failure."""
+    refused = failed(FORMAT_REFUSED)
+    world = world_after(refused, final(), max_provider_failures=0)
+    assert waits(world) == [("retry", MAIN, 0.0)]
+    assert world.types()[-1] == "done"
+    world = world_after(refused, refused, BROKEN, fallbacks=(), max_provider_failures=1)
+    assert [then for then, _, _ in waits(world)] == ["retry", "retry"]
+    assert isinstance(world.run.terminal, Error)
+
+
+def test_the_turn_stays_with_the_model_that_answered() -> None:
+    """A repair asks it, with all its retries; the next turn begins with the first model again."""
+    world = world_after(*[BROKEN] * 3, Invalid(complaint="no", reply=""), *[BROKEN] * 2)
+    assert [asked.model for asked in events(world, Asked)][4:] == [SPARE] * 3
+
+
+def test_a_short_wait_is_taken_over_and_not_begun_again() -> None:
+    """By the next handling of the message: to the recorded time, without a further attempt."""
+    world = World()
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling)
+    handling.decision = replace(BUSY, retry_after_s=1.5)
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
+    world.write(handling, command.events)
+    assert advance(world.run, handling, world.rules) == Wait(NOW + 1500)  # The process dies here.
+    again = world.handling("REQUESTS:1", holder="second", now=NOW + 1000, opened=True, started=started())
+    assert advance(world.run, again, world.rules) == Wait(NOW + 1500)
+    again.now = NOW + 1500
+    command = advance(world.run, again, world.rules)
+    assert isinstance(command, Append)
+    [asked] = command.events
+    assert isinstance(asked, Asked)
+    assert (asked.attempt, asked.cause, asked.by, asked.holder) == (2, "provider", "REQUESTS:1", "second")
+
+
+def test_a_long_wait_is_a_timer() -> None:
+    """The message is acknowledged; the one that the timer wakes the run with asks."""
+    world = World()
+    moves = world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
+    assert moves[-3:] == [SetTimer("retry", NOW + 10_000), Open(), Ack()]
+    moves = world.play(world.handling("INBOX:1", "resumed", holder="b", now=NOW + 3000))
+    assert moves == [SetTimer("retry", NOW + 10_000), Ack()]
+    moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 10_000))
+    assert isinstance(moves[-1], Ask)
+
+
+def test_a_timer_that_fires_early_is_not_set_again() -> None:
+    """Where NATS' clock is ahead: it would take the new timer for a repetition, and the run would wait for ever."""
+    world = World()
+    world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
+    fired = TimerFired(timer="retry", at=NOW + 10_000)
+    moves = world.play(world.handling("INBOX:1", "timer", holder="b", now=NOW + 5000, timer=fired))
+    assert moves == [Wake(NOW + 10_000), Ack()]
+    moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 5000, resumed_at=NOW + 10_000))
+    assert isinstance(moves[-1], Ask)
+
+
+def test_the_log_of_an_older_version_is_read_as_it_was() -> None:
+    """There an attempt went on after a failure, with the model that `model_failed` names."""
+    asked = Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h", model=MAIN)
+    old = ModelFailed(turn=1, attempt=1, model=MAIN, fault=BROKEN.fault, then="fallback", next_model=SPARE)
+    run = Run()
+    fold(run, 1, NOW, [started().model_copy(update={"model": MAIN, "fallbacks": [SPARE]}), asked])
+    fold(run, 2, NOW, [old])
+    assert (run.asked, run.retry) == (asked.model_copy(update={"model": SPARE}), None)
+    assert remedy(run, BROKEN, NOW, rules_with()) == Remedy("retry", SPARE, 0.25)
+    fold(run, 3, NOW, [old, asked.model_copy(update={"attempt": 2, "cause": "provider", "model": SPARE})])
+    assert (run.asked and run.asked.attempt, run.calling) == (2, SPARE)

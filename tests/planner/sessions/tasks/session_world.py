@@ -1,0 +1,135 @@
+"""A session with background tasks, without a server: messages in, events and commands out."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.runs.payload import Usage
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import KnownSessionEvent, RunEnded, SessionRecord, SessionRunEnded
+from contracts.sessions.tasks import (
+    SessionGroupDue,
+    SessionTaskCalled,
+    SessionTaskControl,
+    TaskAction,
+    TaskControlAction,
+    TaskPolicy,
+)
+from services.planner.sessions import decide
+from services.planner.sessions.tasks import commands
+from services.planner.sessions.tasks.commands import AnswerCall, TaskCommand
+from services.shared.sessions.fold import fold
+from services.shared.sessions.state import Session
+from services.shared.sessions.task_state import Group
+
+POLICY = TaskPolicy(spawn_requires_confirmation=False)
+AT = 1_000_000
+TOLD = (SessionRunEnded, SessionTaskCalled, SessionTaskControl, SessionGroupDue)
+
+
+def run_id(name: str) -> str:
+    """The id of a run or task with this short name."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def request(run: str, **fields: Any) -> RunRequested:
+    """A request of the session `s`."""
+    known = {"tenant": "default", "requested_at": AT, "trace_id": "t", "query": f"do {run}", "session_id": "s"}
+    return RunRequested.model_validate({"run_id": run_id(run), **known, **fields})
+
+
+def spawned(
+    run: str, task: str, *, policy: TaskPolicy = POLICY, child: dict[str, Any] | None = None, **args: Any
+) -> SessionTaskCalled:
+    """The call of a run for a task, whose call id is the task's name."""
+    more = {"cause": "task", "parent": run_id(run), "depth": 1, **(child or {})}
+    return SessionTaskCalled(
+        session_id="s",
+        run=run_id(run),
+        call_id=task,
+        action="spawn",
+        args={"name": task, **args},
+        report_as={"limits": {"max_tokens": 900}, "tools": ["search"]},
+        policy=policy,
+        at=AT,
+        child=request(task, **more),
+    )
+
+
+def called(run: str, action: TaskAction, call_id: str, **args: Any) -> SessionTaskCalled:
+    """Another call of a run about tasks."""
+    return SessionTaskCalled(
+        session_id="s", run=run_id(run), call_id=call_id, action=action, args=args, policy=POLICY, at=AT
+    )
+
+
+def control(action: TaskControlAction, *, task: str | None = None, group: str | None = None, id_: str = "") -> Any:
+    """A person's request about a task, or about the group whose first task this is."""
+    return SessionTaskControl(
+        id=id_ or f"{action} {task or group}",
+        action=action,
+        task_id=run_id(task) if task else None,
+        group_id=run_id(group) if group else None,
+        by="key",
+    )
+
+
+def ended(run: str, outcome: str = "done", *, answer: str | None = None, **fields: Any) -> SessionRunEnded:
+    """The message of a run that has ended, with the answer `result <name>`."""
+    text = (f"result {run}" if answer is None else answer) if outcome == "done" else ""
+    known = {"question": f"do {run}", "answer": text, "code": "model_failed" if outcome == "error" else None}
+    usage = Usage(model_calls=1, prompt_tokens=10, completion_tokens=5, cost_usd=0.01)
+    fact = RunEnded.model_validate({"run": run_id(run), "outcome": outcome, "usage": usage, **known})
+    return SessionRunEnded.model_validate(
+        {"ended": fact, "reason": "answer_complete" if outcome == "done" else None, **fields}
+    )
+
+
+@dataclass
+class World:
+    """A session, and the handling of messages to it."""
+
+    session: Session = field(default_factory=Session)
+    written: list[KnownSessionEvent] = field(default_factory=list)
+    commands: list[TaskCommand] = field(default_factory=list)
+    """Of the newest message."""
+    records: list[SessionRecord] = field(default_factory=list)
+
+    def take(self, *causes: RunRequested | decide.Received) -> list[str]:
+        """Handle requests or messages; returns the types of the events of the last one."""
+        events: decide.Events = []
+        for cause in causes:
+            by = f"INBOX:{len(self.records) + 1}"
+            is_request = isinstance(cause, RunRequested)
+            events = (
+                decide.offer(self.session, cause)
+                if isinstance(cause, RunRequested)
+                else decide.receive(self.session, cause, by)
+            )
+            if events:
+                record = SessionRecord(by=by, at=AT + len(self.records), events=list(events))
+                self.records.append(record)
+                self.session = fold(self.session, self.session.seq + 1, record)
+                self.written += events
+            self.commands = [] if is_request or not isinstance(cause, TOLD) else commands.commands(self.session, cause)
+        return [event.type for event in events]
+
+    def of(self, kind: str) -> list[Any]:
+        """All events of a type."""
+        return [event for event in self.written if event.type == kind]
+
+    def group(self, first: str) -> Group:
+        """The group whose first task this is."""
+        return self.session.background.groups[run_id(first)]
+
+    def answer(self) -> Any:
+        """The answer to the newest call: what the model sees, or the code of the failure."""
+        (found,) = [each.finished for each in self.commands if isinstance(each, AnswerCall)]
+        return found.failure.code if found.failure is not None else found.observation
+
+
+def busy(run: str = "r") -> World:
+    """A session in which a run has the turn."""
+    world = World()
+    world.take(request(run))
+    return world

@@ -1,0 +1,207 @@
+"""What becomes of groups of background tasks: their end, their results, decisions and reports."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.sessions.tasks import SessionGroupDue
+from services.planner.sessions.decide import Received
+from services.planner.sessions.tasks import machine
+from services.planner.sessions.tasks.commands import RequestReport, SetGroupTimer, SettleParent, StartTask
+from services.shared.sessions import task_fold as fold
+from tests.planner.sessions.tasks.session_world import World, busy, called, control, ended, run_id, spawned
+
+
+def _reports(world: World) -> list[tuple[str, list[str], list[str]]]:
+    return [(each.kind, each.tasks, each.failed) for each in world.of("reported")]
+
+
+def test_a_task_without_a_group_is_reported_when_it_ends() -> None:
+    """Its result is shown to later runs, and a report tells the user."""
+    world = busy()
+
+    assert world.take(spawned("r", "a")) == ["group_opened", "task_spawned", "group_sealed"]
+    start, _answer, timer = world.commands
+    assert isinstance(start, StartTask)
+    assert start.request.run_id == run_id("a")
+    assert world.answer() == {"task_id": run_id("a"), "status": "running"}
+    assert isinstance(timer, SetGroupTimer)
+
+    assert world.take(ended("a")) == ["task_ended", "results_merged", "group_ended", "reported"]
+    assert [type(each) for each in world.commands] == [SettleParent, RequestReport]
+    assert [each.digest for each in world.session.background.results] == ["result a"]
+    assert _reports(world) == [("task", [run_id("a")], [])]
+
+
+def test_a_group_is_reported_once_when_it_is_sealed_and_all_have_ended() -> None:
+    """The end of the run that made it seals it; a failed task is named."""
+    world = busy()
+    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g"), ended("a"))
+    assert _reports(world) == []
+
+    world.take(ended("b", "error"))
+    assert world.group("a").status == "open"
+    assert world.take(ended("r")) == ["run_ended", "group_sealed", "group_ended", "reported"]
+
+    assert world.group("a").status == "complete"
+    assert _reports(world) == [("group", [run_id("a")], [run_id("b")])]
+
+
+def test_held_results_are_applied_once_and_then_reported() -> None:
+    """A decision before the end is refused; the same one later changes nothing; another one is refused."""
+    world = busy()
+    world.take(spawned("r", "a", group="g", group_sealed=True, merge_strategy="HUMAN_GATED"))
+    assert world.take(control("apply", group="a", id_="early")) == ["task_control_refused"]
+    world.take(ended("a"))
+    assert _reports(world) == []
+    assert world.session.background.results == []
+
+    assert world.take(control("apply", group="a")) == ["results_merged", "reported", "task_control_done"]
+    assert world.take(control("apply", group="a")) == []
+    assert world.take(control("apply", group="a", id_="again")) == ["task_control_done"]
+    assert world.take(control("reject", group="a")) == ["task_control_refused"]
+    assert [each.digest for each in world.session.background.results] == ["result a"]
+
+
+CAUSES = {
+    "spawn": (spawned("r", "c", group_id=run_id("a")), spawned("r", "d", group="g", group_sealed=True)),
+    "seal": (control("seal", group="a"), called("r", "seal", "x", group_id=run_id("a"))),
+    "a task ends": (ended("a"), ended("a", "error"), ended("a", "cancelled")),
+    "cancel": (control("cancel", group="a"), called("r", "cancel", "x", group_id=run_id("a"))),
+    "its run ends": (ended("r"), ended("r", "cancelled")),
+    "time-out": (SessionGroupDue(group_id=run_id("a"), what="group"),),
+    "apply, reject": (control("apply", group="a"), control("reject", group="a")),
+}
+
+
+ARCHITECTURE = Path(__file__).resolve().parents[4] / "docs" / "architecture.md"
+
+
+def _table(text: str) -> dict[tuple[str, str], set[str]]:
+    """What may become of a group: cause and state -> states."""
+    table = text[text.index("| what happens |") :].partition("\n\n")[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    states = lines[0][1:]
+    return {
+        (cells[0], state): set(cell.split(", "))
+        for cells in lines[2:]
+        for state, cell in zip(states, cells[1:], strict=True)
+    }
+
+
+def _with_group(state: str) -> list[World]:
+    """Sessions with a group in this state, whose tasks are going on, have succeeded or have failed."""
+    ends: dict[str, list[tuple[str, ...]]] = {
+        "open": [("", ""), ("done", "done"), ("error", "error")],
+        "sealed": [("", ""), ("", "done"), ("", "error")],
+        "complete": [("done", "error")],
+        "failed": [("error", "cancelled")],
+    }
+    found = []
+    for outcomes in ends[state]:
+        world = busy()
+        world.take(spawned("r", "a", group="g", merge_strategy="HUMAN_GATED"))
+        world.take(spawned("r", "b", group="g", group_sealed=state != "open"))
+        world.take(*(ended(task, outcome) for task, outcome in zip("ab", outcomes, strict=True) if outcome))
+        assert world.group("a").status == state
+        found.append(world)
+    return found
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_groups_change_as_the_table_says(cause: str) -> None:
+    """Each state that it names is reached, and no other one."""
+    table = _table(str(machine.__doc__))
+    assert _table(ARCHITECTURE.read_text(encoding="utf-8")) == table
+    assert {name for name, _state in table} == set(CAUSES)
+    for state in ("open", "sealed", "complete", "failed"):
+        reached = set()
+        for message in CAUSES[cause]:
+            for world in _with_group(state):
+                world.take(message)
+                reached.add(world.group("a").status)
+        assert reached == table.get((cause, state), {state}), state
+
+
+def test_a_waiting_run_is_answered_once_its_held_results_are_decided() -> None:
+    """Until then it keeps its turn."""
+    world = busy()
+    world.take(spawned("r", "a", merge_strategy="HUMAN_GATED", retain_turn=True), ended("a"))
+    assert world.of("waiter_released") == []
+    assert world.take(control("apply", task="a")) == ["results_merged", "waiter_released", "task_control_done"]
+    assert world.of("reported") == []
+
+
+def test_a_run_that_ends_while_it_waits_has_a_report_instead() -> None:
+    """Its call has no answer any more."""
+    world = busy()
+    world.take(spawned("r", "a", retain_turn=True), ended("r", "error"), ended("a"))
+    assert [each.is_answered for each in world.of("waiter_released")] == [False]
+    assert len(world.of("reported")) == 1
+
+
+def test_one_task_of_a_group_may_be_cancelled() -> None:
+    """It counts as failed; the others go on."""
+    world = busy()
+    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g", group_sealed=True))
+    world.take(control("cancel", task="a"), ended("a", "cancelled"), ended("b"))
+    assert world.group("a").status == "complete"
+    assert [(each.tasks, each.failed) for each in world.of("reported")] == [([run_id("b")], [run_id("a")])]
+
+
+def test_a_group_of_another_run_outlives_a_cancelled_one() -> None:
+    """It is reported, with the cancelled run's task as a failed one."""
+    world = busy()
+    world.take(spawned("r", "a", group="g"), spawned("a", "b", group_id=run_id("a"), child={"depth": 2}))
+    world.take(control("cancel", task="a"), ended("a", "cancelled"), ended("b", "cancelled"), ended("r"))
+    assert [(each.tasks, each.failed) for each in world.of("reported")] == [([], [run_id("a"), run_id("b")])]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (control("apply", group="a"), "nothing_held"),
+        (control("apply", task="gated"), "task_in_group"),
+        (control("cancel", task="b"), "already_ended"),
+        (control("cancel", group="gated"), "already_ended"),
+        (control("cancel", task="unknown"), "task_not_found"),
+        (control("seal", group="unknown"), "group_not_found"),
+        (control("apply", group="alone"), "group_not_found"),
+    ],
+)
+def test_a_request_that_makes_no_sense_changes_nothing(message: Received, code: str) -> None:
+    """It is recorded, so that the requester gets the reason."""
+    world = busy()
+    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g"), ended("b"), spawned("r", "alone"))
+    world.take(spawned("r", "gated", group="h", group_sealed=True, merge_strategy="HUMAN_GATED"), ended("gated"))
+    assert world.take(message) == ["task_control_refused"]
+    assert world.of("task_control_refused")[0].fault.code == code
+
+
+def test_an_answer_at_the_end_of_a_budget_is_a_result() -> None:
+    """An end without an answer is not."""
+    world = busy()
+    for task, reason, answer in (
+        ("a", "budget_exhausted", "so far"),
+        ("b", "budget_exhausted", ""),
+        ("c", "no_path", "?"),
+    ):
+        world.take(spawned("r", task), ended(task, answer=answer, reason=reason))
+    assert [(each.outcome, each.code) for each in world.of("task_ended")] == [
+        ("succeeded", None),
+        ("failed", "budget_exhausted"),
+        ("failed", "no_path"),
+    ]
+
+
+def test_an_old_group_that_ends_late_is_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many newer ones were settled before it."""
+    monkeypatch.setattr(fold, "MAX_SETTLED_GROUPS", 1)
+    world = busy()
+    world.take(spawned("r", "a"), spawned("r", "b", merge_strategy="HUMAN_GATED"))
+    for name in ("c", "d", "e"):
+        world.take(spawned("r", name, group_report="none"), ended(name))
+    world.take(ended("a"), ended("b"))
+    assert _reports(world) == [("task", [run_id("a")], [])]
+    assert world.take(control("reject", task="b")) == ["results_rejected", "task_control_done"]
+    assert [group.group_id for group in world.session.background.groups.values()] == [run_id("a"), run_id("b")]

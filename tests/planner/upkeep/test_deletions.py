@@ -1,0 +1,242 @@
+"""A run that was deleted, or kept long enough, leaves nothing anywhere, also where a planner dies in the middle."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from contracts.runs.events import Cancelled
+from contracts.runs.inbox import INBOX_MESSAGE, CancelRequested
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunDeletion
+from contracts.wire import keys, subjects
+from contracts.wire.records import EVENTS_HEADER
+from services.messaging.connection import Bus
+from services.planner.logs import run_index
+from services.planner.run.state.fold import fold
+from services.planner.run.state.run import Run
+from services.planner.upkeep.deletions import Deletions
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
+from tests.support.gateways import Writer, connected
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
+from tests.support.waiting import wait_until
+
+STREAMS = ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs", "KV_artifacts")
+FOR_NOW: dict[str, Any] = {"again_s": 0, "kept_s": 60}
+FOR_GOOD: dict[str, Any] = {"again_s": 0, "kept_s": 0}
+
+
+@pytest.fixture(scope="module")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(rclone: S3Server, own_nats_server: NatsServer) -> AsyncIterator[Store]:
+    """A store, and a bus on a server with all streams."""
+    async with connected(own_nats_server.url), serving(rclone, own_nats_server.url) as found:
+        found.tenant = "default"
+        yield found
+
+
+async def a_run(store: Store, *, ended: bool = True, ended_at: int = 2) -> Writer:
+    """A run that has left something in every place."""
+    bus, writer = store.bus, Writer(store.bus)
+    who = (writer.tenant, writer.run)
+    await writer.open(session_id="s")
+    await writer.chunk("text")
+    run = Run()
+    fold(run, 1, 1, [started := writer.started(session_id="s")])
+    await run_index.enter(bus, run, started.request)
+    if ended:
+        await writer.cancelled()
+        fold(run, 2, ended_at, [Cancelled(payload=FinalPayload(raw_answer=""))])
+        await run_index.close(bus, run, started.request, has_timers=True)
+    for subject in (
+        subjects.request(*who),
+        subjects.inbox(*who, "1-1"),
+        subjects.control(*who, "top_up-1"),
+        subjects.call(*who, "tool"),
+        subjects.context(*who),
+        subjects.timer(*who, "pause"),
+    ):
+        await bus.publish(subject, b"x")
+    for body, namespace in ((b"of this run alone" * 9, None), (b"shared" * 30, "input_image")):
+        await store.client.put("default", body, session="s", run=writer.run, namespace=namespace)
+    return writer
+
+
+async def traces(bus: Bus, run: str) -> set[str]:
+    """Every subject on which something of the run is stored; the mark of a removed key holds nothing."""
+    found: set[str] = set()
+    for stream in STREAMS:
+        subjects_of = (await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"}))["state"].get("subjects") or ()
+        for subject in subjects_of:
+            if run in subject and (message := await bus.last(stream, subject)) is not None and message.data:
+                found.add(subject)
+    return found
+
+
+async def delete(bus: Bus, writer: Writer) -> int:
+    """Write the deletion, as the gateway does, and return its sequence."""
+    at = time.time_ns() // 1_000_000
+    body = RunDeletion(at=at, requested_at=writer.started().request.requested_at).model_dump_json().encode()
+    return await bus.publish(f"$KV.runs.{keys.deletion_key(writer.tenant, writer.run)}", body)
+
+
+async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
+    """Only the mark of the deletion stays for a day. Another run's artifact with the same bytes stays."""
+    writer, other = await a_run(store), await a_run(store)
+    mine = (await store.client.list("default", run=writer.run)).artifacts
+    theirs = await traces(store.bus, other.run)
+    assert len(mine) == 2
+    await delete(store.bus, writer)
+    await Deletions(store.bus, **FOR_NOW).check()
+    mark = {f"$KV.runs.deleted.default.{writer.run}", subjects.log("default", writer.run)}
+
+    async def only_marks_are_left() -> bool:
+        return await traces(store.bus, writer.run) == mark
+
+    await wait_until(only_marks_are_left, what="the store has seen to its lists")
+    last = await store.bus.last("RUNS", subjects.log("default", writer.run))
+    assert last is not None
+    assert (last.headers or {})[EVENTS_HEADER] == "deleted"
+    for stored in mine:
+        with pytest.raises(ArtifactNotFound):
+            await store.client.head("default", stored.ref.artifact_id)
+    deletions = Deletions(store.bus, **FOR_GOOD)
+    await deletions.check()
+    await deletions.check()
+    assert await traces(store.bus, writer.run) == set()
+    assert await traces(store.bus, other.run) == theirs
+    for stored in (await store.client.list("default", run=other.run)).artifacts:
+        assert (await store.client.read("default", stored.ref.artifact_id, limit=1000))[1]
+
+
+async def test_the_bytes_go_too(store: Store) -> None:
+    """They are removed from S3."""
+    before = set(store.objects())
+    writer = await a_run(store)
+    assert len(set(store.objects()) - before) == 2
+    await delete(store.bus, writer)
+    await Deletions(store.bus, **FOR_NOW).check()
+    await wait_until(lambda: not set(store.objects()) - before, what="the bytes are gone")
+
+
+async def test_a_planner_may_die_at_every_step(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its successor finds the deletion, and ends it."""
+    steps, died = 0, True
+    while died:
+        writer = await a_run(store)
+        at = await delete(store.bus, writer)
+        left = steps
+
+        def counted(does: Any) -> Any:
+            async def step(*args: Any, **more: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Killed
+                return await does(*args, **more)
+
+            return step
+
+        async def check(at: int = at) -> None:
+            deletions = Deletions(store.bus, **FOR_NOW)
+            deletions._seen = at - 1  # Earlier ones of this test would come first.
+            await deletions.check()
+
+        with monkeypatch.context() as patch:
+            for name in ("publish", "api", "last", "request"):
+                patch.setattr(store.bus, name, counted(getattr(store.bus, name)))
+            with contextlib.suppress(Killed):
+                await check()
+            died = left < 0
+        await check()
+        run = writer.run
+
+        async def only_marks_are_left(run: str = run) -> bool:
+            return await traces(store.bus, run) == {f"$KV.runs.deleted.default.{run}", subjects.log("default", run)}
+
+        await wait_until(only_marks_are_left, what=f"all is gone although the planner died at step {steps}")
+        steps += 3
+    assert steps > 20
+
+
+class Killed(BaseException):
+    """The error that ends the planner."""
+
+
+async def test_an_open_run_is_cancelled_first(store: Store) -> None:
+    """Its planner ends the run first; until then nothing is removed."""
+    writer = await a_run(store, ended=False)
+    before = await traces(store.bus, writer.run)
+    await delete(store.bus, writer)
+    deletions = Deletions(store.bus, **FOR_NOW)
+    await deletions.check()
+    control = subjects.control("default", writer.run, "cancel")
+    message = await store.bus.last("INBOX", control)
+    assert message is not None
+    assert INBOX_MESSAGE.validate_json(message.data) == CancelRequested(reason="deleted")
+    assert await traces(store.bus, writer.run) == before | {control, f"$KV.runs.deleted.default.{writer.run}"}
+    await writer.cancelled()
+    deletions._due[0].at = 0
+    await deletions.check()
+    assert await store.bus.last("RUNS", subjects.stream("default", writer.run)) is None
+
+
+async def test_without_the_store_it_is_tried_again(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything else goes at once."""
+    monkeypatch.setattr("services.planner.upkeep.deletions.STORE_TIMEOUT_S", 0.1)
+    async with connected(own_nats_server.url) as bus:
+        writer = Writer(bus)
+        await writer.open()
+        await writer.done()
+        await delete(bus, writer)
+        deletions = Deletions(bus, **FOR_GOOD)
+        for _ in range(2):
+            await deletions.check()
+            assert [due.purges for due in deletions._due] == [0]
+            deletions._due[0].at = 0
+        last = await bus.last("RUNS", subjects.log("default", writer.run))
+        assert last is not None
+        assert (last.headers or {})[EVENTS_HEADER] == "deleted"
+
+
+async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> None:
+    """Run, events, artifacts and images; what ended later stays, and so does what is open, however old."""
+    writer, open_, young = await a_run(store), await a_run(store, ended=False), await a_run(store, ended_at=9000)
+    assert await run_index.sweep_once(store.bus, store.client, before=5000) == 1
+    assert await run_index.sweep_once(store.bus, store.client, before=5000) == 0
+    assert (await store.client.list("default", run=writer.run)).artifacts == []
+    found = await traces(store.bus, writer.run)
+    assert not {subject for subject in found if subject.startswith(("emit.", "$KV.runs."))}
+    for kept in (open_, young):
+        assert len((await store.client.list("default", run=kept.run)).artifacts) == 2
+        assert {subject for subject in await traces(store.bus, kept.run) if subject.startswith(("emit.", "$KV.runs."))}
+
+
+async def test_every_finished_run_is_swept_while_the_store_is_unavailable(own_nats_server: NatsServer) -> None:
+    """Their events go. Their entries stay, so a later sweep deletes their artifacts."""
+    async with connected(own_nats_server.url) as bus:
+        writers = [Writer(bus) for _ in range(2)]
+        for writer in writers:
+            await writer.open()
+            run = Run()
+            fold(run, 1, 1, [started := writer.started()])
+            fold(run, 2, 2, [Cancelled(payload=FinalPayload(raw_answer=""))])
+            await run_index.close(bus, run, started.request, has_timers=True)
+        with pytest.raises(StorageUnavailable):
+            await run_index.sweep_once(bus, ArtifactClient(bus, patience_s=0), before=5000)
+        for writer in writers:
+            assert await bus.last(subjects.RUNS, subjects.log("default", writer.run)) is None
+            assert {each for each in await traces(bus, writer.run) if each.startswith("$KV.runs.")}

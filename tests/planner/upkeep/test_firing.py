@@ -1,0 +1,167 @@
+"""A fire time starts one run, whatever is delivered twice or late, and the next timer is set. No model, no planner."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts.runs.inbox import ScheduleDue, ScheduleSet
+from contracts.sessions.schedules import Schedule
+from contracts.wire.ids import new_id, started_run_id, unix_ms
+from services.messaging.connection import Bus
+from services.planner.logs.ownership_watch import Address
+from services.planner.upkeep.firing import Schedules
+from tests.planner.upkeep.written import (
+    HOUR_MS,
+    MINUTE_MS,
+    remove,
+    requested,
+    schedule_of,
+    store,
+    stored,
+    timer_of,
+    withdraw,
+)
+from tests.support.gateways import connected
+from tests.support.nats_server import NatsServer
+
+
+@pytest.fixture
+async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection to a server with all streams."""
+    async with connected(nats_server.url) as made:
+        yield made
+
+
+async def due(bus: Bus, schedule: Schedule, at: int) -> None:
+    """Handle the message of a timer."""
+    await Schedules(bus).on_message(Address(schedule.tenant, schedule.schedule_id), ScheduleDue(at=at))
+
+
+def run_of(schedule: Schedule, at: int | None) -> str:
+    """The run of a fire time."""
+    return started_run_id(schedule.tenant, schedule.schedule_id, at or 0)
+
+
+def this_hour() -> int:
+    """The newest full hour."""
+    return unix_ms() // HOUR_MS * HOUR_MS
+
+
+async def test_a_fire_time_requests_its_run_and_sets_the_next_timer(bus: Bus) -> None:
+    """With the request that was checked when the schedule was made; the time is that of now."""
+    at = unix_ms()
+    schedule = await store(bus, schedule_of(cron="* * * * *", at=at))
+    await due(bus, schedule, at)
+    request, after = await requested(bus, run_of(schedule, at)), await stored(bus, schedule)
+    assert request is not None
+    assert after is not None
+    assert (request.query, request.schedule_id) == ("Now?", schedule.schedule_id)
+    assert at <= request.requested_at + 1000
+    assert (after.last_at, after.last_run) == (at, request.run_id)
+    assert after.next_at is not None
+    assert at < after.next_at <= at + MINUTE_MS + 1000
+    assert await timer_of(bus, schedule) == after.next_at
+
+
+async def test_the_same_fire_time_twice_starts_one_run(bus: Bus) -> None:
+    """Also when the first request was taken meanwhile, and the server has forgotten its message id."""
+    schedule = await store(bus, schedule_of(cron="0 0 1 1 *", at=unix_ms()))
+    run = run_of(schedule, schedule.next_at)
+    await due(bus, schedule, schedule.next_at or 0)
+    await withdraw(bus, run)
+    await due(bus, schedule, schedule.next_at or 0)
+    assert await requested(bus, run) is None
+    after = await stored(bus, schedule)
+    assert after is not None
+    assert after.next_at == await timer_of(bus, schedule)
+
+
+async def test_a_request_that_still_waits_counts_as_stored(bus: Bus) -> None:
+    """The message id of a request counts for two minutes; its subject takes one message only."""
+    schedule = await store(bus, schedule_of(cron="0 0 1 1 *", at=unix_ms()))
+    request = schedule.request.model_copy(update={"run_id": (run := run_of(schedule, schedule.next_at))})
+    await bus.publish(f"request.default.{run}", request.model_dump_json().encode(), {"Nats-Msg-Id": new_id()})
+    await due(bus, schedule, schedule.next_at or 0)
+    after = await stored(bus, schedule)
+    assert after is not None
+    assert after.last_run == run
+
+
+async def test_a_planner_that_died_before_the_next_timer_is_made_up_for(bus: Bus) -> None:
+    """The entry says what is next; the redelivered message of the earlier time only sets the timer."""
+    earlier = unix_ms()
+    schedule = await store(bus, schedule_of(cron="0 0 1 1 *", at=earlier + HOUR_MS))
+    await due(bus, schedule, earlier)
+    assert await timer_of(bus, schedule) == earlier + HOUR_MS
+    assert await requested(bus, run_of(schedule, earlier)) is None
+
+
+async def test_an_outdated_timer_in_the_place_of_the_right_one_is_replaced(bus: Bus) -> None:
+    """A planner that stood still set it late; the right one was set a moment ago, with a message id of its own."""
+    schedule = await store(bus, schedule_of(at=unix_ms() + HOUR_MS))
+    await Schedules(bus).set_timer(schedule)
+    await Schedules(bus).set_timer(schedule.model_copy(update={"next_at": unix_ms() + 2 * HOUR_MS}))
+    await due(bus, schedule, unix_ms())
+    assert await timer_of(bus, schedule) == schedule.next_at
+
+
+async def test_a_deleted_schedule_starts_nothing(bus: Bus) -> None:
+    """And its timer goes with the message of its deletion."""
+    schedule = await store(bus, schedule_of(at=unix_ms() + HOUR_MS))
+    where = Address(schedule.tenant, schedule.schedule_id)
+    await Schedules(bus).on_message(where, ScheduleSet())
+    assert await timer_of(bus, schedule) == schedule.next_at
+    await remove(bus, schedule)
+    await due(bus, schedule, schedule.next_at or 0)
+    assert await requested(bus, run_of(schedule, schedule.next_at)) is None
+    assert await stored(bus, schedule) is None
+    await Schedules(bus).on_message(where, ScheduleSet())
+    assert await timer_of(bus, schedule) is None
+
+
+async def test_a_schedule_that_is_deleted_while_it_fires_stays_deleted(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run was requested a moment before; no entry and no timer come back."""
+    schedule = await store(bus, schedule_of(cron="* * * * *", at=unix_ms()))
+    schedules = Schedules(bus)
+    fired = schedules._fired
+
+    async def fire_and_delete(*given: object) -> Schedule:
+        changed = await fired(*given)  # type: ignore[arg-type]
+        await remove(bus, schedule)
+        return changed
+
+    monkeypatch.setattr(schedules, "_fired", fire_and_delete)
+    await schedules.on_message(Address("default", schedule.schedule_id), ScheduleDue(at=schedule.next_at or 0))
+    assert await stored(bus, schedule) is None
+    assert await timer_of(bus, schedule) is None
+
+
+@pytest.mark.parametrize("missed", ["skip", "run_once"])
+async def test_missed_fire_times(bus: Bus, missed: str) -> None:
+    """No planner was there for three hours and more than a minute: no run; or one, for the newest of the times."""
+    newest = this_hour()
+    minute = (newest // MINUTE_MS - 5) % 60
+    newest = newest - HOUR_MS + minute * MINUTE_MS
+    while unix_ms() - newest <= 2 * MINUTE_MS:
+        newest -= HOUR_MS
+    cron = f"{minute} * * * *"
+    schedule = await store(bus, schedule_of(cron=cron, missed=missed, at=newest - 2 * HOUR_MS))
+    await due(bus, schedule, newest - 2 * HOUR_MS)
+    requests = [await requested(bus, run_of(schedule, newest - hours * HOUR_MS)) for hours in range(3)]
+    assert [request is not None for request in requests] == [missed == "run_once", False, False]
+    after = await stored(bus, schedule)
+    assert after is not None
+    assert after.next_at == newest + HOUR_MS == await timer_of(bus, schedule)
+
+
+@pytest.mark.parametrize("missed", ["skip", "run_once"])
+async def test_a_missed_one_off(bus: Bus, missed: str) -> None:
+    """It has no next time; its entry says what became of it."""
+    schedule = await store(bus, schedule_of(missed=missed, at=unix_ms() - 2 * MINUTE_MS))
+    await due(bus, schedule, schedule.next_at or 0)
+    run, after = run_of(schedule, schedule.at), await stored(bus, schedule)
+    assert (await requested(bus, run) is not None) == (missed == "run_once")
+    assert after is not None
+    assert (after.next_at, after.last_run) == (None, run if missed == "run_once" else None)

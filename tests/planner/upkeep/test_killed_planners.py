@@ -1,0 +1,131 @@
+"""A planner that is killed between any two steps of a fire time, or was not there: another one finishes it, once."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts.runs.inbox import ScheduleDue, ScheduleSet
+from contracts.sessions.schedules import Schedule
+from contracts.wire import subjects
+from contracts.wire.ids import started_run_id, unix_ms
+from services.messaging.streams.provision import provision
+from tests.planner.conftest import provider as provider_of_planners
+from tests.planner.upkeep.written import HOUR_MS, remove, schedule_of, send, store, stored, timer_of
+from tests.support.buses import connected
+from tests.support.dying_planners import DyingPlanner
+from tests.support.model_server import ModelServer, answer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+provider = provider_of_planners
+STEPS = {
+    "before the request": ("Now?", "before", "request"),
+    "after the request, whose acknowledgement is lost": ("Now?", "stored", "request"),
+    "before the entry": ('"last_run":"', "before", "$KV"),
+    "after the entry": ('"last_run":"', "stored", "$KV"),
+    "before the next timer": ("schedule_due", "before", "timer"),
+    "before the acknowledgement": ("schedule_due", "known", "timer"),
+}
+
+
+@pytest.fixture
+async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
+    """A client on a server of its own."""
+    provider.reset()
+    async with connected(own_nats_server.url, "client") as bus:
+        await provision(bus)
+        yield Planning(bus, None, None, None)  # type: ignore[arg-type]
+
+
+async def runs_of(client: Planning) -> list[str]:
+    """The runs that there are, by their logs."""
+    return [subject.split(".")[2] for subject in await client.bus.subjects_in(subjects.RUNS, subjects.ALL_LOGS)]
+
+
+async def fired(client: Planning, schedule: Schedule) -> Schedule:
+    """The schedule once its run has been entered and its next timer is set."""
+
+    async def is_done() -> bool:
+        found = await stored(client.bus, schedule)
+        return found is not None and bool(found.last_run) and await timer_of(client.bus, schedule) == found.next_at
+
+    await wait_until(is_done, timeout=60, what="the schedule has fired")
+    found = await stored(client.bus, schedule)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_killed_planner_leaves_a_fire_time_to_another(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, step: str
+) -> None:
+    """One run for the fire time, and the next timer, wherever it died."""
+    provider.say(*(answer("Done.") for _ in range(3)))
+    url, at = own_nats_server.url, unix_ms()
+    dying = DyingPlanner(url, provider.url, *STEPS[step])
+    schedule = await store(client.bus, schedule_of(cron="0 0 1 1 *", at=at, missed="run_once"))
+    await send(client.bus, schedule, ScheduleDue(at=at))
+    await dying.dead()
+    async with planning(url, provider):
+        after = await fired(client, schedule)
+        run = started_run_id("default", schedule.schedule_id, at)
+        assert after.last_run == run
+        assert (await client.ended(run)).end.type == "done"
+        assert await runs_of(client) == [run]
+
+
+async def test_a_one_off_starts_its_run_at_its_time(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer
+) -> None:
+    """By the clock of the server; one that is deleted in time starts none."""
+    provider.say(answer("Done."))
+    at = unix_ms() + 700
+    kept, deleted = await store(client.bus, schedule_of(at=at)), await store(client.bus, schedule_of(at=at))
+    async with planning(own_nats_server.url, provider):
+        for each in (kept, deleted):
+            await send(client.bus, each, ScheduleSet())
+        await remove(client.bus, deleted)
+        run = started_run_id("default", kept.schedule_id, at)
+        story = await client.ended(run)
+        assert story.end.type == "done"
+        started = story.of("run_started")[0]
+        assert started.request.schedule_id == kept.schedule_id
+        assert at <= started.request.requested_at + 50
+        await fired(client, kept)
+
+        async def is_taken() -> bool:
+            return not await client.bus.subjects_in(subjects.REQUESTS, subjects.ALL_REQUESTS)
+
+        await wait_until(is_taken, what="the request is taken")
+        # As after a planner that stood still for longer than the server knows the id of the request's message.
+        body = started.request.model_dump_json().encode()
+        await client.bus.publish(subjects.request("default", run), body, {"Nats-Msg-Id": "another"})
+        await wait_until(is_taken, what="the second request is taken")
+        assert (await client.ended(run)).facts() == story.facts()
+        assert await runs_of(client) == [run]
+
+
+@pytest.mark.parametrize("missed", ["skip", "run_once"])
+async def test_planners_that_were_away_over_several_fire_times(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, missed: str
+) -> None:
+    """The timer has fired long ago, and its message waits."""
+    provider.say(answer("Done."))
+    minute = (unix_ms() // 60_000 + 30) % 60
+    next_at = unix_ms() // 60_000 * 60_000 + 30 * 60_000
+    schedule = schedule_of(cron=f"{minute} * * * *", missed=missed, at=next_at - 4 * HOUR_MS)
+    await store(client.bus, schedule)
+    for _ in range(2):  # Also a second time, as after a source that begins anew.
+        await send(client.bus, schedule, ScheduleDue(at=schedule.next_at or 0))
+    async with planning(own_nats_server.url, provider):
+
+        async def is_set() -> bool:
+            return await timer_of(client.bus, schedule) == next_at
+
+        await wait_until(is_set, what="the next timer is set")
+        run = started_run_id("default", schedule.schedule_id, next_at - HOUR_MS)
+        if missed == "run_once":
+            assert (await client.ended(run)).end.type == "done"
+        assert await runs_of(client) == ([run] if missed == "run_once" else [])

@@ -1,0 +1,143 @@
+"""The tasks of a session as the fold of their events, and the bounds of their state."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from contracts.sessions.tasks import (
+    GroupEnded,
+    GroupOpened,
+    GroupSealed,
+    Reported,
+    ResultsMerged,
+    TaskControlDone,
+    TaskEnded,
+    TaskSpawned,
+)
+from services.shared.sessions.task_fold import (
+    MAX_ANSWERED,
+    MAX_DIGESTS_BYTES,
+    MAX_RESULTS,
+    MAX_RESULTS_BYTES,
+    MAX_SETTLED_GROUPS,
+    MAX_SETTLED_TASKS,
+    fold,
+    run_ended,
+    run_joined,
+)
+from services.shared.sessions.task_state import Background
+
+A, B = "a" * 32, "b" * 32
+
+
+def _folded(*events: object, background: Background | None = None) -> Background:
+    background = background or Background()
+    for event in events:
+        background = fold(background, event, at=1)
+    return background
+
+
+def _spawned(task: str, group: str = A) -> TaskSpawned:
+    return TaskSpawned(task_id=task, group_id=group, run="r", call_id="1-1", name=task[0], mode="subagent")
+
+
+def _settled(number: int, digest: str = "x", tasks: int = 1, report: Any = "none") -> Iterable[object]:
+    """The events of a group that is done with."""
+    ids = [f"{number:016d}{each:016d}" for each in range(tasks)]
+    yield GroupOpened(group_id=ids[0], run="r", report=report)
+    for task in ids:
+        yield _spawned(task, ids[0])
+    yield GroupSealed(group_id=ids[0])
+    for task in ids:
+        yield TaskEnded(task_id=task, outcome="succeeded", digest=digest)
+        yield ResultsMerged(group_id=ids[0], tasks=[task])
+    yield GroupEnded(group_id=ids[0], status="complete")
+
+
+def test_replace_keeps_the_newest_result_of_a_group() -> None:
+    """Results of other groups stay."""
+    background = _folded(
+        GroupOpened(group_id=A, name="g", run="r", merge="REPLACE"),
+        _spawned(A),
+        _spawned(B),
+        TaskEnded(task_id=A, outcome="succeeded", digest="result a"),
+        ResultsMerged(group_id=A, tasks=[A]),
+        TaskEnded(task_id=B, outcome="succeeded", digest="result b"),
+        ResultsMerged(group_id=A, tasks=[B]),
+        GroupSealed(group_id=A),
+        GroupEnded(group_id=A, status="complete"),
+    )
+
+    assert [each.digest for each in background.results] == ["result b"]
+    assert background.groups[A].status == "complete"
+    assert background.open_tasks() == []
+
+
+def test_the_newest_settled_groups_are_kept() -> None:
+    """And the ids of all tasks, as long as their run is open: a repeated spawn changes nothing."""
+    background = Background()
+    for number in range(MAX_SETTLED_GROUPS + 20):
+        background = _folded(*_settled(number), background=background)
+    assert len(background.groups) == len(background.tasks) == MAX_SETTLED_GROUPS
+    assert background.has_spawned("r", f"{0:032d}")
+    assert not run_ended(background, "r").has_spawned("r", f"{0:032d}")
+
+
+def test_large_settled_groups_leave_room_for_fewer() -> None:
+    """The newest one is kept in any case."""
+    background = Background()
+    for number in range(4):
+        background = _folded(*_settled(number, tasks=MAX_SETTLED_TASKS // 2), background=background)
+    assert len(background.groups) == 2
+    background = _folded(*_settled(9, tasks=MAX_SETTLED_TASKS * 2), background=background)
+    assert len(background.groups) == 1
+
+
+def test_a_group_stays_until_its_report_has_joined_the_session() -> None:
+    """However many are settled after it."""
+    report = Reported(report_id=B, group_id=f"{0:032d}", kind="task", tasks=[f"{0:032d}"])
+    background = _folded(*_settled(0, report="all"), report)
+    for number in range(1, MAX_SETTLED_GROUPS + 5):
+        background = _folded(*_settled(number), background=background)
+    assert f"{0:032d}" in background.groups
+    background = run_joined(background, B)
+    for number in range(1, MAX_SETTLED_GROUPS + 1):
+        background = _folded(*_settled(1000 + number), background=background)
+    assert f"{0:032d}" not in background.groups
+
+
+def test_what_tasks_found_is_bounded() -> None:
+    """That of settled groups goes first; then the longest are cut, and none is lost."""
+    background = Background()
+    for number in range(10):
+        background = _folded(*_settled(number, digest="x" * 8000), background=background)
+    background = _folded(GroupOpened(group_id=A, name="g", run="r"), background=background)
+    for number in range(200):
+        task = f"{number:032x}"
+        ended = TaskEnded(task_id=task, outcome="succeeded", digest="short" if number == 7 else "y" * 8000)
+        background = _folded(_spawned(task), ended, background=background)
+    digests = [task.digest for task in background.tasks.values()]
+    assert sum(len(digest.encode()) for digest in digests) <= MAX_DIGESTS_BYTES
+    waiting = [background.tasks[task].digest for task in background.groups[A].tasks]
+    assert waiting[7] == "short"
+    assert all(digest.startswith("y" * 400) for digest in waiting[8:])
+    assert waiting[8].endswith("[…]")
+
+
+def test_the_newest_results_are_shown() -> None:
+    """At most 50 of them, and 64 KiB."""
+    background = Background()
+    for number in range(MAX_RESULTS + 10):
+        background = _folded(*_settled(number), background=background)
+    assert len(background.results) == MAX_RESULTS
+    assert background.results[-1].task_id == f"{MAX_RESULTS + 9:016d}{0:016d}"
+    for number in range(20):
+        background = _folded(*_settled(number, digest="x" * 8000), background=background)
+    assert sum(len(each.digest) for each in background.results) <= MAX_RESULTS_BYTES
+    assert len(background.results) == 8
+
+
+def test_the_newest_requests_are_known() -> None:
+    """Older ones are forgotten."""
+    background = _folded(*(TaskControlDone(id=f"{number}") for number in range(MAX_ANSWERED + 1)))
+    assert "0" not in background.answered
+    assert len(background.answered) == MAX_ANSWERED

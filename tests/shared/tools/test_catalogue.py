@@ -1,0 +1,194 @@
+"""The catalogue as its readers see it."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from services.messaging.kv import Entry
+from services.messaging.streams.provision import provision
+from services.runtime.settings import BusSettings
+from services.shared.tools import catalogue as tool_catalogue
+from services.shared.tools.catalogue import Catalogue, read_entries
+from tests.support.catalogue import STREAM, key_subject
+from tests.support.forgetful import forget_expiry
+from tests.support.nats_server import NatsServer
+from tests.support.small_disk import small_disk
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection, with the bucket there."""
+    found = Bus("reader", BusSettings(nats_url=own_nats_server.url))
+    await found.connect()
+    await provision(found)
+    yield found
+    await found.leave()
+
+
+async def put(bus: Bus, key: str, value: bytes, ttl_s: int | None = None) -> None:
+    """Write a key as the tool runner does."""
+    await bus.publish(key_subject(key), value, {"Nats-TTL": str(ttl_s)} if ttl_s else None)
+
+
+def encoded(spec: ToolSpec) -> bytes:
+    """A specification as it is stored."""
+    return spec.model_dump_json().encode()
+
+
+async def test_what_is_there_is_known_at_the_start_and_what_comes_is_seen(bus: Bus) -> None:
+    """Each change grows the version; a refresh is no change."""
+    first, second = ToolSpec(name="first"), ToolSpec(name="second")
+    await put(bus, "tool.first", encoded(first))
+    seen = await Catalogue(bus).start()
+    assert list(seen.live()) == ["first"]
+    version = seen.version
+
+    await put(bus, "tool.first", encoded(first))
+    await put(bus, "tool.second", encoded(second))
+    await wait_until(lambda: "second" in seen.live(), what="the second tool is seen")
+    assert seen.version == version + 1
+
+    await put(bus, "tool.second", encoded(second.model_copy(update={"description": "better"})))
+    await wait_until(lambda: seen.live()["second"].description == "better", what="the change is seen")
+    await seen.stop()
+
+
+async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tools reconnect too; what they announced may have expired meanwhile."""
+    monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
+    seen = await Catalogue(bus).start()
+    await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=1)
+    await wait_until(seen.live, what="the tool is seen")
+
+    async def expired() -> bool:
+        last = await bus.last(STREAM, key_subject("tool.brief"))
+        return last is None or not last.data
+
+    await wait_until(expired, what="the key has expired")
+    assert seen.live()
+    monkeypatch.setattr(tool_catalogue, "_SETTLING_S", 0)
+    await wait_until(lambda: not seen.live(), what="the tool is gone")
+    await seen.stop()
+
+
+async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk outlasts the keys of all tools; the runs that wait for room are to find their tools then."""
+    monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
+    monkeypatch.setattr(tool_catalogue, "_SETTLING_S", 0)
+    monkeypatch.setattr(tool_catalogue, "_EXPIRY_SLACK_S", 0.0)
+    with small_disk(tmp_path / "disk", mib=48) as disk:
+        server = NatsServer(disk.folder / "nats")
+        server.start()
+        bus = Bus("reader", BusSettings(nats_url=server.url))
+        await bus.connect()
+        await provision(bus)
+        watching = bus.tasks.keep("storage_probe", bus.storage.watch())
+        seen = await Catalogue(bus).start()
+        await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=8)
+        await wait_until(seen.live, what="the tool is seen")
+
+        disk.fill()
+        while not bus.storage.problems():
+            with contextlib.suppress(BusError):
+                await bus.publish(subjects.request("default", new_id()), b"x" * 400_000)
+
+        async def expired() -> bool:
+            return not (await read_entries(bus, keys.ALL_TOOLS))[0]
+
+        await wait_until(expired, timeout=20, what="the key should have expired")
+        checks: list[str] = []
+
+        async def counted(of: Bus, keys: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+            checks.append(keys)
+            return await read_entries(of, keys)
+
+        monkeypatch.setattr(tool_catalogue, "read_entries", counted)
+        await wait_until(lambda: len(checks) > 2, what="the list was checked since")
+        assert list(seen.live()) == ["brief"]
+        await seen.stop()
+        watching.cancel()
+        await bus.leave()
+        server.kill()
+
+
+async def test_a_pinned_specification_stays(bus: Bus) -> None:
+    """It is found by its digest whether the tool is there or not."""
+    spec = ToolSpec(name="pinned")
+    seen = await Catalogue(bus).start()
+    assert await seen.spec(spec.digest()) is None
+    await put(bus, keys.spec_key(spec.digest()), encoded(spec))
+    assert await seen.spec(spec.digest()) == spec
+    await seen.stop()
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b'{"name": "other"}', b"[]"])
+async def test_an_entry_that_cannot_be_read_hides_no_other(bus: Bus, value: bytes) -> None:
+    """Nor does one that stands under the name of another tool."""
+    await put(bus, "tool.broken", value)
+    await put(bus, "tool.whole", encoded(ToolSpec(name="whole")))
+    seen = await Catalogue(bus).start()
+    assert list(seen.live()) == ["whole"]
+    await seen.stop()
+
+
+@pytest.mark.parametrize("value", [b"{", b'{"name": "other"}', b"[]"])
+async def test_an_entry_that_cannot_be_read_does_not_hide_the_tool_that_was_there(bus: Bus, value: bytes) -> None:
+    """It counts again as soon as it can be read."""
+    await put(bus, "tool.known", encoded(ToolSpec(name="known")))
+    seen = await Catalogue(bus).start()
+    await put(bus, "tool.known", value)
+    await put(bus, "tool.later", encoded(ToolSpec(name="later")))
+    await wait_until(lambda: "later" in seen.live(), what="what came after it is seen")
+    assert sorted(seen.live()) == ["known", "later"]
+    await put(bus, "tool.known", encoded(ToolSpec(name="known", description="better")))
+    await wait_until(lambda: seen.live()["known"].description == "better", what="the change is seen")
+    await seen.stop()
+
+
+async def test_a_tool_whose_time_is_over_is_gone_although_the_server_holds_it(
+    bus: Bus, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was killed loses the TTLs of its entries; an entry that is refreshed still counts."""
+    monkeypatch.setattr(tool_catalogue, "_EXPIRY_SLACK_S", 0.0)
+
+    async def write() -> None:
+        await put(bus, "tool.dead", encoded(ToolSpec(name="dead")), ttl_s=2)
+
+    async def gone() -> None:
+        async def expired() -> bool:
+            last = await bus.last(STREAM, key_subject("tool.dead"))
+            return last is None or not last.data
+
+        await wait_until(expired, what="the key has expired")
+
+    await forget_expiry(own_nats_server, STREAM, write, gone)
+    last = await bus.last(STREAM, key_subject("tool.dead"))
+    assert last is not None
+    assert last.data, "the server has forgotten to remove it"
+    await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
+
+    seen = await Catalogue(bus).start()
+    assert list(seen.live()) == ["alive"]
+    _, expired = await tool_catalogue.read_entries(bus, keys.ALL_TOOLS)
+    assert list(expired) == ["tool.dead"]
+    await seen.stop()
+
+
+async def test_ages_are_told_by_the_clock_of_the_server(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours may be an hour ahead: the tools are there all the same."""
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
+    fresh, expired = await tool_catalogue.read_entries(bus, keys.ALL_TOOLS)
+    assert (list(fresh), list(expired)) == (["tool.alive"], [])
