@@ -17,7 +17,7 @@ LINE_LIMIT = 120
 MAX_TOP_MODULES = 9
 
 #: Lines of a function, without its docstring and without the functions inside it.
-FUNCTION_LIMIT = 40
+FUNCTION_LIMIT = 60
 
 CODE = ("contracts", "runwire", "services")
 
