@@ -18,9 +18,9 @@ WHOLE_ROOMS = {
     "runwire/local": ("tests/runwire/local/test_up.py", "`runwire up` with all its processes"),
     "runwire/serving": ("tests/runwire/serving/test_server.py", "served tools, called over NATS"),
     "services/artifact_store": ("tests/artifact_store/test_store.py", "requests over NATS, with real S3 servers"),
-    "services/gateway": ("tests/gateway/routes/test_runs.py", "requests over HTTP, in rooms as the modules"),
+    "services/gateway": ("tests/gateway/runs/test_routes.py", "requests over HTTP, in rooms as the modules"),
     "services/shared/images": (
-        "tests/gateway/submissions/test_images_hostile.py",
+        "tests/gateway/artifacts/test_images_hostile.py",
         "images of callers, decoded in the worker process",
     ),
     "services/planner/effects": (

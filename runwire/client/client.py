@@ -2,7 +2,7 @@
 
 Rule 1: a request is repeated only where that is harmless: a question, an input and a decision carry an idempotency key,
 made here unless the caller gives one.
-Rule 2: following a run or session survives gateways that stop, crash or are replaced (`event_stream`).
+Rule 2: following a run or session survives gateways that stop, crash or are replaced (`gateway.protocols.events`).
 """
 
 import asyncio

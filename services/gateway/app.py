@@ -6,6 +6,40 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, Depends, FastAPI
 
 from contracts.tools.messages import ToolSpec
+from services.gateway.artifacts.images import InputImages
+from services.gateway.artifacts.routes import ArtifactRoutes
+from services.gateway.auth.key_budgets import KeyBudgets
+from services.gateway.catalogue.agents import AgentRoutes
+from services.gateway.catalogue.budget import BudgetRoutes
+from services.gateway.catalogue.models import ModelProfiles
+from services.gateway.catalogue.plans import PlanRoutes
+from services.gateway.catalogue.tools import ToolRoutes
+from services.gateway.edge import welcome
+from services.gateway.edge.error_handlers import add_error_handlers
+from services.gateway.edge.open_streams import OpenStreams
+from services.gateway.edge.openapi import describe
+from services.gateway.edge.request_body import RunInputReader
+from services.gateway.protocols.events.routes import EventRoutes
+from services.gateway.runs.accept import Submissions
+from services.gateway.runs.chat import ChatRoutes
+from services.gateway.runs.control import RunControl
+from services.gateway.runs.control_answers import ControlAnswers, of_run, of_session
+from services.gateway.runs.decisions import ControlRoutes
+from services.gateway.runs.deletions import Deletions
+from services.gateway.runs.index import RunIndex, SessionIndex
+from services.gateway.runs.queue import Queue
+from services.gateway.runs.quota import RunQuota
+from services.gateway.runs.reader import RunReader
+from services.gateway.runs.routes import RunRoutes
+from services.gateway.runs.writer import MessageWriter
+from services.gateway.schedules.routes import ScheduleRoutes
+from services.gateway.schedules.schedules import Schedules
+from services.gateway.schedules.webhooks import Webhooks
+from services.gateway.sessions.control import SessionControl
+from services.gateway.sessions.reader import SessionReader
+from services.gateway.sessions.routes import SessionRoutes
+from services.gateway.sessions.task_routes import TaskRoutes
+from services.gateway.sessions.tasks import TaskReader
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
@@ -19,41 +53,7 @@ from .artifacts.inlining import Inliner
 from .auth.guard import build_guard
 from .edge.http_connection import connection_class
 from .edge.origins import Origins
-from .open_streams import OpenStreams
-from .routes import welcome
-from .routes.agents import AgentRoutes
-from .routes.artifacts import ArtifactRoutes
-from .routes.budget import BudgetRoutes
-from .routes.chat import ChatRoutes
-from .routes.control import ControlRoutes
-from .routes.error_handlers import add_error_handlers
-from .routes.events import EventRoutes
-from .routes.openapi import describe
-from .routes.plans import PlanRoutes
-from .routes.runs import RunRoutes
-from .routes.schedules import ScheduleRoutes
-from .routes.sessions import SessionRoutes
-from .routes.tasks import TaskRoutes
-from .routes.tools import ToolRoutes
 from .settings import GatewaySettings
-from .stored_runs.deletions import Deletions
-from .stored_runs.index import RunIndex, SessionIndex
-from .stored_runs.queue import Queue
-from .stored_runs.reader import RunReader
-from .stored_runs.sessions import SessionReader
-from .stored_runs.tasks import TaskReader
-from .submissions.accept import Submissions
-from .submissions.control import RunControl
-from .submissions.control_answers import ControlAnswers, of_run, of_session
-from .submissions.images import InputImages
-from .submissions.key_budgets import KeyBudgets
-from .submissions.models import ModelProfiles
-from .submissions.quota import RunQuota
-from .submissions.request_body import RunInputReader
-from .submissions.schedules import Schedules
-from .submissions.session_control import SessionControl
-from .submissions.webhooks import Webhooks
-from .submissions.writer import MessageWriter
 
 LiveTools = Callable[[], Mapping[str, ToolSpec]]
 """Returns the present tools by name."""

@@ -15,8 +15,8 @@ from services.gateway.auth.guard import OPEN_PATHS, SIGNED_ROUTES, Guard, build_
 from services.gateway.auth.key_file import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
+from services.gateway.runs import control
 from services.gateway.settings import GatewaySettings
-from services.gateway.submissions import control
 from tests.support.gateways import ROOT, Served, Writer, paused, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from contracts.wire.ids import new_id
+from services.gateway.edge import health
 from services.gateway.errors import MEDIA_TYPE, RefusedByPlanner
-from services.gateway.routes import health
 from tests.support.gateways import Served, disconnect, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 
@@ -248,7 +248,7 @@ async def test_without_nats_every_answer_has_retry_after(own_nats_server: NatsSe
 
 async def test_a_slow_body_is_not_awaited_for_ever(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """408, so that idle uploads hold nothing."""
-    monkeypatch.setattr("services.gateway.submissions.request_body._BODY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("services.gateway.edge.request_body._BODY_TIMEOUT_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()

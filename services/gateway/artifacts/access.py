@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from contracts.artifacts.references import StoredArtifact
 from services.gateway.auth.caller import Caller
-from services.gateway.stored_runs.reader import RunReader
-from services.gateway.stored_runs.sessions import SessionReader
+from services.gateway.runs.reader import RunReader
+from services.gateway.sessions.reader import SessionReader
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 

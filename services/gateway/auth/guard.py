@@ -22,7 +22,7 @@ from .key_file import KeyFile
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
 SIGNED_ROUTES = frozenset({"/v1/hooks/{schedule_id}"})
-"""Their requests are signed (`submissions/webhooks`), and need no key."""
+"""Their requests are signed (`schedules/webhooks`), and need no key."""
 
 _PORT = re.compile(r":[0-9]*$", re.ASCII)
 

@@ -11,7 +11,7 @@ from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from services.gateway.auth.key_lines import new_key
-from services.gateway.submissions import quota
+from services.gateway.runs import quota
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, connected, serving
 from tests.support.nats_server import NatsServer

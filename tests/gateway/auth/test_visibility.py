@@ -12,7 +12,7 @@ from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id, own_session_id
 from services.gateway.auth.key_lines import new_key
-from services.gateway.stored_runs.queue import open_runs
+from services.gateway.runs.queue import open_runs
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, serving, unconnected_routes
 from tests.support.images import with_metadata

@@ -10,7 +10,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.ids import new_id
 from runwire import Client, RunwireError
 from runwire.errors import NotFound
-from services.gateway.submissions import session_control
+from services.gateway.sessions import control as session_control
 from services.messaging.connection import Bus
 from tests.support.gateways import Served
 from tests.support.session_writer import SessionWriter

@@ -1,0 +1,85 @@
+"""Connections that wait for runs: event streams and `/chat`. They are limited, and they end when the gateway stops.
+
+Each keeps a task and memory here for as long as its run takes, so their number is bounded, per tenant and in all.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from services.gateway.errors import TooManyStreams, TryAgain
+from services.runtime.http_server import Receive
+
+T = TypeVar("T")
+
+
+class OpenStreams:
+    """Counts the connections that wait for runs, and holds the tasks that a stopping gateway must cancel."""
+
+    def __init__(self, limit: int, limit_per_tenant: int) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._limit = limit
+        self._limit_per_tenant = limit_per_tenant
+        self._counts: Counter[str] = Counter()
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def check(self, tenant: str, **extra: Any) -> None:
+        """Raise TooManyStreams or TryAgain when no more connections are allowed. Its body contains `extra`."""
+        if self._counts[tenant] >= self._limit_per_tenant:
+            raise TooManyStreams(self._limit_per_tenant, **extra)
+        if self._counts.total() >= self._limit:
+            raise TryAgain("As many connections wait for runs as this gateway holds.", after_s=5, **extra)
+
+    @contextmanager
+    def counted(self, tenant: str, **extra: Any) -> Iterator[None]:
+        """Count one connection while the block lasts. Raises what `check` raises."""
+        self.check(tenant, **extra)
+        self._counts[tenant] += 1
+        try:
+            yield
+        finally:
+            self._counts[tenant] -= 1
+            if not self._counts[tenant]:
+                del self._counts[tenant]
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Cancel this task when the gateway stops."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self.closing:
+            task.cancel()
+
+    def close(self) -> None:
+        """End every stream in good order; the clients come back to another gateway, or to this one's successor."""
+        self.closing = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def while_connected(self, receive: Receive, work: Coroutine[Any, Any, T], detail: str, **extra: Any) -> T:
+        """Return the result of `work`. It is cancelled when the client disconnects or the gateway stops.
+
+        Raises TryAgain with `detail` and `extra` when it was cancelled. The body of the request must have been read.
+        """
+        working = asyncio.create_task(work)
+        self.add(working)
+        disconnected = asyncio.create_task(until_disconnected(receive))
+        try:
+            await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done() and not working.cancelled():
+                return working.result()
+            raise TryAgain(detail, **extra)
+        finally:
+            working.cancel()
+            disconnected.cancel()
+            await asyncio.gather(working, disconnected, return_exceptions=True)
+
+
+async def until_disconnected(receive: Receive) -> None:
+    """Return when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

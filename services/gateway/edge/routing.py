@@ -1,0 +1,66 @@
+"""What the routes of all nouns share: the caller and its rights, checked queries, and descriptions of bodies."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel
+
+from services.gateway.auth.caller import Caller, Right
+from services.gateway.edge.request_ids import REQUEST_ID_HEADER, TRACE_ID_HEADER
+from services.gateway.errors import InvalidInput
+
+
+async def _caller(request: Request) -> Caller:
+    # A coroutine: FastAPI runs plain functions in a thread, and each request would wait for one.
+    caller: Caller = request.state.caller
+    return caller
+
+
+RequestCaller = Annotated[Caller, Depends(_caller)]
+"""Who sent the request, as the guard has found (`auth.guard`)."""
+
+
+Filter = Annotated[str | None, Query(min_length=1, max_length=200)]
+"""A text that a field of what is listed must be equal to; None: any."""
+
+
+def needs(right: Right) -> Any:
+    """Return the dependency of a route that only callers with this right may use."""
+
+    async def check(caller: RequestCaller) -> None:
+        caller.require(right)
+
+    return Depends(check)
+
+
+async def _prepare(request: Request, response: Response) -> None:
+    """Let no cache store the answer, which is one tenant's.
+
+    Raises InvalidInput for unknown query parameters: FastAPI would ignore a misspelt one.
+    """
+    response.headers["Cache-Control"] = "no-store"
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
+    if unknown := request.query_params.keys() - known:
+        raise InvalidInput.unknown(sorted(unknown))
+
+
+def new_router(tag: str) -> APIRouter:
+    """Return a router whose routes refuse unknown query parameters. `tag` groups them in the OpenAPI document."""
+    return APIRouter(dependencies=[Depends(_prepare)], tags=[tag])
+
+
+def body_of(
+    model: type[BaseModel], *, keyed: bool = False, traced: bool = False, optional: bool = False
+) -> dict[str, Any]:
+    """Describe for OpenAPI a JSON body that the gateway reads itself.
+
+    `keyed`: with an `Idempotency-Key`. `traced`: with the ids of the request and its trace.
+    """
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
+    ids = [
+        {"name": name, "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"}}
+        for name in (REQUEST_ID_HEADER, TRACE_ID_HEADER)
+    ]
+    parameters = ([key] if keyed else []) + (ids if traced else [])
+    return {"requestBody": {"required": not optional, "content": content}, "parameters": parameters}

@@ -1,0 +1,1 @@
+"""Protocols: each a folder with its inputs, its encoder and its routes."""

@@ -1,0 +1,1 @@
+"""Our own protocol: Server-Sent Events, one frame per event."""

@@ -1,0 +1,141 @@
+"""Stream a run or a session to one client: its stored records, then live ones.
+
+A stream ends with its run, when the client disconnects, and when the gateway stops.
+
+Rule 1: the path of a record is short: bytes from NATS, split into events, written as frames. No model is built, and
+the records that have arrived together are written together.
+Rule 2: a client that disconnects is noticed at once, not at the next event, and nothing of its stream is left behind.
+Rule 3: silence is filled with comments, also while NATS is unavailable, so that a client can tell a slow run from a
+dead connection.
+Rule 4: a client whose run has not begun receives a comment that says so, with its place (`runs/queue`).
+Rule 5: streams are counted (`edge/open_streams`), and a client that does not read is disconnected
+(`edge/http_connection`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
+
+import structlog
+from fastapi import Response
+
+from services.gateway.edge.open_streams import OpenStreams, until_disconnected
+from services.gateway.errors import Problem
+from services.gateway.protocols.events.encoder import KEEP_ALIVE, RETRY, WAITING, frames, session_frames
+from services.gateway.runs.queue import Queue, Waiter
+from services.messaging.errors import BusError
+from services.runtime.http_server import Receive, Scope, Send
+from services.shared.runs.run_follower import Follower, StoredRecord
+
+logger = structlog.get_logger(__name__)
+
+RUN_HEADER = "Runwire-Run"
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+Finish = Callable[[bytes, ExitStack], Awaitable[bytes]]
+"""Rewrites the terminal record before it is sent. The stack is closed when the client has received it, or is gone."""
+
+
+class EventStream(Response):
+    """The response that streams one run; without `run`, one session."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        follower: Follower,
+        open_streams: OpenStreams,
+        queue: Queue,
+        heartbeat_s: float,
+        tenant: str,
+        run: str | None = None,
+        request_sequence: int | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        """`request_sequence`: of the run's request in REQUESTS, if the run may still wait."""
+        self.status_code = 200
+        self.background = None
+        self._follower = follower
+        self._tenant = tenant
+        self._finish = finish
+        self._run = run
+        self._request_sequence = request_sequence
+        self._open = open_streams
+        self._queue = queue
+        self._heartbeat_s = heartbeat_s
+        self._sent_at = 0.0
+        self.init_headers({**_HEADERS, RUN_HEADER: run} if run else _HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream, or a problem when too many streams are open."""
+        try:
+            with (
+                self._open.counted(self._tenant, **({"run_id": self._run} if self._run else {})),
+                self._queue.entered(self._tenant, self._run or "", self._request_sequence) as waiter,
+                ExitStack() as resources,
+            ):
+                await self._stream(receive, send, waiter, resources)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+        finally:
+            await self._follower.stop()
+
+    async def _stream(self, receive: Receive, send: Send, waiter: Waiter, resources: ExitStack) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await self._send(send, RETRY)
+        pump = asyncio.create_task(self._pump(send, waiter, resources))
+        self._open.add(pump)
+        disconnected = asyncio.create_task(until_disconnected(receive))
+        try:
+            while comment := await self._comment(waiter, pump, disconnected):
+                await self._send(send, comment)
+            is_client_gone = disconnected.done()
+        finally:
+            pump.cancel()
+            disconnected.cancel()
+            await asyncio.gather(pump, disconnected, return_exceptions=True)
+        if not is_client_gone:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        self._sent_at = asyncio.get_running_loop().time()
+
+    async def _comment(
+        self, waiter: Waiter, pump: asyncio.Task[None], disconnected: asyncio.Task[None]
+    ) -> bytes | None:
+        """Return a new place, or a keep-alive after `heartbeat_s` without a frame; None at the end of the stream."""
+        clock = asyncio.get_running_loop().time
+        while (quiet_s := clock() - self._sent_at) < self._heartbeat_s:
+            await asyncio.wait(
+                {pump, disconnected, waiter.changed},
+                timeout=self._heartbeat_s - quiet_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if pump.done() or disconnected.done():
+                return None
+            if place := waiter.take():
+                return WAITING % place
+        return KEEP_ALIVE
+
+    async def _pump(self, send: Send, waiter: Waiter, resources: ExitStack) -> None:
+        try:
+            async with aclosing(self._follower.records()) as batches:
+                async for records in batches:
+                    self._queue.begin(waiter)
+                    if records[-1].terminal and self._finish:
+                        last = records[-1]
+                        records[-1] = replace(last, data=await self._finish(last.data, resources))
+                    if body := b"".join(map(self._frames, records)):
+                        await self._send(send, body)
+        except (BusError, OSError) as error:
+            # The client comes back with the last id that it received.
+            logger.warning("stream_broken_off", error=repr(error))
+        except Exception:
+            logger.exception("stream_failed")
+
+    def _frames(self, record: StoredRecord) -> bytes:
+        if self._run is None:
+            return session_frames(record.data, record.log)
+        return frames(record.data, record.log, record.stream)

@@ -1,1 +1,0 @@
-"""What the gateway answers over HTTP, a module for each noun of its addresses."""

@@ -1,0 +1,1 @@
+"""Runs: accept them, read them, list them, change them."""

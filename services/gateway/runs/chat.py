@@ -1,0 +1,81 @@
+"""`POST /chat`: one question, answered once its run has ended. For programs of an earlier interface."""
+
+from typing import Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunInput
+from services.gateway.artifacts.inlining import Form, Inliner
+from services.gateway.edge.compression import json_response
+from services.gateway.edge.open_streams import OpenStreams
+from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
+from services.gateway.runs.accept import Submissions
+from services.gateway.runs.reader import RunReader
+from services.gateway.runs.stored_run import StoredRun
+
+
+class ChatInput(RunInput):
+    """The body of `POST /chat`, a compatibility surface: that of a run, and unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ChatAnswer(BaseModel):
+    """The answer of `POST /chat`, however the run ended."""
+
+    run_id: str
+    session_id: str = Field(description="a later question with it continues the conversation")
+    payload: FinalPayload
+
+
+class ChatWaiting(BaseModel):
+    """The answer of `POST /chat` (202) when its run waits for a person. It goes on once somebody has decided."""
+
+    run_id: str
+    session_id: str
+    status: Literal["waiting"] = "waiting"
+    pauses: list[OpenPause] = Field(description="what it waits for: POST /v1/runs/{run_id}/resume decides")
+    paused: str | None = Field(default=None, description="the budget whose top-up it waits for")
+
+
+class ChatRoutes:
+    """The route of chats."""
+
+    def __init__(self, submissions: Submissions, runs: RunReader, inliner: Inliner, streams: OpenStreams) -> None:
+        self._submissions = submissions
+        self._runs = runs
+        self._inliner = inliner
+        self._streams = streams
+
+    def router(self) -> APIRouter:
+        """Return the route."""
+        router = new_router("compatibility")
+        router.post(
+            "/chat",
+            dependencies=[needs("run")],
+            response_model=ChatAnswer,
+            responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
+            openapi_extra=body_of(ChatInput, keyed=True, traced=True),
+        )(self.chat)
+        return router
+
+    async def chat(self, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
+        """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it.
+
+        202 when the run does nothing but wait for a person.
+        """
+        with self._streams.counted(caller.tenant):
+            accepted = await self._submissions.accept(request, caller, ChatInput, is_followed=True)
+            result = self._runs.wait_for_result(caller, accepted.run, accepted.follower)
+            detail = "The gateway is stopping; the run goes on."
+            found = await self._streams.while_connected(request.receive, result, detail, run_id=accepted.run)
+        ids = {"run_id": accepted.run, "session_id": accepted.session_id}
+        if isinstance(found, StoredRun):
+            waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)
+            return await json_response(waiting.model_dump_json().encode(), request.headers, status=202)
+        payload = await self._inliner.payload(caller.tenant, found) if artifacts == "values" else found
+        answer = ChatAnswer(**ids, payload=payload)
+        return await json_response(answer.model_dump_json().encode(), request.headers)

@@ -1,0 +1,115 @@
+"""Limit the open runs of a tenant, so that one tenant cannot fill the queue of new runs, and those of an API key.
+
+An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended. So the
+runs of these messages are the open ones, whichever gateway accepted them. The server lists them at most once in
+`MAX_COUNT_AGE_S` per tenant or limited key; runs that this gateway accepts meanwhile are added. Several gateways
+together may admit a few more.
+
+The key of a run stands in its request. It is read once for each run that another gateway accepted, and for none if the
+caller's key has no limit.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import TooManyRuns, TryAgain
+from services.gateway.runs.queue import open_runs
+from services.gateway.runs.reader import RunReader
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+
+MAX_COUNT_AGE_S = 1.0
+MAX_FULL_COUNT_AGE_S = 0.2
+"""The same of a count that refuses runs of a key: their limits are small, and their callers wait for runs to end."""
+MAX_COUNTED = 10_000
+"""Tenants and keys with a count."""
+MAX_KNOWN_RUNS = 100_000
+"""Runs whose key is remembered."""
+_PARALLEL_READS = 32
+
+
+@dataclass(slots=True)
+class _Count:
+    """Open runs, as counted at a time of the monotonic clock."""
+
+    runs: int = 0
+    counted_at: float = float("-inf")
+    unwritten: int = 0
+    """Runs that were admitted and whose requests are not stored yet."""
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Requests that arrive together count once."""
+
+
+class RunQuota:
+    """Admits runs while a tenant has fewer than `limit`, and a key fewer than its own limit."""
+
+    def __init__(self, bus: Bus, runs: RunReader, limit: int) -> None:
+        self._bus = bus
+        self._runs = runs
+        self._limit = limit
+        self._counts: dict[tuple[str, str | None], _Count] = {}
+        """By tenant and, for a count of one key, its id."""
+        self._key_ids: OrderedDict[str, str] = OrderedDict()
+        """Run -> id of the key that started it."""
+
+    @asynccontextmanager
+    async def admitted(self, caller: Caller, run: str) -> AsyncIterator[None]:
+        """Admit one more run; its request is written within the block.
+
+        Raises TooManyRuns, and TryAgain when NATS does not answer.
+        """
+        async with AsyncExitStack() as admitted:
+            # The key's limit first: what it refuses must not count for the tenant.
+            if caller.max_runs is not None:
+                await admitted.enter_async_context(self._one_more(caller.tenant, caller.key_id, caller.max_runs))
+            await admitted.enter_async_context(self._one_more(caller.tenant, None, self._limit))
+            self._remember(run, caller.key_id)
+            yield
+
+    @asynccontextmanager
+    async def _one_more(self, tenant: str, key_id: str | None, limit: int) -> AsyncIterator[None]:
+        if len(self._counts) >= MAX_COUNTED:
+            self._counts = {name: count for name, count in self._counts.items() if count.unwritten}
+        count = self._counts.setdefault((tenant, key_id), _Count())
+        async with count.counting:
+            max_age_s = MAX_FULL_COUNT_AGE_S if key_id is not None and count.runs >= limit else MAX_COUNT_AGE_S
+            if time.monotonic() - count.counted_at > max_age_s:
+                count.runs, count.counted_at = await self._open_runs(tenant, key_id) + count.unwritten, time.monotonic()
+            if count.runs >= limit:
+                raise TooManyRuns(limit, "tenant" if key_id is None else "API key")
+            count.runs += 1
+            count.unwritten += 1
+        try:
+            yield
+        finally:
+            count.unwritten -= 1
+
+    async def _open_runs(self, tenant: str, key_id: str | None = None) -> int:
+        """Return how many runs of a tenant are open, or of one of its keys."""
+        try:
+            found = await open_runs(self._bus, tenant)
+            runs = found.requested | found.timed
+            if key_id is None:
+                return len(runs)
+            slots = asyncio.Semaphore(_PARALLEL_READS)
+            await asyncio.gather(*(self._read_key_id(tenant, run, slots) for run in runs - self._key_ids.keys()))
+        except BusError as error:
+            raise TryAgain("The message bus does not answer.") from error
+        return sum(self._key_ids.get(run) == key_id for run in runs)
+
+    async def _read_key_id(self, tenant: str, run: str, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            stored = await self._runs.find(tenant, run)
+        request = stored.request() if stored is not None else None
+        # Nobody waits for a summary, and its key may ask for the next run meanwhile.
+        self._remember(run, request.key_id if request is not None and request.cause != "summary" else "")
+
+    def _remember(self, run: str, key_id: str) -> None:
+        self._key_ids[run] = key_id
+        if len(self._key_ids) > MAX_KNOWN_RUNS:
+            self._key_ids.popitem(last=False)

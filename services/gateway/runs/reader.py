@@ -1,0 +1,210 @@
+"""Read a run: its request from the stream REQUESTS, and its log.
+
+Rule 1: REQUESTS is read before the log. A planner writes the log before it removes the request, so a run is always in
+one of them, and an accepted run is never reported as unknown.
+Rule 2: direct gets may be answered by a replica that lags behind. So a run counts as unknown only after the leaders of
+the streams were asked.
+Rule 3: a caller whose key is pinned to a user finds that user's runs only.
+Rule 4: messages that are no valid record or request are ignored: they hide neither the beginning nor the end of a run.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import orjson
+from nats.aio.msg import Msg
+
+from contracts.runs.events import TERMINAL, RunEvent, Terminal
+from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested
+from contracts.wire import subjects
+from contracts.wire.ids import InvalidName, checked_id
+from contracts.wire.records import PAUSES_HEADER, Record
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import NotFound
+from services.gateway.runs.deletions import Deletions
+from services.gateway.runs.stored_run import StoredRun, begins, parsed, payload_of
+from services.messaging.connection import Bus
+from services.messaging.direct_get import checked, sequence_of
+from services.messaging.errors import NOT_FOUND, Refused, Unavailable
+from services.shared.runs.open_pauses import open_pauses
+from services.shared.runs.run_follower import RunFollower
+from services.shared.runs.run_waits import waits_for_person
+
+_PAUSED = b'"type":"paused"'
+_READ_TIMEOUT_S = 2.0
+_LOG_READ_ATTEMPTS = 3
+
+
+class _Stored(NamedTuple):
+    """A message as it is stored. `may_have_pauses`: whether pauses may be open after this record."""
+
+    sequence: int
+    data: bytes
+    may_have_pauses: bool
+
+
+_Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
+
+
+def _visible(caller: Caller, found: StoredRun | None) -> StoredRun:
+    request = found.request() if found is not None else None
+    if found is None or not caller.may_see(request.user_id if request is not None else None):
+        raise NotFound
+    return found
+
+
+class RunReader:
+    """Reads runs of any tenant."""
+
+    def __init__(self, bus: Bus, deletions: Deletions) -> None:
+        self._bus = bus
+        self._deletions = deletions
+
+    async def find(self, tenant: str, run: str) -> StoredRun | None:
+        """Return what is stored of a run; None for one that never existed, was deleted or purged.
+
+        Raises BusError and InvalidName.
+        """
+        if await self.is_deleted(tenant, run):
+            return None
+        return await self._read(tenant, run, self._from_replica) or await self._read(tenant, run, self._from_leader)
+
+    async def get(self, caller: Caller, run: str) -> StoredRun:
+        """Return what is stored of a run that the caller may see. Every route about one run passes here.
+
+        Raises NotFound, also for an impossible id, and BusError.
+        """
+        try:
+            return _visible(caller, await self.find(caller.tenant, checked_id(run)))
+        except InvalidName as error:
+            raise NotFound from error
+
+    async def current(self, caller: Caller, run: str) -> StoredRun:
+        """Return what `get` returns, but as the leaders of the streams have it: a replica may lag behind."""
+        return _visible(caller, await self._read(caller.tenant, run, self._from_leader))
+
+    async def is_deleted(self, tenant: str, run: str) -> bool:
+        """Return whether the run was deleted in the last day. Raises BusError."""
+        return bool(await self._deletions.among(tenant, [run]))
+
+    async def is_position_of(self, tenant: str, found: StoredRun, log: int, stream: int) -> bool:
+        """Return whether a listener can have reached these sequences of a run's log and stream; 0 is the beginning.
+
+        The sequence of an expired chunk, which cannot be read, counts when it lies within the run. Raises BusError.
+        """
+        if log and await self.subject_at(subjects.RUNS, log) != subjects.log(tenant, found.run_id):
+            return False
+        if not stream or (subject := await self.subject_at(subjects.RUNS, stream)) == subjects.stream(
+            tenant, found.run_id
+        ):
+            return True
+        if subject is not None or found.last_sequence == 0 or stream < found.first_sequence:
+            return False
+        if found.has_ended:
+            return stream <= found.last_sequence
+        return stream <= int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
+
+    async def wait_for_result(self, caller: Caller, run: str, follower: RunFollower) -> FinalPayload | StoredRun:
+        """Return the payload of an accepted run once it has ended, however long that takes. NATS may be unavailable.
+
+        A run that does nothing but wait for a person is returned as it is. Raises NotFound for one that was deleted.
+        """
+        while True:
+            last, has_paused = b"", False
+            try:
+                async with aclosing(follower.records()) as batches:
+                    async for records in batches:
+                        last = records[-1].data
+                        has_paused = has_paused or any(_PAUSED in record.data for record in records)
+                        if has_paused and (waiting := await self._waiting(caller, run)) is not None:
+                            return waiting
+                end = record.events[-1] if (record := parsed(Record, last)) is not None else None
+                if isinstance(end, Terminal):
+                    return payload_of(end)
+                if (payload := (await self.get(caller, run)).status().payload) is not None:
+                    return payload
+            except Unavailable:
+                pass
+            await self._bus.retry_pause(3)
+            follower = RunFollower(self._bus, caller.tenant, run)
+
+    async def facts_of(self, tenant: str, run: str) -> list[RunEvent]:
+        """Return all events of a run's log. Raises BusError."""
+        reader = await self._bus.reader(subjects.RUNS)
+        stored = await reader.read(subjects.log(tenant, run), attempts=_LOG_READ_ATTEMPTS)
+        return [event for _, data in stored if (record := parsed(Record, data)) is not None for event in record.events]
+
+    async def _waiting(self, caller: Caller, run: str) -> StoredRun | None:
+        """Return the run if it does nothing but wait for a person."""
+        return await self.get(caller, run) if waits_for_person(await self.facts_of(caller.tenant, run)) else None
+
+    async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
+        log = subjects.log(tenant, run)
+        stored = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
+        queued = parsed(RunRequested, stored.data) if stored else None
+        last = await get(subjects.RUNS, {"last_by_subj": log})
+        if last is None:
+            return StoredRun(run, queued, stored.sequence) if stored and queued else None
+        first = await get(subjects.RUNS, {"seq": 1, "next_by_subj": log})
+        if first is None:
+            return None  # The log was purged between the two reads.
+        begin, end = parsed(Record, first.data), parsed(Record, last.data)
+        if begin is None or end is None:
+            return await self._search(run, queued, log)
+        started = await self._started(begin, first.sequence, log, get)
+        has_pauses = last.may_have_pauses and end.events[-1].type not in TERMINAL
+        pauses = open_pauses(run, await self.facts_of(tenant, run)) if has_pauses else []
+        return StoredRun(run, queued, None, begin, end, first.sequence, last.sequence, started, pauses)
+
+    async def _started(self, first: Record, sequence: int, log: str, get: _Get) -> Record | None:
+        """Return the record that begins the run: the first one, or a later one if something came before its turn."""
+        record: Record | None = first
+        while record is not None and not begins(record):
+            following = await get(subjects.RUNS, {"seq": sequence + 1, "next_by_subj": log})
+            if following is None:
+                return None
+            sequence, record = following.sequence, parsed(Record, following.data)
+        return record
+
+    async def _search(self, run: str, queued: RunRequested | None, log: str) -> StoredRun | None:
+        """Find the first and the last valid record of a log with invalid ones; a terminal record is the last."""
+        found: list[tuple[int, Record]] = []
+        for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(log, attempts=_LOG_READ_ATTEMPTS):
+            if (record := parsed(Record, data)) is not None:
+                found.append((sequence, record))
+                if record.events[-1].type in TERMINAL:
+                    break
+        if not found:
+            return StoredRun(run, queued) if queued else None
+        (first_sequence, first), (last_sequence, last) = found[0], found[-1]
+        started = next((record for _, record in found if begins(record)), None)
+        pauses = open_pauses(run, [event for _, record in found for event in record.events])
+        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence, started, pauses)
+
+    async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
+        return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)
+
+    async def subject_at(self, stream: str, sequence: int) -> str | None:
+        """Return the subject of a stored message; None when there is none with this sequence. Raises BusError."""
+        answer = await self._direct_get(stream, {"seq": sequence})
+        if (subject := (answer.headers or {}).get("Nats-Subject")) is not None:
+            return subject
+        try:  # A replica may lag behind.
+            asked = await self._bus.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence}, _READ_TIMEOUT_S)
+        except Refused as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+        return str(asked["message"]["subject"])
+
+    async def _from_replica(self, stream: str, query: dict[str, Any]) -> _Stored | None:
+        answer = await self._direct_get(stream, query)
+        if answer.headers is None or "Nats-Sequence" not in answer.headers:
+            return None
+        return _Stored(sequence_of(answer), checked(answer).data, PAUSES_HEADER in answer.headers)
+
+    async def _from_leader(self, stream: str, query: dict[str, Any]) -> _Stored | None:
+        found = await self._bus.get_from_leader(stream, query, _READ_TIMEOUT_S)
+        return None if found is None else _Stored(*found, may_have_pauses=True)

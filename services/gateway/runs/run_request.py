@@ -1,0 +1,89 @@
+"""Turn the body of a run into the request that is stored for planners. Pure, but for the time of the request."""
+
+import hashlib
+import json
+from typing import Any
+
+from contracts.artifacts.images import ImageInput
+from contracts.runs.requests import LimitsInput, MemoryInput, RunInput, RunRequested
+from contracts.wire import names
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.limits import MAX_REQUEST_BYTES
+from services.gateway.auth.caller import Caller
+from services.gateway.edge.request_ids import RequestIds
+from services.gateway.errors import BodyTooLarge, InvalidInput
+
+_LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
+
+
+def run_request(
+    caller: Caller, run_id: str, run_input: RunInput, given_ids: RequestIds, image_digests: list[dict[str, Any]]
+) -> RunRequested:
+    """Return the request, still without images, with what the caller's key adds.
+
+    Raises NotAllowed, and InvalidInput for an impossible name of a tool, and for messages beside a session.
+    """
+    for number, name in enumerate(run_input.tools or ()):
+        try:
+            names.checked_tool(name)
+        except names.InvalidName as error:
+            raise InvalidInput(f"tools.{number}", str(error)) from error
+    if run_input.messages and run_input.session_id is not None:
+        raise InvalidInput.of_fields(
+            {"messages": "a session has its own conversation", "session_id": "leave it out, or the messages"}
+        )
+    # Defaults are left out of the digest: a version with a new field still recognises the requests of this one.
+    content = {
+        **run_input.model_dump(exclude={"limits", "images", "memory"}, exclude_defaults=True),
+        "limits": given_limits(run_input.limits),
+    }
+    if memory := given_memory(run_input.memory):
+        content["memory"] = memory
+    return RunRequested(
+        **{**content, **caller.request_fields(run_input)},
+        run_id=run_id,
+        requested_at=unix_ms(),
+        trace_id=given_ids.trace_id or new_id(),
+        request_id=given_ids.request_id,
+        body_sha256=digest_of({**content, "images": image_digests} if image_digests else content),
+    )
+
+
+def encoded(request: RunRequested) -> bytes:
+    """Return the request as JSON. Raises BodyTooLarge."""
+    data = request.model_dump_json().encode()
+    if len(data) > MAX_REQUEST_BYTES:
+        raise BodyTooLarge(MAX_REQUEST_BYTES, "The request as it is stored")
+    return data
+
+
+def given_limits(limits: LimitsInput) -> dict[str, Any]:
+    """Return the limits that the caller set. null means "no limit" where that is possible, else "not set"."""
+    return {
+        name: value
+        for name, value in limits.model_dump(exclude_unset=True).items()
+        if value is not None or name not in _LIMITS_WITHOUT_NULL
+    }
+
+
+def given_memory(memory: MemoryInput) -> dict[str, Any]:
+    """Return the fields of a conversation's memory that the caller set. null means "not set", but for the model."""
+    return {
+        name: value
+        for name, value in memory.model_dump(exclude_unset=True).items()
+        if value is not None or name == "summary_model"
+    }
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of a body, whatever the order and spacing of its JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def image_digests(images: list[ImageInput]) -> list[dict[str, Any]]:
+    """Return the images as the caller gave them, with a digest in place of their bytes."""
+    content = [image.model_dump(exclude={"data"}, exclude_defaults=True) for image in images]
+    for given, image in zip(content, images, strict=True):
+        if image.data is not None:
+            given["data"] = hashlib.sha256(image.data.encode(errors="surrogatepass")).hexdigest()
+    return content

@@ -1,0 +1,1 @@
+"""Schedules and webhooks, which start runs."""

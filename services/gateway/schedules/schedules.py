@@ -1,0 +1,242 @@
+"""Make, list and delete schedules and webhooks. Their runs are requested by planners, and by `webhooks`.
+
+The entry is written first, then the message that makes a planner set its timer. If that message is not stored, the
+caller repeats its request, and a planner finds the schedule within a minute.
+"""
+
+import base64
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import structlog
+from fastapi import Request
+
+from contracts.runs.inbox import ScheduleSet
+from contracts.runs.requests import RunInput, RunRequested
+from contracts.sessions.schedules import (
+    MAX_SCHEDULE_BYTES,
+    MAX_SCHEDULES,
+    WEBHOOK_KEY_PREFIX,
+    Schedule,
+    ScheduleCreated,
+    ScheduleInput,
+    ScheduleView,
+    Webhook,
+)
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import InvalidName
+from services.gateway.auth.caller import Caller
+from services.gateway.catalogue.models import ModelProfiles
+from services.gateway.edge.idempotency import idempotency_key
+from services.gateway.edge.request_body import read_json
+from services.gateway.edge.request_ids import RequestIds
+from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
+from services.gateway.runs.run_request import digest_of, encoded, run_request
+from services.gateway.runs.writer import MessageWriter
+from services.gateway.sessions.reader import SessionReader
+from services.messaging.connection import Bus
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket, Entry
+from services.shared.schedules.fire_times import NEXT_SHOWN, first_after, next_times, shown
+from services.shared.schedules.moments import checked_cron, moment_from_text, zone_of
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Stored = TypeVar("Stored", Schedule, Webhook)
+_ATTEMPTS = 2
+_READ_AT_ONCE = 100
+_QUESTION_CHARACTERS = 200
+_SHOWN = frozenset(RunInput.model_fields) - {"images", "tool_context"}
+_TRIGGERS = ("cron", "at", "webhook")
+
+
+class Schedules:
+    """The schedules and webhooks of all tenants."""
+
+    def __init__(
+        self, bus: Bus, sessions: SessionReader, models: ModelProfiles, writer: MessageWriter, max_body_bytes: int
+    ) -> None:
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=_ATTEMPTS)
+        self._sessions = sessions
+        self._models = models
+        self._writer = writer
+        self._max_bytes = min(max_body_bytes, MAX_SCHEDULE_BYTES)
+
+    async def create(self, request: Request, caller: Caller) -> ScheduleCreated:
+        """Make a schedule; the same idempotency key and body always give the same one.
+
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, NotFound, SessionDeleting, IdempotencyConflict,
+        TooManySchedules and TryAgain.
+        """
+        given = await read_json(request, ScheduleInput, self._max_bytes)
+        key = idempotency_key(request)
+        schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
+        digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
+        place = keys.schedule_key(caller.tenant, schedule_id)
+        schedule = (await self._bucket.get_from_leader(place)).parsed(Schedule) if key else None
+        if schedule is None:
+            requested = await self._requested(caller, schedule_id, given.run)
+            schedule = _schedule(caller, given, requested, digest)
+            if len(await self._bucket.keys(keys.schedules_of(caller.tenant))) >= MAX_SCHEDULES:
+                raise TooManySchedules(MAX_SCHEDULES)
+        webhook = None
+        if given.webhook and schedule.body_sha256 == digest:
+            webhook = await self._stored(keys.webhook_key(schedule_id), _new_webhook(caller.tenant))
+        schedule = await self._stored(place, schedule)
+        if schedule.body_sha256 != digest:
+            raise IdempotencyConflict
+        await self._notify(schedule.tenant, schedule_id)
+        logger.info("schedule_made", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
+        return ScheduleCreated(**view_of(schedule).model_dump(), secret=webhook.secret if webhook else None)
+
+    async def list(self, caller: Caller) -> list[ScheduleView]:
+        """Return the schedules that the caller may see, newest first. Raises BusError."""
+        known, found = await self._bucket.keys(keys.schedules_of(caller.tenant)), []
+        for start in range(0, len(known), _READ_AT_ONCE):
+            entries = await self._bucket.get_many(known[start : start + _READ_AT_ONCE])
+            parsed = [entry.parsed(Schedule) for entry in entries.values()]
+            found += [_listed(each) for each in parsed if each is not None and caller.may_see(each.request.user_id)]
+        return sorted(found, key=lambda each: each.created_at, reverse=True)
+
+    async def get(self, caller: Caller, schedule_id: str) -> ScheduleView:
+        """Return a schedule that the caller may see. Raises NotFound and BusError."""
+        return view_of((await self._find(caller, schedule_id))[1])
+
+    async def delete(self, caller: Caller, schedule_id: str) -> None:
+        """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
+        entry, schedule = await self._find(caller, schedule_id)
+        if view_of(schedule).webhook_url is not None:
+            await self._bucket.delete(keys.webhook_key(schedule_id))
+        await self._bucket.delete(entry.key)
+        await self._notify(caller.tenant, schedule_id)
+        logger.info("schedule_deleted", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
+
+    async def _find(self, caller: Caller, schedule_id: str) -> tuple[Entry, Schedule]:
+        try:
+            entry = await self._bucket.get_from_leader(keys.schedule_key(caller.tenant, schedule_id))
+        except InvalidName:
+            raise NotFound from None
+        schedule = entry.parsed(Schedule)
+        if schedule is None or not caller.may_see(schedule.request.user_id):
+            raise NotFound
+        return entry, schedule
+
+    async def _requested(self, caller: Caller, schedule_id: str, run: RunInput) -> RunRequested:
+        """Return the request that each run is made from, checked as that of a run now. Errors name fields of `run`."""
+        with _fields_of("run"):
+            if run.images:
+                raise InvalidInput("images", "a schedule shows no images")
+            requested = run_request(caller, schedule_id, run, RequestIds(), [])
+            requested = requested.model_copy(update={"schedule_id": schedule_id})
+            await self._models.check_name(run.model)
+        encoded(requested)
+        if requested.session_id is not None:
+            # Whether another run has the turn when the schedule fires is not known yet.
+            await self._sessions.check_turn(
+                caller, requested.model_copy(update={"on_busy": "queue", "on_paused": "queue"})
+            )
+        return requested
+
+    async def _stored(self, key: str, made: Stored) -> Stored:
+        """Write an entry unless there is one, and return the one that is there then. Raises BusError."""
+        while True:
+            entry = await self._bucket.get_from_leader(key)
+            known = entry.parsed(type(made))
+            if known is not None:
+                return known
+            try:
+                await self._bucket.update(key, made, revision=entry.sequence)
+            except Outdated:
+                continue  # A request with the same idempotency key has come first.
+            return made
+
+    async def _notify(self, tenant: str, schedule_id: str) -> None:
+        """Have a planner set the timer of a schedule, or remove it. Raises TryAgain."""
+        subject, data = subjects.control(tenant, schedule_id, "set"), ScheduleSet().model_dump_json().encode()
+        await self._writer.store(subject, data, f"{schedule_id}-set-{new_id()}")
+
+
+def _listed(schedule: Schedule) -> ScheduleView:
+    """Return what a list shows of a schedule: the times of rare ones take milliseconds to find, and runs are large."""
+    view = view_of(schedule, next_shown=0)
+    upcoming = [] if schedule.next_at is None else [shown(schedule, schedule.next_at)]
+    return view.model_copy(update={"next": upcoming, "run": {"query": schedule.request.query[:_QUESTION_CHARACTERS]}})
+
+
+def view_of(schedule: Schedule, next_shown: int = NEXT_SHOWN) -> ScheduleView:
+    """Return what is shown of a schedule. `next_shown`: how many of the next times."""
+    request, is_webhook = schedule.request, schedule.cron is None and schedule.at is None
+    return ScheduleView(
+        schedule_id=schedule.schedule_id,
+        name=schedule.name,
+        cron=schedule.cron,
+        at=None if schedule.at is None else shown(schedule, schedule.at),
+        time_zone=schedule.time_zone,
+        missed=schedule.missed,
+        webhook_url=f"/v1/hooks/{schedule.schedule_id}" if is_webhook else None,
+        run=request.model_dump(mode="json", include=set(_SHOWN), exclude_defaults=True),
+        key_id=request.key_id,
+        user_id=request.user_id,
+        created_at=schedule.created_at,
+        next=next_times(schedule, unix_ms(), next_shown),
+        last=None if schedule.last_at is None else shown(schedule, schedule.last_at),
+        last_run=schedule.last_run,
+    )
+
+
+def _schedule(caller: Caller, given: ScheduleInput, requested: RunRequested, digest: str) -> Schedule:
+    """Return a new schedule. `digest`: of the body. Raises InvalidInput for no trigger, or one that never fires."""
+    named = [name for name in _TRIGGERS if getattr(given, name)]
+    if len(named) != 1:
+        wrong = "name one of them only" if named else "name one of cron, at and webhook"
+        raise InvalidInput.of_fields(dict.fromkeys(named or _TRIGGERS, wrong))
+    if given.webhook and given.time_zone is not None:
+        raise InvalidInput("time_zone", "a webhook has no times; leave it out")
+    zone_name = given.time_zone or ("UTC" if given.cron else None)
+    zone = _of_field("time_zone", lambda: zone_of(zone_name or "")) if zone_name is not None else None
+    cron = _of_field("cron", lambda: checked_cron(given.cron or "")) if given.cron else None
+    at = _of_field("at", lambda: moment_from_text(given.at or "", zone)) if given.at else None
+    now = unix_ms()
+    schedule = Schedule(
+        schedule_id=requested.run_id,
+        tenant=caller.tenant,
+        name=given.name,
+        cron=cron,
+        at=at,
+        time_zone=zone_name,
+        missed=given.missed,
+        request=requested,
+        body_sha256=digest,
+        max_runs=caller.max_runs,
+        created_at=now,
+    )
+    next_at = first_after(schedule, now)
+    if next_at is None and not given.webhook:
+        raise InvalidInput(named[0], "lies in the past" if given.at else "names no date that comes in 50 years")
+    return schedule.model_copy(update={"next_at": next_at})
+
+
+def _new_webhook(tenant: str) -> Webhook:
+    return Webhook(tenant=tenant, secret=WEBHOOK_KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
+
+
+def _of_field(field: str, check: Callable[[], T]) -> T:
+    """Return what a check returns. Raises InvalidInput with its reason."""
+    try:
+        return check()
+    except ValueError as error:
+        raise InvalidInput(field, str(error)) from error
+
+
+@contextmanager
+def _fields_of(name: str) -> Iterator[None]:
+    """Have errors inside the block name fields of the field `name`."""
+    try:
+        yield
+    except (InvalidInput, NotAllowed) as problem:
+        problem.extra["errors"] = [{**each, "field": f"{name}.{each['field']}"} for each in problem.extra["errors"]]
+        raise

@@ -1,0 +1,1 @@
+"""Sessions, with their background tasks and groups."""

@@ -1,1 +1,0 @@
-"""What is stored of runs: read one, list a tenant's, mark them as deleted."""

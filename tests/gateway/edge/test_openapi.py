@@ -1,0 +1,60 @@
+"""docs/http.md says what the gateway does: its routes, its codes, its frames."""
+
+import re
+
+from services.gateway import errors
+from services.gateway.app import Gateway, build_app
+from services.gateway.edge.health import Alive, Readiness
+from services.gateway.errors import Problem, RefusedByPlanner
+from services.gateway.settings import GatewaySettings
+from services.messaging.connection import Bus
+from services.runtime.health import Health
+from tests.support.gateways import ROOT, unconnected_routes
+
+TEXT = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+
+
+def problems(base: type[Problem] = Problem) -> set[tuple[str, str]]:
+    """Status and code of every problem, as the table writes them."""
+    codes = RefusedByPlanner.STATUSES if base is RefusedByPlanner else {base.code: base.status}
+    found = {(str(status), code) for code, status in codes.items()}
+    for kind in base.__subclasses__():
+        found |= problems(kind)
+    return found
+
+
+def test_docs_and_openapi_describe_the_same_routes() -> None:
+    """And these are the routes of the gateway, with the probes that its server answers."""
+    described = re.findall(r"`(GET|HEAD|POST|PUT|DELETE) (/[^`]*)`", TEXT)
+    in_docs = {(method, path.partition("?")[0]) for method, path in described}
+    settings = GatewaySettings()
+    app = build_app(Gateway(settings, Bus("test", settings), dict))
+    in_openapi = {
+        (method.upper(), re.sub(r"{\w+}", "{id}", path))
+        for path, operations in app.openapi()["paths"].items()
+        for method in operations
+    }
+    served = {
+        (method, re.sub(r"{\w+}", "{id}", route.path))
+        for route in unconnected_routes()
+        for method in route.methods or ()
+    }
+    assert in_docs == in_openapi | {("HEAD", "/v1/artifacts/{id}")}
+    assert in_docs - served == {("GET", "/livez"), ("GET", "/readyz")}
+    assert served - in_docs == {("GET", "/")}
+
+
+def test_probes_answer_as_openapi_says() -> None:
+    """The models of the document fit the answers of the server."""
+    health = Health("gateway", lambda: ["NATS is not connected"])
+    for path, model in (("/livez", Alive), ("/readyz", Readiness)):
+        answered = health.answer(path)
+        assert answered is not None
+        assert model.model_validate(answered[1]).model_dump() == answered[1]
+
+
+def test_the_table_of_problems_is_complete() -> None:
+    """Every class has its line; 405 is Starlette's."""
+    documented = set(re.findall(r"^\| (\d{3}) \| `(\w+)`", TEXT, re.MULTILINE))
+    assert documented == problems() | {("405", "method_not_allowed")}
+    assert errors.MEDIA_TYPE in TEXT

@@ -1,0 +1,1 @@
+"""Protocols beside real planners' records."""

@@ -1,0 +1,256 @@
+"""Decisions about pauses, and inputs: what reaches the planner, and how its answer becomes one of HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts.runs.events import ControlAnswered, InputAdded, Resumed
+from contracts.runs.inbox import INBOX_MESSAGE, InputRequested, ResumeRequested
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from services.gateway.runs import control
+from services.messaging.connection import Bus
+from tests.support.gateways import Served, Writer, paused
+from tests.support.images import data_url, drawn, encoded
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
+
+Asked = ResumeRequested | InputRequested
+PAUSE = f"{1:032x}"
+PNG = data_url(encoded(drawn(), "png"), "image/png")
+DECISION = {"pause_id": PAUSE, "token": f"{PAUSE}.1.{'0' * 32}", "decision": "approve"}
+
+
+async def asked(bus: Bus, run: str) -> list[Asked]:
+    """What waits for the planner."""
+    stored = await (await bus.reader(subjects.INBOX)).read(f"control.default.{run}.*")
+    found = [INBOX_MESSAGE.validate_json(data) for _, data in stored]
+    return [each for each in found if isinstance(each, Asked)]
+
+
+class Answering:
+    """Answers each request once, as a planner does. `answer`: what it writes."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.seen: list[Asked] = []
+        self.answer: Callable[[Asked], Any] = lambda message: ControlAnswered(id=message.id)
+
+    async def work(self) -> None:
+        """Answer until cancelled."""
+        while True:
+            for message in (await asked(self._writer.bus, self._writer.run))[len(self.seen) :]:
+                self.seen.append(message)
+                event = self.answer(message)
+                if isinstance(event, ControlAnswered):
+                    await self._writer.stream(event)
+                elif event is not None:
+                    await self._writer.log(event)
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def planner(writer: Writer) -> AsyncIterator[Answering]:
+    """Answers the requests to a run that has begun and is paused."""
+    await writer.open()
+    await writer.log(paused("1-1", 1))
+    answering = Answering(writer)
+    task = asyncio.create_task(answering.work())
+    yield answering
+    task.cancel()
+
+
+async def resume(served: Served, run: str, key: str | None = None, **more: Any) -> httpx.Response:
+    """Decide."""
+    headers = {"Idempotency-Key": key} if key else {}
+    return await served.http.post(f"/v1/runs/{run}/resume", json={**DECISION, **more}, headers=headers)
+
+
+async def add(served: Served, run: str, key: str | None = None, **body: Any) -> httpx.Response:
+    """Add to a run."""
+    headers = {"Idempotency-Key": key} if key else {}
+    return await served.http.post(f"/v1/runs/{run}/input", json=body, headers=headers)
+
+
+def resumed(message: Asked) -> Resumed:
+    """The fact that a decision leads to."""
+    assert isinstance(message, ResumeRequested)
+    return Resumed(
+        pause_id=message.pause_id, decision=message.decision, id=message.id, request_sha256=message.request_sha256
+    )
+
+
+def added(message: Asked) -> InputAdded:
+    """The fact that an input leads to."""
+    assert isinstance(message, InputRequested)
+    return InputAdded(id=message.id, text=message.text, redirect=message.redirect)
+
+
+@pytest.mark.parametrize("answer", [resumed, lambda message: ControlAnswered(id=message.id)])
+async def test_a_decision_is_answered_once_it_took_effect(
+    served: Served, writer: Writer, planner: Answering, answer: Callable[[Asked], Any]
+) -> None:
+    """By the fact on the log or by the answer on the stream, whichever comes first."""
+    planner.answer = answer
+    answered = await resume(served, writer.run, note="fine", args=None)
+    assert answered.status_code == 200, answered.text
+    assert answered.json() == {"run_id": writer.run, "pause_id": PAUSE, "decision": "approve"}
+    (message,) = planner.seen
+    assert isinstance(message, ResumeRequested)
+    assert (message.pause_id, message.token, message.note) == (PAUSE, DECISION["token"], "fine")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pause_closed", 409),
+        ("pause_changed", 409),
+        ("run_ended", 409),
+        ("idempotency_conflict", 409),
+        ("invalid_decision", 422),
+        ("invalid_input", 422),
+        ("of_another_version", 409),
+    ],
+)
+async def test_a_refused_decision_says_why(
+    served: Served, writer: Writer, planner: Answering, code: str, status: int
+) -> None:
+    """With the reason; a token that is not that of the pause, with what waits now."""
+    planner.answer = lambda message: ControlAnswered(id=message.id, code=code, reason="because of that")
+    refused = await resume(served, writer.run)
+    assert (refused.status_code, refused.json()["code"]) == (status, code)
+    assert "because of that" in refused.text or code == "idempotency_conflict"
+    if code == "pause_changed":
+        assert [pause["pause_id"] for pause in refused.json()["pauses"]] == [PAUSE]
+
+
+async def test_an_unknown_pause_is_as_unknown_as_an_unknown_run(
+    served: Served, writer: Writer, planner: Answering
+) -> None:
+    """The same bytes."""
+    planner.answer = lambda message: ControlAnswered(id=message.id, code="not_found", reason="no such pause")
+    unknown, missing = await resume(served, writer.run), await resume(served, new_id())
+    assert (unknown.status_code, unknown.content) == (404, missing.content)
+
+
+async def test_the_same_key_gets_the_first_answer(served: Served, writer: Writer, planner: Answering) -> None:
+    """Also after the run has ended; another body under it is a conflict."""
+    planner.answer = lambda message: (
+        resumed(message) if len(planner.seen) == 1 else ControlAnswered(id=message.id, is_repeated=True)
+    )
+    first, again = await resume(served, writer.run, "k"), await resume(served, writer.run, "k")
+    assert (first.status_code, first.content) == (again.status_code, again.content)
+    assert len({message.id for message in planner.seen}) == 1
+    assert (await resume(served, writer.run, "k", note="else")).json()["code"] == "idempotency_conflict"
+    await writer.done()
+    assert (await resume(served, writer.run, "k")).content == first.content
+    assert (await resume(served, writer.run, "k", note="else")).json()["code"] == "idempotency_conflict"
+    for answer in (await resume(served, writer.run), await resume(served, writer.run, "another")):
+        assert (answer.status_code, answer.json()["code"]) == (409, "run_ended")
+
+
+async def test_an_input_has_a_place_in_the_log(served: Served, writer: Writer, planner: Answering) -> None:
+    """200 with its id. One that is repeated under its key counts once."""
+    planner.answer = lambda message: (
+        added(message) if len(planner.seen) == 1 else ControlAnswered(id=message.id, is_repeated=True)
+    )
+    first = await add(served, writer.run, "k", text="also in June", redirect=True)
+    assert first.status_code == 200
+    assert first.json() == {"run_id": writer.run, "input_id": planner.seen[0].id}
+    assert (await add(served, writer.run, "k", text="also in June", redirect=True)).content == first.content
+    conflict = await add(served, writer.run, "k", text="not in June")
+    assert (conflict.status_code, conflict.json()["code"]) == (409, "idempotency_conflict")
+
+
+@pytest.mark.parametrize("fact", [{"note": "no"}, {"input": "no"}, {"input": {"city": "no"}}])
+async def test_a_text_that_has_decided_is_known_by_its_key(
+    served: Served, writer: Writer, planner: Answering, fact: dict[str, Any]
+) -> None:
+    """Another text under it is a conflict."""
+    planner.answer = lambda message: (
+        Resumed(pause_id=PAUSE, decision="reject" if "note" in fact else "answer", id=message.id, **fact)
+        if len(planner.seen) == 1
+        else ControlAnswered(id=message.id, is_repeated=True)
+    )
+    assert (await add(served, writer.run, "k", text="no")).status_code == 200
+    assert (await add(served, writer.run, "k", text="no")).status_code == 200
+    assert (await add(served, writer.run, "k", text="yes")).json()["code"] == "idempotency_conflict"
+
+
+async def test_a_run_with_64_unread_inputs_takes_no_more(served: Served, writer: Writer, planner: Answering) -> None:
+    """429 with the time to wait. The requests at the same time share one subscription."""
+    planner.answer = lambda message: (
+        added(message) if len(planner.seen) <= 64 else ControlAnswered(id=message.id, code="too_many_inputs")
+    )
+    before = len(served.gateway.bus.nc._subs)
+    most = before
+    adding = [asyncio.create_task(add(served, writer.run, text=str(number))) for number in range(90)]
+    while not all(task.done() for task in adding):
+        most = max(most, len(served.gateway.bus.nc._subs))
+        await asyncio.sleep(0.01)
+    answers = [task.result() for task in adding]
+    assert sorted(answer.status_code for answer in answers) == [200] * 64 + [429] * 26
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert (refused.json()["code"], int(refused.headers["retry-after"]) > 0) == ("too_many_inputs", True)
+    assert most <= before + 3
+    await wait_until(lambda: len(served.gateway.bus.nc._subs) <= before + 2, what="only readers are left")
+
+
+async def test_without_an_answer_the_request_is_accepted(
+    served: Served, writer: Writer, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """202: it is stored, and its fact is looked up once more, since a live record may be lost."""
+    monkeypatch.setattr(control, "ANSWER_WAIT_S", 0.2)
+    await writer.open()
+    assert (await resume(served, writer.run)).status_code == 202
+    assert (await add(served, writer.run, "k", text="x")).status_code == 202
+    inputs = [message for message in await asked(bus, writer.run) if isinstance(message, InputRequested)]
+    await writer.log(added(inputs[0]))
+    assert (await add(served, writer.run, "k", text="x")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {**DECISION, "decision": "maybe"},
+        {**DECISION, "pause_id": "x"},
+        {**DECISION, "tokens": ""},
+        {**DECISION, "note": "x" * 4001},
+    ],
+)
+async def test_a_decision_of_another_form_is_refused(
+    served: Served, writer: Writer, bus: Bus, body: dict[str, Any]
+) -> None:
+    """Nothing reaches the planner."""
+    await writer.open()
+    refused = await served.http.post(f"/v1/runs/{writer.run}/resume", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert await asked(bus, writer.run) == []
+
+
+async def test_an_input_of_another_form_or_size_is_refused(served: Served, writer: Writer, bus: Bus) -> None:
+    """A text or an image is needed; a text that no record has room for is 413."""
+    await writer.open()
+    for body in ({}, {"text": " "}, {"txt": "x"}, {"text": "x", "redirect": "yes"}):
+        assert (await add(served, writer.run, **body)).status_code == 422
+    large = await resume(served, writer.run, decision="answer", input="x" * 600_000)
+    assert (large.status_code, large.json()["code"]) == (413, "body_too_large")
+    assert await asked(bus, writer.run) == []
+    assert (await add(served, new_id(), text="x")).status_code == 404
+
+
+async def test_images_are_stored_before_the_planner_hears_of_them(
+    served: Served, writer: Writer, store: Store, planner: Answering
+) -> None:
+    """As those of a question: cleaned, and under an id that follows from the run."""
+    assert store.tenant == "default"
+    answered = await add(served, writer.run, images=[{"data": PNG}])
+    assert answered.status_code == 200, answered.text
+    assert (await resume(served, writer.run, images=[{"data": PNG}])).status_code == 200
+    (first,), (second,) = [message.images for message in planner.seen]
+    assert first.artifact_id == second.artifact_id
+    assert (await served.http.get(f"/v1/artifacts/{first.artifact_id}")).headers["content-type"] == "image/png"

@@ -1,1 +1,0 @@
-"""The gateway over real HTTP and a real nats-server."""
