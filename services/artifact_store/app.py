@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.own_ids import OwnIds
-from services.artifact_store.entries.references import References, entries_bucket
-from services.artifact_store.garbage_collector.bucket_owner import claim_bucket
-from services.artifact_store.garbage_collector.deletions import Deletions
-from services.artifact_store.garbage_collector.sweeps import GarbageCollector
+from services.artifact_store.collector.bucket_owner import claim_bucket
+from services.artifact_store.collector.deletions import Deletions
+from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.handlers import Broker, build_router, drained
+from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.entries import References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.artifact_store.store import ArtifactStore
-from services.artifact_store.streams.assembler import Assembler
-from services.artifact_store.uploads import Uploads
+from services.artifact_store.store.store import ArtifactStore
+from services.artifact_store.uploads.assembler import Assembler
+from services.artifact_store.uploads.uploads import Uploads
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket as KeyValueBucket

@@ -7,6 +7,7 @@ from services.messaging.connection import Bus
 from services.runtime.health import Health
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner.transports.nats.tools import NatsTools
 
 from .call_consumers import CallConsumers
 from .compliance.checks import ToolChecks
@@ -18,7 +19,6 @@ from .execution import CallExecutor
 from .handlers import CallHandler
 from .limits.runners import Runners
 from .settings import ToolRunnerSettings
-from .transports.nats import NatsTools
 
 
 @asynccontextmanager

@@ -27,10 +27,10 @@ from contracts.wire import names, subjects
 from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus, Subscription
 from services.runtime.tasks import code_locations
+from services.tool_runner.results.outcomes import RoundEnd
 
 from .errors import AlreadySettled, RunEnded
 from .execution import CallExecutor
-from .outcomes import RoundEnd
 
 logger = structlog.get_logger(__name__)
 

@@ -19,6 +19,18 @@ from services.messaging.pull_consumer import Delivery
 from services.shared.redaction import wire_size
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner.results.outcomes import (
+    OutcomeBuilder,
+    RoundEnd,
+    check_approval,
+    check_arguments,
+    elapsed_ms,
+    failed,
+    in_thread_if_large,
+    succeeded,
+)
+from services.tool_runner.results.pauses import paused, read_pause
+from services.tool_runner.transports.nats.tools import NatsTools, PreparedCall
 
 from .artifacts.arguments import resolve
 from .artifacts.images import ToolImages
@@ -41,19 +53,7 @@ from .errors import (
 )
 from .limits.concurrency import Concurrency
 from .limits.runners import Runners
-from .outcomes import (
-    OutcomeBuilder,
-    RoundEnd,
-    check_approval,
-    check_arguments,
-    elapsed_ms,
-    failed,
-    in_thread_if_large,
-    succeeded,
-)
-from .pauses import paused, read_pause
 from .settings import ToolRunnerSettings
-from .transports.nats import NatsTools, PreparedCall
 
 logger = structlog.get_logger(__name__)
 

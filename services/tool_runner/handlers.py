@@ -17,11 +17,11 @@ from contracts.wire.validation_errors import describe
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
+from services.tool_runner.results.outcomes import RoundEnd, failed
 
 from .direct_calls import DirectCalls
 from .errors import AlreadySettled, Poisoned, RunEnded
 from .execution import CallExecutor
-from .outcomes import RoundEnd, failed
 
 logger = structlog.get_logger(__name__)
 

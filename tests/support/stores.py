@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from contracts.artifacts.references import PutArtifact
 from contracts.wire.ids import new_id
 from services.artifact_store.app import running
-from services.artifact_store.garbage_collector.sweeps import GarbageCollector
+from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink

@@ -41,10 +41,10 @@ from services.shared.tools.builtin import OBSERVATION
 from services.tool_runner.artifacts.images import Cleaned, ToolImages
 from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge
+from services.tool_runner.results.named_artifact import PATH as OWN
+from services.tool_runner.results.named_artifact import OwnArtifact, skill_of
 from services.tool_runner.settings import ToolRunnerSettings
 
-from .own_artifact import PATH as OWN
-from .own_artifact import OwnArtifact, skill_of
 from .store_access import StoreAccess
 from .stored_values import DescribedValue, assembled, store_value
 

@@ -14,13 +14,13 @@ from contracts.tools.checks import CheckTool
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire.ids import new_id, unix_ms
 from services.messaging.connection import Bus
-from services.tool_runner.artifacts.tool_response import artifact_type_of, format_of, skill_id_of
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.run_watch import RunWatches
 from services.tool_runner.errors import CallFailed, Declined, InvalidResult, RunEnded
-from services.tool_runner.outcomes import check_arguments, elapsed_ms, in_thread_if_large, read_result
-from services.tool_runner.transports.nats import NatsTools, PreparedCall
-from services.tool_runner.transports.result_body import ResultBody
+from services.tool_runner.results.body import ResultBody
+from services.tool_runner.results.canonical import artifact_type_of, format_of, skill_id_of
+from services.tool_runner.results.outcomes import check_arguments, elapsed_ms, in_thread_if_large, read_result
+from services.tool_runner.transports.nats.tools import NatsTools, PreparedCall
 
 from .answered import Answered, Sent, time_name
 

@@ -24,10 +24,10 @@ from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus, Subscription
 from services.runtime.tasks import cancelled, code_locations
 from services.shared.tools.catalogue import Catalogue, refused_tools
-from services.tool_runner.artifacts.tool_response import artifact_type_of
 from services.tool_runner.discovery.announcements import Announcement, choose
 from services.tool_runner.errors import InvalidArguments
-from services.tool_runner.transports.nats import NatsTools
+from services.tool_runner.results.canonical import artifact_type_of
+from services.tool_runner.transports.nats.tools import NatsTools
 
 from .announced import Announced, announcement_findings
 from .answered import answer_findings, repetition_finding

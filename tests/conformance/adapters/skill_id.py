@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.tool_runner.artifacts.tool_response import format_of, skill_id_of
+from services.tool_runner.results.canonical import format_of, skill_id_of
 from tests.conformance.compare import assert_same
 
 

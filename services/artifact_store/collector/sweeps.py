@@ -1,0 +1,134 @@
+"""The garbage collector: deletes artifacts whose time is over, and what crashed processes leave behind.
+
+Rule 1: it never deletes bytes that a reference names. `references` explains how.
+Rule 2: it skips pending entries younger than the grace period, since their put may still be in progress.
+Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
+and its request is gone; a run may still wait for its start.
+Rule 4: entries of an unknown version, as after a downgrade, are skipped.
+Rule 5: what a tool's own id names is removed once that artifact is gone (`own_ids`).
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+
+import structlog
+
+from contracts.wire import keys, subjects
+from contracts.wire.ids import unix_ms
+from services.artifact_store.collector.deletions import Deletions
+from services.artifact_store.collector.orphans import remove_orphans
+from services.artifact_store.errors import UnknownVersion
+from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.entries import ArtifactEntry, Reference, References, Unfinished, parsed
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError, Outdated
+from services.messaging.kv import Bucket as KeyValueBucket
+from services.messaging.kv import Entry
+from services.shared.artifacts.errors import ArtifactFailed
+
+logger = structlog.get_logger(__name__)
+
+_PAUSE_S = 0.05
+_DAY_MS = 86_400_000
+_RUNS_PER_READ = 500
+
+
+class GarbageCollector:
+    """Checks all entries from time to time, and once a day the bucket. Several instances may do so at once."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        kv: KeyValueBucket,
+        bucket: Bucket,
+        references: References,
+        own_ids: OwnIds,
+        deletions: Deletions,
+        grace_s: float,
+    ) -> None:
+        self._bus = bus
+        self._kv = kv
+        self._bucket = bucket
+        self._references = references
+        self._own_ids = own_ids
+        self._deletions = deletions
+        self._grace_ms = int(grace_s * 1000)
+
+    async def sweep_forever(self, every_s: float) -> None:
+        """Sweep at random intervals around `every_s`, so that instances do not sweep at the same time."""
+        daily_at = unix_ms() + _DAY_MS
+        while True:
+            await asyncio.sleep(every_s * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
+            try:
+                removed = await self.sweep()
+                if unix_ms() >= daily_at:
+                    daily_at = unix_ms() + _DAY_MS
+                    removed += await remove_orphans(self._kv, self._bucket, self._references, _DAY_MS)
+            except (ArtifactFailed, BusError) as error:
+                logger.warning("sweep_failed", error=str(error))
+            else:
+                logger.info("sweep_ended", removed=removed)
+
+    async def sweep(self) -> int:
+        """Check every entry once, and return how many artifacts were deleted."""
+        removed = 0
+        async for page in self._kv.pages():
+            for entry in await self._due(page):
+                with contextlib.suppress(Outdated):
+                    await self._deletions.delete(entry)
+                    removed += 1
+            await self._own_ids.remove_stale(page)
+            await asyncio.sleep(_PAUSE_S)
+        return removed
+
+    async def _due(self, page: list[Entry]) -> list[ArtifactEntry]:
+        """Return the artifacts of a page that are to be deleted."""
+        entries = [entry for found in page if (entry := _artifact_of(found)) is not None]
+        return [entry for entry in entries if self._is_over(entry.content)] + await self._purged(entries)
+
+    def _is_over(self, content: Reference | Unfinished) -> bool:
+        """Whether an artifact has expired, is being deleted, or was never finished."""
+        if isinstance(content, Reference):
+            return content.is_expired
+        return content.state == "deleting" or content.at < unix_ms() - self._grace_ms
+
+    async def _purged(self, entries: list[ArtifactEntry]) -> list[ArtifactEntry]:
+        """Return the artifacts whose run was purged."""
+        of_runs = [(entry, (entry.tenant, run)) for entry in entries if (run := _followed_run(entry.content))]
+        runs = sorted({run for _, run in of_runs})
+        # Requests first: a run that starts meanwhile has a log by then.
+        there = await self._existing(subjects.REQUESTS, runs, subjects.request)
+        there |= await self._existing(subjects.RUNS, runs, subjects.log)
+        return [entry for entry, run in of_runs if run not in there]
+
+    async def _existing(
+        self, stream: str, runs: list[tuple[str, str]], subject: Callable[[str, str], str]
+    ) -> set[tuple[str, str]]:
+        """Return the runs of which the stream still holds a message."""
+        subjects_of, found = {subject(*run): run for run in runs}, set()
+        reader = await self._bus.reader(stream)
+        for start in range(0, len(runs), _RUNS_PER_READ):
+            messages = await reader.latest(*list(subjects_of)[start : start + _RUNS_PER_READ])
+            found |= {(message.headers or {}).get("Nats-Subject", "") for message in messages}
+        return {run for name, run in subjects_of.items() if name in found}
+
+
+def _artifact_of(entry: Entry) -> ArtifactEntry | None:
+    """Return an artifact's entry; None for other entries and for those of an unknown version."""
+    if not entry.data or not keys.is_reference_key(entry.key):
+        return None
+    try:
+        content = parsed(entry.data)
+    except UnknownVersion:
+        return None
+    return ArtifactEntry(*keys.parse_reference_key(entry.key), content, entry.sequence) if content else None
+
+
+def _followed_run(content: Reference | Unfinished) -> str | None:
+    """Return the run whose purge deletes the artifact; None without one, and for an artifact younger than a day."""
+    if not isinstance(content, Reference) or content.ref.expires_at is not None:
+        return None
+    return content.run_id if (content.ref.created_at or 0) < unix_ms() - _DAY_MS else None

@@ -1,1 +1,0 @@
-"""What the store knows: its entries in the KV bucket."""

@@ -1,1 +1,0 @@
-"""Deleting artifacts: `deletions` one by one, `sweeps` those that are due, `orphans` objects that nothing knows."""

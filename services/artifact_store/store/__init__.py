@@ -1,0 +1,1 @@
+"""What the store does with an artifact: put, get, head, list, delete."""

@@ -1,0 +1,258 @@
+"""The operations of the store: store bytes, return them, list and delete artifacts.
+
+Rule 1: bytes are written and verified before the reference. Every reference has its bytes.
+Rule 2: a put may be repeated. The artifact id, made by the caller, and the digest identify a repetition.
+Rule 3: an artifact that the caller may not see does not exist. Unknown, expired, deleted and foreign ids get the same
+answer.
+Rule 4: bytes are stored unchanged in the bucket, one object per artifact, and nowhere else: not in logs, errors or
+references.
+"""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from contracts.artifacts.references import (
+    ArtifactDeleted,
+    ArtifactPage,
+    ArtifactRef,
+    DeleteArtifact,
+    GetArtifact,
+    HeadArtifact,
+    ListArtifacts,
+    PresignArtifact,
+    PresignedUrl,
+    PutArtifact,
+    StoredArtifact,
+)
+from contracts.wire.ids import unix_ms
+from contracts.wire.keys import new_object_name, object_key
+from services.artifact_store.collector.deletions import Deletions
+from services.artifact_store.errors import BytesMissing
+from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.entries import ArtifactEntry, Reference, References, Unfinished
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.artifact_store.store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
+from services.messaging.errors import Outdated
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+
+logger = structlog.get_logger(__name__)
+
+_DAY_S = 86_400
+_INLINE_HASH_BYTES = 128 << 10
+"""Fewer bytes are hashed without a thread."""
+_TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
+"""JSON values of a tool's result keep their type, whatever their text begins with."""
+
+
+class Done(NamedTuple):
+    """A put that is done."""
+
+    ref: ArtifactRef
+    warning: str | None = None
+
+
+class ArtifactStore:
+    """The store. Every method raises BusError while NATS does not answer, StorageUnavailable while S3 does not."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        references: References,
+        own_ids: OwnIds,
+        deletions: Deletions,
+        settings: ArtifactStoreSettings,
+    ) -> None:
+        self._bucket = bucket
+        self._references = references
+        self._own_ids = own_ids
+        self._deletions = deletions
+        self._settings = settings
+
+    async def put(self, put: PutArtifact, body: bytes) -> Done:
+        """Store bytes that came with the request."""
+        if len(body) != put.size:
+            raise ArtifactInvalid(f"received {len(body)} bytes; {put.size} were announced")
+        mime_type = self.mime_type(put, body[:HEAD_BYTES])
+        digest, entry = await asyncio.gather(_digest(body), self.begin(put))
+        if digest != put.sha256:
+            raise ArtifactInvalid("the bytes do not match the announced digest")
+        if isinstance(entry, Done):
+            return entry
+        writing = asyncio.gather(self._bucket.write(entry.object_key, body), self._references.add_listing(entry))
+        return await self._store(put, entry, writing, lambda: mime_type)
+
+    async def begin(self, put: PutArtifact) -> ArtifactEntry | Done:
+        """Return the pending entry, or what this put has led to if it was done before.
+
+        Attempts of the same put at the same time share an entry, since they write the same bytes.
+
+        Raises ArtifactInvalid when another artifact has the id, ArtifactTooLarge above the store's limit.
+        """
+        if put.size > self._settings.artifact_max_bytes:
+            raise ArtifactTooLarge(f"{put.size} bytes; at most {self._settings.artifact_max_bytes} are allowed")
+        # Most ids are new, so nothing is read before the first try.
+        entry, sequence = None, 0
+        while True:
+            with suppress(Outdated):
+                if entry is None:
+                    return await self._references.write(put.tenant, put.artifact_id, self._pending(put), after=sequence)
+                match entry.content:
+                    case Reference(is_expired=False) as found:
+                        if not found.is_of(put):
+                            raise ArtifactInvalid("another artifact has this id")
+                        return Done(found.ref, await self._own_ids.assign(entry))
+                    case Unfinished(state="pending") as pending if pending.reference.is_of(put):
+                        return entry
+                await self._deletions.delete(entry)
+            entry, sequence = await self._references.read(put.tenant, put.artifact_id)
+
+    def _pending(self, put: PutArtifact) -> Unfinished:
+        name = new_object_name(put.artifact_id)
+        ref = self._ref(put, put.mime_type or OCTETS)
+        reference = Reference(
+            ref=ref, session_id=put.session_id, run_id=put.run_id, user_id=put.user_id, object_name=name
+        )
+        return Unfinished(state="pending", reference=reference)
+
+    def mime_type(self, put: PutArtifact, head: bytes) -> str:
+        """Return the type to store. Raises ArtifactInvalid when the bytes contradict the declared type."""
+        if put.json_type in _TRUSTED_JSON_TYPES and put.mime_type:
+            return put.mime_type
+        return checked_mime_type(put.mime_type, head, whole=put.size <= len(head))
+
+    async def put_stream(
+        self, put: PutArtifact, entry: ArtifactEntry, chunks: Iterable[bytes], mime_type: Callable[[], str]
+    ) -> Done:
+        """Store bytes from chunks, which a thread reads. `mime_type` is called after that."""
+
+        async def write() -> None:
+            await self._references.add_listing(entry)
+            await self._bucket.write_stream(entry.object_key, chunks, put.size)
+            if await self._bucket.size(entry.object_key) != put.size:
+                raise StorageUnavailable("the S3 server accepted the bytes but does not hold them")
+
+        return await self._store(put, entry, write(), mime_type)
+
+    async def _store(
+        self, put: PutArtifact, entry: ArtifactEntry, writing: Awaitable[object], mime_type: Callable[[], str]
+    ) -> Done:
+        """Write the reference after the bytes, then what its own id names."""
+        try:
+            await writing
+            ref = self._ref(put, mime_type())
+            stored = await self._references.replace(entry, entry.reference.model_copy(update={"ref": ref}))
+        except Outdated:
+            return await self._superseded(entry)
+        logger.info(
+            "artifact_stored",
+            tenant=put.tenant,
+            artifact_id=put.artifact_id,
+            run_id=put.run_id,
+            size=put.size,
+            object_name=entry.reference.object_name,
+        )
+        return Done(ref, await self._own_ids.assign(stored))
+
+    async def _superseded(self, entry: ArtifactEntry) -> Done:
+        """Return what another attempt of this put led to, or delete the bytes that nothing names any more."""
+        now, _ = await self._references.read(entry.tenant, entry.artifact)
+        if now is not None and isinstance(now.content, Reference) and now.object_key == entry.object_key:
+            return Done(now.content.ref, await self._own_ids.assign(now))
+        await self._bucket.remove(entry.object_key)
+        raise StorageUnavailable("the put took so long that its bytes were deleted")
+
+    def _ref(self, put: PutArtifact, mime_type: str) -> ArtifactRef:
+        now, ttl_s = unix_ms(), self._ttl_s(put)
+        return ArtifactRef(
+            artifact_id=put.artifact_id,
+            mime_type=mime_type,
+            size=put.size,
+            sha256=put.sha256,
+            filename=clean_filename(put.filename),
+            namespace=put.namespace,
+            json_type=put.json_type,
+            items=put.items,
+            artifact_type=put.artifact_type,
+            own_id=put.own_id,
+            skill_id=put.skill_id,
+            skill_name=put.skill_name,
+            created_at=now,
+            expires_at=now + ttl_s * 1000 if ttl_s is not None else None,
+        )
+
+    def _ttl_s(self, put: PutArtifact) -> int | None:
+        if put.ttl_s is not None or put.run_id is not None:
+            return put.ttl_s
+        return int(self._settings.artifact_default_days * _DAY_S)
+
+    async def head(self, request: HeadArtifact) -> StoredArtifact:
+        """Return the reference with its session and run. Raises ArtifactNotFound."""
+        return (await self._references.resolve(request)).stored()
+
+    async def get(self, request: GetArtifact) -> tuple[ArtifactRef, bytes]:
+        """Return the reference with the bytes of the range, which ends with the artifact. Raises ArtifactNotFound."""
+        reference = await self._references.resolve(request)
+        length = min(request.length, reference.ref.size - request.offset)
+        if length <= 0:
+            return reference.ref, b""
+        try:
+            return reference.ref, await self._read(
+                object_key(request.tenant, reference.object_name), request.offset, length
+            )
+        except StorageUnavailable:
+            await self._references.resolve(request)  # It may have been deleted a moment ago.
+            raise
+
+    async def _read(self, key: str, offset: int, length: int) -> bytes:
+        try:
+            return await self._bucket.read(key, offset, length) if length else b""
+        except BytesMissing:
+            logger.warning("artifact_bytes_missing", key=key)
+            raise StorageUnavailable("the S3 server does not have the bytes") from None
+
+    async def list(self, request: ListArtifacts) -> ArtifactPage:
+        """Return a page of the artifacts of a session or run."""
+        found = self._references if request.own_id is None else self._own_ids
+        return await found.page(request)
+
+    async def delete(self, request: DeleteArtifact) -> ArtifactDeleted:
+        """Delete an artifact: for its readers at once, its bytes soon. Raises ArtifactNotFound."""
+        await self._references.resolve(request)
+        while True:
+            entry, _ = await self._references.read(request.tenant, request.artifact_id)
+            if entry is None or not isinstance(entry.content, Reference):
+                raise ArtifactNotFound
+            with suppress(Outdated):
+                await self._deletions.begin(entry)
+                break
+        logger.info("artifact_deleted", tenant=request.tenant, artifact_id=request.artifact_id)
+        return ArtifactDeleted(artifact_id=request.artifact_id)
+
+    async def presign(self, request: PresignArtifact) -> PresignedUrl:
+        """Return a URL that needs no key. It expires no later than the artifact. Raises ArtifactNotFound."""
+        reference = await self._references.resolve(request)
+        until, seconds = _valid(reference.ref, request.expires_s)
+        key = object_key(request.tenant, reference.object_name)
+        url = self._bucket.signed_url(key, seconds, reference.ref.mime_type, reference.ref.filename)
+        return PresignedUrl(url=url, expires_at=until)
+
+
+def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
+    """Return until when (Unix ms) and for how many seconds a URL is valid: no longer than its artifact."""
+    until = min(unix_ms() + seconds * 1000, ref.expires_at or sys.maxsize)
+    return until, max(1, (until - unix_ms()) // 1000)
+
+
+async def _digest(body: bytes) -> str:
+    return _sha256(body) if len(body) < _INLINE_HASH_BYTES else await asyncio.to_thread(_sha256, body)
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

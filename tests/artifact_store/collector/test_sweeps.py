@@ -1,0 +1,174 @@
+"""What is over goes, and nothing else, whatever comes in between."""
+
+import asyncio
+import random
+import secrets
+
+import pytest
+
+from contracts.artifacts.references import DeleteArtifact, GetArtifact
+from contracts.runs.events import RunStarted
+from contracts.runs.requests import RunLimits, RunRequested
+from contracts.wire import keys, subjects
+from contracts.wire.ids import new_id
+from contracts.wire.records import Record
+from services.artifact_store.collector.sweeps import GarbageCollector
+from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.store.store import ArtifactStore
+from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
+from tests.artifact_store.inside import HOUR_MS, Inside
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
+
+
+async def test_a_put_that_died_before_its_reference_goes_after_the_grace(embedded: Store, inside: Inside) -> None:
+    """Its pending entry names its bytes and its list entry; both go with it."""
+    put = embedded.put_of(b"half done", session_id="s")
+    entry = await inside.begin(put, b"half done")
+    patient = Inside(embedded.bus, embedded.settings, grace_s=HOUR_MS / 1000)
+    await patient.collector.sweep()
+    assert embedded.objects() == [entry.object_key]
+    await inside.collector.sweep()
+    assert not embedded.objects()
+    assert not await inside.is_known(put)
+
+
+async def test_an_expired_artifact_goes_with_the_next_sweep(embedded: Store, inside: Inside) -> None:
+    """Its bytes, its entry and its list entry."""
+    kept = await embedded.client.put(embedded.tenant, b"kept", session="s")
+    put = embedded.put_of(b"brief", session_id="s", ttl_s=1)
+    await inside.store.put(put, b"brief")
+
+    async def is_gone() -> bool:
+        await inside.collector.sweep()
+        return not await inside.is_known(put)
+
+    await wait_until(is_gone, what="it has expired")
+    assert [key.endswith(kept.artifact_id) for key in embedded.objects()] == [True]
+
+
+async def test_what_belonged_to_a_purged_run_goes(
+    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An artifact without a time of its own is kept as long as its run's log, and a day at least."""
+    kept, purged = new_id(), new_id()
+    request = RunRequested(run_id=kept, tenant=embedded.tenant, requested_at=0, trace_id=kept, query="?")
+    started = RunStarted(run_id=kept, tenant=embedded.tenant, request=request, limits=RunLimits())
+    await embedded.bus.publish(subjects.log(embedded.tenant, kept), Record(events=[started]).model_dump_json().encode())
+    one = await embedded.client.put(embedded.tenant, b"of a run that is there", run=kept)
+    two = await embedded.client.put(embedded.tenant, b"of a run that is gone", run=purged)
+    waiting = RunRequested(run_id=new_id(), tenant=embedded.tenant, requested_at=0, trace_id=kept, query="?")
+    await embedded.bus.publish(subjects.request(embedded.tenant, waiting.run_id), waiting.model_dump_json().encode())
+    three = await embedded.client.put(embedded.tenant, b"of a run that waits for a planner", run=waiting.run_id)
+    await inside.collector.sweep()
+    assert len(embedded.objects()) == 3
+    monkeypatch.setattr("services.artifact_store.collector.sweeps._DAY_MS", -1)
+    await inside.collector.sweep()
+    assert (await embedded.client.head(embedded.tenant, one.artifact_id)).ref == one
+    assert (await embedded.client.head(embedded.tenant, three.artifact_id)).ref == three
+    with pytest.raises(ArtifactNotFound):
+        await embedded.client.head(embedded.tenant, two.artifact_id)
+    assert len(embedded.objects()) == 2
+
+
+async def test_what_a_later_version_has_written_is_left_alone(embedded: Store, inside: Inside) -> None:
+    """After a downgrade its entries keep their bytes; a put of the same id says why it fails."""
+    put = embedded.put_of(b"an entry of tomorrow")
+    await inside.store.put(put, b"an entry of tomorrow")
+    await inside.kv.put(keys.reference_key(put.tenant, put.artifact_id), b'{"v": 9, "points": "elsewhere"}')
+    before = embedded.objects()
+    await inside.collector.sweep()
+    await inside.sweep_bucket(-HOUR_MS)
+    assert embedded.objects() == before
+    with pytest.raises(StorageUnavailable, match="later version") as failure:
+        await inside.store.put(put, b"an entry of tomorrow")
+    assert not failure.value.retryable
+
+
+class Dawdling(Bucket):
+    """Takes its time before and after it speaks to S3, so that everything else happens in between."""
+
+    async def size(self, key: str) -> int | None:
+        """Look, slowly."""
+        await _dawdle()
+        found = await super().size(key)
+        await _dawdle()
+        return found
+
+    async def write(self, key: str, body: bytes) -> None:
+        """Write, slowly."""
+        await _dawdle()
+        await super().write(key, body)
+        await _dawdle()
+
+    async def remove(self, key: str) -> None:
+        """Remove, slowly."""
+        await _dawdle()
+        await super().remove(key)
+        await _dawdle()
+
+
+async def _dawdle() -> None:
+    await asyncio.sleep(random.choice([0, 0, 0.001, 0.01, 0.03]))
+
+
+class Writer:
+    """Puts, reads and deletes at random; what it holds must be readable all the time."""
+
+    def __init__(self, helper: Store, store: ArtifactStore, seed: int) -> None:
+        self._helper = helper
+        self._store = store
+        self._chance = random.Random(seed)
+        self._held: dict[str, bytes] = {}
+
+    async def write(self, bodies: list[bytes], times: int) -> None:
+        """Do so many rounds, and delete everything in the end."""
+        for _ in range(times):
+            body = self._chance.choice(bodies)
+            self._held[await self._put(body)] = body
+            artifact = self._chance.choice(list(self._held))
+            await self._check(artifact)
+            if self._chance.random() < 0.8:
+                await self._delete(artifact)
+        for artifact in list(self._held):
+            await self._check(artifact)
+            await self._delete(artifact)
+
+    async def _put(self, body: bytes) -> str:
+        announced = self._helper.put_of(body)
+        while True:
+            try:
+                return (await self._store.put(announced, body)).ref.artifact_id
+            except StorageUnavailable:
+                await _dawdle()
+
+    async def _check(self, artifact: str) -> None:
+        asked = GetArtifact(tenant=self._helper.tenant, artifact_id=artifact)
+        assert (await self._store.get(asked))[1] == self._held[artifact]
+
+    async def _delete(self, artifact: str) -> None:
+        await self._store.delete(DeleteArtifact(tenant=self._helper.tenant, artifact_id=artifact))
+        del self._held[artifact]
+
+
+async def test_puts_deletions_and_collectors_at_once(store: Store) -> None:
+    """Collectors without any grace against writers: no reference without bytes, no bytes without one in the end."""
+    bodies = [secrets.token_bytes(50) for _ in range(2)]
+    done = asyncio.Event()
+    insides = [Inside(store.bus, store.settings, bucket=Dawdling) for _ in range(3)]
+
+    async def collect(collector: GarbageCollector) -> None:
+        while not done.is_set():
+            await collector.sweep()
+
+    collecting = [asyncio.create_task(collect(each.collector)) for each in insides]
+    await asyncio.gather(*(Writer(store, insides[seed % 3].store, seed).write(bodies, 12) for seed in range(6)))
+    done.set()
+    await asyncio.gather(*collecting)
+
+    async def is_empty() -> bool:
+        await insides[0].collector.sweep()
+        await insides[0].sweep_bucket(-HOUR_MS)
+        return not store.objects()
+
+    await wait_until(is_empty, timeout=20, what="all bytes are gone")

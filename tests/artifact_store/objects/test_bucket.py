@@ -1,0 +1,146 @@
+"""The bucket behaves alike on every S3 server: the conformance of what the store relies on, and of nothing else."""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from services.artifact_store.errors import BytesMissing
+from services.artifact_store.objects.bucket import Bucket
+from services.shared.artifacts.errors import ArtifactInvalid, StorageUnavailable
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import settings_for
+
+MIB = 1 << 20
+
+
+def new_key() -> str:
+    """A key that no test has used."""
+    name = secrets.token_hex(32)
+    return f"tenant_1/{name[:2]}/{name}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, MIB, 6 * MIB + 3])
+async def test_what_is_written_is_read_back(bucket: Bucket, size: int) -> None:
+    """From memory and as a stream; the size is known, the bytes are the same."""
+    await bucket.ensure()
+    body = secrets.token_bytes(size)
+    for stream in (False, True):
+        key = new_key()
+        assert await bucket.size(key) is None
+        if stream:
+            await bucket.write_stream(key, (body[start : start + MIB] for start in range(0, size, MIB)), size)
+        else:
+            await bucket.write(key, body)
+        assert await bucket.size(key) == size
+        if size:
+            assert await bucket.read(key, 0, size) == body
+
+
+async def test_ranges_are_exact(bucket: Bucket) -> None:
+    """Whether the server answers a range with 206, or with 200 as one of them does."""
+    await bucket.ensure()
+    key, body = new_key(), secrets.token_bytes(3 * MIB)
+    await bucket.write(key, body)
+    for offset, length in ((0, 1), (1, 10), (MIB, MIB), (3 * MIB - 1, 1), (12345, 2 * MIB)):
+        assert await bucket.read(key, offset, length) == body[offset : offset + length]
+
+
+async def test_what_is_not_there_has_one_answer(bucket: Bucket) -> None:
+    """Errors of reads, looks and removals are understood on every server."""
+    await bucket.ensure()
+    assert await bucket.size(new_key()) is None
+    with pytest.raises(BytesMissing):
+        await bucket.read(new_key(), 0, 10)
+    await bucket.remove(new_key())
+
+
+async def test_removed_is_gone(bucket: Bucket) -> None:
+    """A removal can be repeated."""
+    await bucket.ensure()
+    key = new_key()
+    await bucket.write(key, b"x")
+    await bucket.remove(key)
+    await bucket.remove(key)
+    assert await bucket.size(key) is None
+
+
+async def test_a_stream_that_breaks_leaves_nothing(bucket: Bucket) -> None:
+    """An error of the sender ends the put, and no object appears; nor does it damage one that is there."""
+    await bucket.ensure()
+    key, there = new_key(), new_key()
+    await bucket.write(there, b"y" * 100)
+
+    def breaking() -> Iterator[bytes]:
+        yield b"x" * MIB
+        raise ArtifactInvalid("as a test wants it")
+
+    for target in (key, there):
+        with pytest.raises(ArtifactInvalid):
+            await bucket.write_stream(target, breaking(), 2 * MIB)
+    assert await bucket.size(key) is None
+    assert await bucket.read(there, 0, 100) == b"y" * 100
+
+
+async def test_listing_is_ordered_and_paged(bucket: Bucket) -> None:
+    """Pages of two, in the order of keys, without one twice."""
+    await bucket.ensure()
+    tenant = f"list-{secrets.token_hex(4)}"
+    keys = sorted(f"{tenant}/{name[:2]}/{name}" for name in (secrets.token_hex(32) for _ in range(5)))
+    for key in keys:
+        await bucket.write(key, b"x")
+    found: list[str] = []
+    after: str | None = None
+    while page := await bucket.listed(after, 2):
+        after = page[-1].key
+        found += [each.key for each in page if each.key.startswith(f"{tenant}/")]
+        assert all(abs(each.modified_at - time.time() * 1000) < 600_000 for each in page)
+    assert found == keys
+
+
+async def test_a_signed_url_gives_out_the_bytes_and_nothing_else_does(bucket: Bucket) -> None:
+    """Without its signature, changed, or too late it is refused. A browser is told to save what it must not run."""
+    await bucket.ensure()
+    key, body = new_key(), b"<script>alert(1)</script>"
+    await bucket.write(key, body)
+    url = bucket.signed_url(key, 60, "text/html", 'a "b" ü.html')
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(url)
+        assert (answer.status_code, answer.content) == (200, body)
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-disposition"].startswith("attachment")
+        for wrong in (url.partition("?")[0], url[:-4] + "0000", url.replace(key, new_key())):
+            assert (await http.get(wrong)).status_code >= 400
+
+
+async def test_wrong_keys_and_a_missing_server_are_one_kind_of_failure(s3: S3Server, server: NatsServer) -> None:
+    """And the failure does not repeat what the server said."""
+    right = settings_for(s3, server.url)
+    for change in ({"s3_secret_key": SecretStr("wrong-secret")}, {"s3_endpoint": "127.0.0.1:1"}):
+        bucket = Bucket(right.model_copy(update=change))
+        try:
+            for call in (
+                bucket.ensure(),
+                bucket.size(new_key()),
+                bucket.write(new_key(), b"x"),
+                bucket.read(new_key(), 0, 1),
+            ):
+                with pytest.raises(StorageUnavailable) as failure:
+                    await call
+                assert failure.value.retryable
+        finally:
+            bucket.close()
+
+
+async def test_the_same_key_written_at_once_by_many_is_whole(bucket: Bucket) -> None:
+    """Two copies of the store may bring the same bytes at the same time; readers meanwhile see all of them or none."""
+    await bucket.ensure()
+    key, body = new_key(), secrets.token_bytes(MIB)
+    await asyncio.gather(*(bucket.write(key, body) for _ in range(6)))
+    assert hashlib.sha256(await bucket.read(key, 0, MIB)).digest() == hashlib.sha256(body).digest()

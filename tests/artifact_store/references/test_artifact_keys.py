@@ -1,0 +1,202 @@
+"""The ids that tools give their artifacts name the newest one, over a real NATS server."""
+
+import asyncio
+import secrets
+from typing import Any
+
+import pytest
+
+from contracts.artifacts.references import ArtifactRef, PutArtifact
+from contracts.wire import keys
+from contracts.wire.ids import new_id
+from services.artifact_store.references.artifact_keys import SHARED_ID
+from services.artifact_store.references.entries import ArtifactEntry
+from services.shared.artifacts.errors import ArtifactInvalid
+from tests.artifact_store.inside import Inside
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
+
+LARGE = 3 << 20
+
+
+async def named(store: Store, own_id: str = "abc-123", **where: Any) -> list[ArtifactRef]:
+    """What an id names; in the session `s` unless `where` says otherwise."""
+    page = await store.client.list(store.tenant, own_id=own_id, **(where or {"session": "s"}))
+    assert page.next_cursor is None
+    return [each.ref for each in page.artifacts]
+
+
+def blog(store: Store, body: bytes = b"{}", **more: Any) -> PutArtifact:
+    """The put of an artifact that its tool calls abc-123, in the session `s`."""
+    return store.put_of(body, **{"own_id": "abc-123", "namespace": "blog", "session_id": "s", **more})
+
+
+async def entries(inside: Inside, put: PutArtifact) -> list[bytes]:
+    """What is written under the id of a put, in its session and run."""
+    places = [(put.session_id, None), (None, put.run_id)]
+    wheres = [keys.listing(*place) for place in places if any(place)]
+    wanted = [keys.own_id_key(put.tenant, where, put.own_id or "", put.namespace) for where in wheres]
+    return [found.data for key in wanted if (found := await inside.kv.get_from_leader(key)).data]
+
+
+async def test_an_id_names_the_newest_artifact(embedded: Store) -> None:
+    """In one request, with the id, the skill and the reference; lists show the older one still."""
+    ask, warnings = embedded.client, list[str]()
+    about: dict[str, Any] = {"session": "s", "namespace": "blog", "own_id": "abc-123", "on_warning": warnings.append}
+    first = await ask.put(embedded.tenant, b"first", skill_id="writing", skill_name="Writing", **about)
+    assert (first.own_id, first.skill_id, first.skill_name) == ("abc-123", "writing", "Writing")
+    assert (await named(embedded), warnings) == ([first], [])
+    second = await ask.put(embedded.tenant, b"second", skill_id="editing", **about)
+    assert (await named(embedded), warnings) == ([second], [SHARED_ID])
+    assert [each.ref for each in (await ask.list(embedded.tenant, session="s")).artifacts] == [first, second]
+    by_skill = await ask.list(embedded.tenant, session="s", skill_id="writing")
+    assert [each.ref for each in by_skill.artifacts] == [first]
+
+
+@pytest.mark.parametrize("own_id", ["abc-123", "*", ">", "a.b", " ", "é" * 200, "x" * 200, "\n"])
+async def test_an_id_is_any_text(embedded: Store, own_id: str) -> None:
+    """It is compared as a whole, and matches nothing else."""
+    ref = await embedded.client.put(embedded.tenant, b"1", session="s", namespace="blog", own_id=own_id)
+    await embedded.client.put(embedded.tenant, b"2", session="s", namespace="blog", own_id="another")
+    assert await named(embedded, own_id) == [ref]
+
+
+async def test_each_tool_session_run_and_tenant_has_its_own(embedded: Store) -> None:
+    """The newest of each tool, the newest first; in a run of a session what the run has made."""
+    ask, runs = embedded.client, [new_id(), new_id()]
+    own: dict[str, Any] = {"own_id": "abc-123"}
+    blog_1 = await ask.put(embedded.tenant, b"1", session="s", run=runs[0], namespace="blog", **own)
+    chart = await ask.put(embedded.tenant, b"2", session="s", run=runs[0], namespace="chart", skill_id="x", **own)
+    blog_2 = await ask.put(embedded.tenant, b"3", session="s", run=runs[1], namespace="blog", **own)
+    alone = await ask.put(embedded.tenant, b"4", run=new_id(), namespace="blog", **own)
+    elsewhere = await ask.put(embedded.tenant, b"5", session="t", namespace="blog", **own)
+    await ask.put(f"{embedded.tenant}-b", b"6", session="s", namespace="blog", **own)
+    assert await named(embedded) == [blog_2, chart]
+    assert await named(embedded, session="s", limit=1) == [blog_2]
+    assert await named(embedded, session="s", namespace="chart") == [chart]
+    assert await named(embedded, session="s", skill_id="x") == [chart]
+    assert await named(embedded, run=runs[0]) == [chart, blog_1]
+    assert await named(embedded, session="s", run=runs[1]) == [blog_2]
+    assert await named(embedded, session="t", run=runs[1]) == []
+    assert await named(embedded, session="t") == [elsewhere]
+    assert alone not in await named(embedded)
+    with pytest.raises(ArtifactInvalid, match="session_id or run_id"):
+        await ask.list(embedded.tenant, own_id="abc-123")
+
+
+@pytest.mark.parametrize("size", [100, LARGE])
+async def test_a_repeated_put_warns_again_and_changes_nothing(embedded: Store, size: int) -> None:
+    """Inline and in chunks; also when the id names a third one meanwhile. The older put never gets the id back."""
+    about: dict[str, Any] = {"session": "s", "namespace": "blog", "own_id": "abc-123"}
+    puts = [(secrets.token_bytes(size), new_id()) for _ in range(3)]
+
+    async def put(number: int) -> list[str]:
+        body, artifact = puts[number]
+        found: list[str] = []
+        await embedded.client.put(embedded.tenant, body, artifact_id=artifact, on_warning=found.append, **about)
+        return found
+
+    assert [await put(0), await put(0), await put(1), await put(1)] == [[], [], [SHARED_ID], [SHARED_ID]]
+    assert [await put(2), await put(1), await put(0)] == 3 * [[SHARED_ID]]
+    assert [ref.artifact_id for ref in await named(embedded)] == [puts[2][1]]
+
+
+async def stored(inside: Inside, put: PutArtifact, body: bytes) -> ArtifactEntry:
+    """An artifact with its reference, whose process died before it wrote what the id names."""
+    entry = await inside.begin(put, body)
+    return await inside.references.replace(entry, entry.reference)
+
+
+async def test_a_put_that_died_before_its_id_is_finished_by_its_repetition(embedded: Store, inside: Inside) -> None:
+    """With the warning that nobody has received."""
+    await inside.store.put(blog(embedded), b"{}")
+    put = blog(embedded, b"[]")
+    await stored(inside, put, b"[]")
+    assert (await inside.store.put(put, b"[]")).warning == SHARED_ID
+    assert [ref.artifact_id for ref in await named(embedded)] == [put.artifact_id]
+
+
+async def test_an_older_put_that_wakes_up_late_takes_nothing(embedded: Store, inside: Inside) -> None:
+    """It was stopped between its reference and its id; the order of the references decides, not that of the ids."""
+    older, newer = blog(embedded), blog(embedded, b"[]")
+    asleep = await stored(inside, older, b"{}")
+    assert (await inside.store.put(newer, b"[]")).warning is None
+    assert await inside.own_ids.assign(asleep) == SHARED_ID
+    assert [ref.artifact_id for ref in await named(embedded)] == [newer.artifact_id]
+
+
+async def test_many_puts_in_several_instances_leave_the_newest(embedded: Store) -> None:
+    """No update is lost: what the id names is the artifact whose reference is the last one."""
+    insides = [Inside(embedded.bus, embedded.settings) for _ in range(3)]
+    puts = [blog(embedded, str(number).encode(), run_id=new_id()) for number in range(24)]
+    done = await asyncio.gather(
+        *(insides[number % 3].store.put(put, str(number).encode()) for number, put in enumerate(puts))
+    )
+    read = [await insides[0].references.read(embedded.tenant, put.artifact_id) for put in puts]
+    newest = max((entry for entry, _ in read if entry is not None), key=lambda entry: entry.sequence)
+    assert await named(embedded) == [newest.reference.ref]
+    assert [each.warning for each in done].count(None) == 1
+
+
+async def test_what_is_gone_has_no_id(embedded: Store, inside: Inside) -> None:
+    """Deleted or expired: the id names nothing, and no late put of an older artifact gets it; a new one does."""
+    older, newer = blog(embedded), blog(embedded, b"[]")
+    await inside.store.put(older, b"{}")
+    await inside.store.put(newer, b"[]")
+    await embedded.client.delete(embedded.tenant, newer.artifact_id)
+    assert await named(embedded) == []
+    await inside.store.put(older, b"{}")
+    assert await named(embedded) == []
+    brief = blog(embedded, b"1", ttl_s=1)
+    assert (await inside.store.put(brief, b"1")).warning is None
+
+    async def is_gone() -> bool:
+        return not await named(embedded)
+
+    await wait_until(is_gone, what="it has expired")
+    again = blog(embedded, b"2")
+    assert (await inside.store.put(again, b"2")).warning is None
+    assert [ref.artifact_id for ref in await named(embedded)] == [again.artifact_id]
+
+
+async def test_an_artifact_that_is_stored_again_under_its_id_has_its_name_again(
+    embedded: Store, inside: Inside
+) -> None:
+    """Its second reference is the newer one, so a put in between is late."""
+    put = blog(embedded)
+    await inside.store.put(put, b"{}")
+    await embedded.client.delete(embedded.tenant, put.artifact_id)
+    asleep = await stored(inside, blog(embedded, b"[]"), b"[]")
+    assert (await inside.store.put(put, b"{}")).warning is None
+    assert await inside.own_ids.assign(asleep) == SHARED_ID
+    assert [ref.artifact_id for ref in await named(embedded)] == [put.artifact_id]
+
+
+async def test_the_collector_removes_what_names_nothing(
+    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a day, in the session and in the run; what names an artifact stays."""
+    gone, kept = blog(embedded, run_id=new_id()), blog(embedded, own_id="kept", run_id=new_id())
+    for put in (gone, kept):
+        await inside.store.put(put, b"{}")
+    await embedded.client.delete(embedded.tenant, gone.artifact_id)
+    await inside.collector.sweep()
+    assert [len(await entries(inside, put)) for put in (gone, kept)] == [2, 2]
+    monkeypatch.setattr("services.artifact_store.references.artifact_keys.KEPT_MS", -1000)
+    await inside.collector.sweep()
+    assert [len(await entries(inside, put)) for put in (gone, kept)] == [0, 2]
+    assert [ref.artifact_id for ref in await named(embedded, "kept")] == [kept.artifact_id]
+
+
+async def test_what_a_later_version_has_written_stays(
+    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a downgrade the artifact is stored; what its id names is left alone."""
+    put = blog(embedded)
+    key = keys.own_id_key(put.tenant, keys.listing("s", None), "abc-123", "blog")
+    await inside.kv.put(key, b'{"v": 9, "points": "elsewhere"}')
+    assert (await inside.store.put(put, b"{}")).ref == (await embedded.client.head(put.tenant, put.artifact_id)).ref
+    monkeypatch.setattr("services.artifact_store.references.artifact_keys.KEPT_MS", -1000)
+    await inside.collector.sweep()
+    assert await entries(inside, put) == [b'{"v": 9, "points": "elsewhere"}']
+    assert await named(embedded) == []

@@ -1,0 +1,115 @@
+"""A reference always has its bytes: puts of the same id, and puts that were stopped, over a real NATS server."""
+
+import asyncio
+
+import pytest
+
+from services.artifact_store.references.entries import ArtifactEntry, Reference, Unfinished
+from services.messaging.errors import Outdated
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
+from tests.artifact_store.inside import Inside
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
+
+
+async def test_a_put_that_slept_through_its_grace_writes_no_reference(embedded: Store, inside: Inside) -> None:
+    """A stopped process that wakes up is refused by its entry's sequence, not by a clock, and leaves no bytes."""
+    put = embedded.put_of(b"sleeper")
+    entry = await inside.begin(put, b"sleeper")
+    await inside.collector.sweep()
+    with pytest.raises(StorageUnavailable) as failure:
+        await inside.store.put_stream(put, entry, [b"sleeper"], lambda: "text/plain")
+    assert failure.value.retryable
+    assert not embedded.objects()
+    assert not await inside.is_known(put)
+    ref = (await inside.store.put(put, b"sleeper")).ref
+    assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"sleeper"
+
+
+async def test_a_reference_that_was_faster_keeps_its_bytes(embedded: Store, inside: Inside) -> None:
+    """The collector has seen a pending entry; its put ends before the collector replaces it."""
+    put = embedded.put_of(b"just in time")
+    entry = await inside.begin(put, b"just in time")
+    ref = (await inside.store.put(put, b"just in time")).ref
+    with pytest.raises(Outdated):
+        await inside.deletions.delete(entry)
+    assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"just in time"
+
+
+async def test_attempts_of_one_put_share_an_object(embedded: Store, inside: Inside) -> None:
+    """A caller that has waited in vain sends its put again, while the first one is still under way."""
+    put = embedded.put_of(b"twice")
+    first, second = await inside.begin(put, b"twice"), await inside.begin(put, b"twice")
+    assert first == second
+    refs = [await inside.store.put_stream(put, entry, [b"twice"], lambda: "text/plain") for entry in (first, second)]
+    assert refs[0] == refs[1]
+    assert embedded.objects() == [first.object_key]
+
+
+async def test_other_bytes_take_over_from_a_put_that_did_not_end(embedded: Store, inside: Inside) -> None:
+    """A tool that is called again may show other pieces. Of the two puts one wins, and the other one is refused."""
+    put = embedded.put_of(b"first")
+    entry = await inside.begin(put, b"first")
+    other = embedded.put_of(b"second").model_copy(update={"artifact_id": put.artifact_id})
+    ref = (await inside.store.put(other, b"second")).ref
+    with pytest.raises(StorageUnavailable):
+        await inside.store.put_stream(put, entry, [b"first"], lambda: "text/plain")
+    with pytest.raises(ArtifactInvalid):
+        await inside.store.put(put, b"first")
+    assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"second"
+    assert len(embedded.objects()) == 1
+
+
+async def test_an_id_can_be_used_again_while_its_deletion_is_under_way(embedded: Store, inside: Inside) -> None:
+    """The new bytes have another object, so a deletion that was begun and comes late does not hit them."""
+    put = embedded.put_of(b"again", session_id="s")
+    await inside.store.put(put, b"again")
+    entry, _ = await inside.references.read(put.tenant, put.artifact_id)
+    assert entry is not None
+    begun = await inside.references.replace(entry, Unfinished(state="deleting", reference=entry.reference))
+    with pytest.raises(ArtifactNotFound):
+        await embedded.client.head(put.tenant, put.artifact_id)
+    ref = await embedded.client.put(put.tenant, b"again", artifact_id=put.artifact_id, session="s")
+    await inside.bucket.remove(begun.object_key)
+    assert (await embedded.client.read(put.tenant, ref.artifact_id, limit=100))[1] == b"again"
+    assert [each.ref for each in (await embedded.client.list(put.tenant, session="s")).artifacts] == [ref]
+
+
+async def test_an_expired_id_can_be_used_again(embedded: Store, inside: Inside) -> None:
+    """Before a sweep has come."""
+    put = embedded.put_of(b"brief", ttl_s=1)
+    first = await inside.store.put(put, b"brief")
+
+    async def is_stored_again() -> bool:
+        return await inside.store.put(put, b"brief") != first
+
+    await wait_until(is_stored_again, what="it has expired")
+    assert len(embedded.objects()) == 1
+
+
+async def test_one_of_many_deletions_succeeds(embedded: Store, inside: Inside) -> None:
+    """The others say that there is no such artifact; its bytes, its entry and its list entry go."""
+    put = embedded.put_of(b"doomed", session_id="s")
+    await inside.store.put(put, b"doomed")
+    deletions = [embedded.client.delete(put.tenant, put.artifact_id) for _ in range(5)]
+    found = await asyncio.gather(*deletions, return_exceptions=True)
+    assert [type(each) for each in found if each is not None] == 4 * [ArtifactNotFound]
+
+    async def is_unknown() -> bool:
+        return not embedded.objects() and not await inside.is_known(put)
+
+    await wait_until(is_unknown, what="everything of it is gone")
+
+
+async def test_entries_are_read_back(embedded: Store, inside: Inside) -> None:
+    """Pending, stored, and none."""
+    put = embedded.put_of(b"x", session_id="s")
+    assert await inside.references.read(put.tenant, put.artifact_id) == (None, 0)
+    entry = await inside.begin(put, b"x")
+    assert await inside.references.read(put.tenant, put.artifact_id) == (entry, entry.sequence)
+    await inside.store.put(put, b"x")
+    match (await inside.references.read(put.tenant, put.artifact_id))[0]:
+        case ArtifactEntry(content=Reference() as found):
+            assert (found.session_id, found.object_name) == ("s", entry.reference.object_name)
+        case other:
+            pytest.fail(f"{other} is no stored artifact")

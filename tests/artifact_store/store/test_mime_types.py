@@ -1,0 +1,149 @@
+"""Types are found in the bytes, and checked against what is said of them. No server."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.artifact_store.store.mime_types import HEAD_BYTES, checked_mime_type, clean_filename, signature, sniffed
+from services.shared.artifacts.errors import ArtifactInvalid
+
+HEADS = {
+    "image/png": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
+    "image/jpeg": b"\xff\xd8\xff\xe0\x00\x10JFIF",
+    "image/gif": b"GIF89a\x01\x00",
+    "image/webp": b"RIFF\x1a\x00\x00\x00WEBPVP8 ",
+    "application/pdf": b"%PDF-1.7\n%\xe2\xe3",
+    "application/zip": b"PK\x03\x04\x14\x00",
+    "application/gzip": b"\x1f\x8b\x08\x00\x00",
+}
+TEXT = "text/plain; charset=utf-8"
+OCTETS = "application/octet-stream"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_signature_is_found_and_believed(kind: str) -> None:
+    """Whether its type was named or not, in either case, in full or only by its beginning."""
+    head = HEADS[kind]
+    assert signature(head) == kind
+    for declared in (None, "", OCTETS, kind, kind.upper(), f" {kind} "):
+        for whole in (True, False):
+            assert checked_mime_type(declared, head, whole=whole) == kind
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_signature_is_needed_by_those_who_claim_its_type(kind: str) -> None:
+    """Other bytes, other signatures and no bytes at all do not pass."""
+    for head in (b"", b"hello", b"<svg onload=alert(1)>", *(other for name, other in HEADS.items() if name != kind)):
+        with pytest.raises(ArtifactInvalid):
+            checked_mime_type(kind, head, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("declared", "head"),
+    [
+        ("text/html", HEADS["image/png"]),
+        ("text/plain", HEADS["application/zip"]),
+        ("application/json", HEADS["application/pdf"]),
+        ("application/json", b"<html>"),
+        ("image/svg+xml", HEADS["image/gif"]),
+        ("text/csv", HEADS["application/gzip"]),
+    ],
+)
+def test_a_signature_speaks_against_every_other_type(declared: str, head: bytes) -> None:
+    """Bytes are not two things."""
+    with pytest.raises(ArtifactInvalid):
+        checked_mime_type(declared, head, whole=False)
+
+
+@pytest.mark.parametrize(
+    ("declared", "head", "kept"),
+    [
+        (DOCX, HEADS["application/zip"], DOCX),
+        ("application/x-tar", HEADS["application/gzip"], "application/x-tar"),
+        ("image/jpg", HEADS["image/jpeg"], "image/jpeg"),
+        ("text/csv; charset=utf-8", b"a,b\n", "text/csv; charset=utf-8"),
+        ("Text/HTML;charset=UTF-8", b"<p>", "text/html; charset=UTF-8"),
+        ("application/json", b' {"a": 1}', "application/json"),
+        ("application/json", b"-1.5", "application/json"),
+        ("application/json", b"", "application/json"),
+        ("audio/x-something", b"\x00\x01", "audio/x-something"),
+        ("image/svg+xml", b"<svg/>", "image/svg+xml"),
+    ],
+)
+def test_what_does_not_contradict_the_bytes_is_kept(declared: str, head: bytes, kept: str) -> None:
+    """Formats inside containers, aliases, parameters, and whatever has no signature here."""
+    assert checked_mime_type(declared, head, whole=False) == kept
+
+
+@pytest.mark.parametrize(
+    "declared",
+    ["text", "text/", "/plain", "text/plain\r\nX-Evil: 1", "a/b/c", "text/plain; charset", "té/xt", "*/*; q"],
+)
+def test_what_is_no_media_type_is_refused(declared: str) -> None:
+    """It would end up in a header."""
+    with pytest.raises(ArtifactInvalid):
+        checked_mime_type(declared, b"x", whole=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "whole", "kind"),
+    [
+        (b"", True, TEXT),
+        (b"hello\tworld\r\n", True, TEXT),
+        ("grüße 🌍".encode(), True, TEXT),
+        ("grüße 🌍".encode()[:-1], False, TEXT),
+        ("grüße 🌍".encode()[:-1], True, OCTETS),
+        (b"\x00text", True, OCTETS),
+        (b"\x1b[31m", True, OCTETS),
+        (b'{"a": [1, 2]}', True, "application/json"),
+        (b" [1]\n", True, "application/json"),
+        (b'{"a": [1, 2', True, TEXT),
+        (b'{"a": [1, 2', False, TEXT),
+        (b"[" * 100_000, True, TEXT),
+        (b"123", True, TEXT),
+    ],
+)
+def test_text_and_json_are_told_from_bytes(head: bytes, kind: str, *, whole: bool) -> None:
+    """By what is there; a beginning alone is never called JSON."""
+    assert sniffed(head, whole=whole) == kind
+
+
+@given(st.binary(max_size=HEAD_BYTES), st.booleans())
+def test_any_bytes_have_a_type(head: bytes, whole: bool) -> None:  # noqa: FBT001, hypothesis names no arguments
+    """And it is one that they may be declared as afterwards."""
+    kind = sniffed(head, whole=whole)
+    assert checked_mime_type(kind, head, whole=whole) == kind
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_any_json_may_be_called_so(value: object) -> None:
+    """However it begins."""
+    assert checked_mime_type("application/json", json.dumps(value).encode(), whole=True) == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("given_name", "kept"),
+    [
+        ("report.pdf", "report.pdf"),
+        ("/etc/passwd", "passwd"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("..", None),
+        ("a\r\nX-Evil: 1", "aX-Evil: 1"),
+        ("gpj\u202eexe.", "gpjexe"),
+        ("Übersicht 2026.xlsx", "Übersicht 2026.xlsx"),
+        ("", None),
+        (None, None),
+        ("x" * 900, "x" * 255),
+        ("\ud800", None),
+    ],
+)
+def test_filenames_hold_nothing_but_a_name(given_name: str | None, kept: str | None) -> None:
+    """They are shown to people and saved under; no key is made of them."""
+    assert clean_filename(given_name) == kept

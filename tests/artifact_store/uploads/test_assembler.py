@@ -1,0 +1,392 @@
+"""An artifact stream becomes one value, or an artifact: over a real NATS server and every S3 server."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import random
+import secrets
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import ArtifactChunk, ToolProgress
+from contracts.wire import subjects
+from contracts.wire.ids import new_id
+from contracts.wire.limits import MAX_INLINE_BYTES, MAX_PIECES
+from contracts.wire.records import EVENTS_HEADER, Record
+from services.artifact_store.references.entries import entries_bucket
+from services.messaging.connection import Bus
+from services.shared.artifacts.client import ArtifactClient, Assembled
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.shared.redaction import from_blob, to_blob
+from tests.artifact_store.test_losses import NAME, Deployment, deployed
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stack import resident
+from tests.support.stores import Store, serving
+from tests.support.waiting import wait_until
+
+MIB = 1 << 20
+PDF = b"%PDF-1.7\n" + bytes(range(256)) * 500
+
+
+def base64_of(body: bytes, size: int = 60_000) -> list[str]:
+    """Bytes as a tool shows them."""
+    return [base64.b64encode(body[start : start + size]).decode() for start in range(0, len(body), size)]
+
+
+def points(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    """Pieces of a chart, of some 100 KB each."""
+    chance = random.Random(seed)
+    return [
+        {"series": [{"data": [round(chance.random(), 9) for _ in range(9_000)], "name": "größe"}]} for _ in range(count)
+    ]
+
+
+@dataclass
+class Run:
+    """The stream subject of a run, to publish pieces on as tool_runner does, and a client that assembles."""
+
+    bus: Bus
+    client: ArtifactClient
+    tenant: str
+    run: str = field(default_factory=new_id)
+
+    @property
+    def subject(self) -> str:
+        """Where its pieces stand."""
+        return subjects.stream(self.tenant, self.run)
+
+    async def show(self, event: ArtifactChunk | ToolProgress, **headers: str) -> int:
+        """Store one event and return its sequence."""
+        record = Record(events=[event])
+        return await self.bus.publish(
+            self.subject, record.model_dump_json().encode(), {EVENTS_HEADER: record.types(), **headers}
+        )
+
+    async def piece(
+        self, seq: int, chunk: Any, *, done: bool = False, call: str = "1-0", stream: str = "s", kind: str = ""
+    ) -> int:
+        """Store one piece."""
+        piece = ArtifactChunk(
+            stream_id=stream, seq=seq, chunk=chunk, done=done, artifact_type=kind or None, tool="t", call_id=call
+        )
+        return await self.show(piece)
+
+    async def pieces(self, chunks: Sequence[Any], kind: str = "", stream: str = "s") -> int:
+        """Store a stream from its first piece to its last."""
+        for seq, chunk in enumerate(chunks):
+            await self.piece(seq, chunk, done=seq == len(chunks) - 1, stream=stream, kind=kind if seq == 0 else "")
+        return len(chunks)
+
+    async def assembled(
+        self, pieces: int, *, call: str = "1-0", stream: str = "s", artifact_id: str = "", **more: Any
+    ) -> Assembled:
+        """Have a stream put together."""
+        artifact_id = artifact_id or new_id()
+        asked = {"run": self.run, "session": "s", "namespace": "t", **more}
+        tenant = asked.pop("tenant", self.tenant)
+        return await self.client.assemble(
+            tenant, asked.pop("run"), call, stream, pieces=pieces, artifact_id=artifact_id, **asked
+        )
+
+    async def purge(self) -> None:
+        """Let everything expire."""
+        await self.bus.api(f"STREAM.PURGE.{subjects.RUNS}", {"filter": self.subject})
+
+
+@pytest.fixture
+def run(embedded: Store) -> Run:
+    """On the embedded S3 server."""
+    return Run(embedded.bus, embedded.client, embedded.tenant)
+
+
+LIGHT: list[tuple[str, list[Any], str, Any]] = [
+    ("text", ["one, ", "", "zwölf \u2028 \U0001f600"], "text", "one, zwölf \u2028 \U0001f600"),
+    ("text without a type", ["a", "b"], "", "ab"),
+    ("one empty text", [""], "", ""),
+    ("base64 without a binary type", base64_of(b"abc"), "text/plain", "YWJj"),
+    ("binary", base64_of(PDF[:900], 100), "application/pdf", PDF[:900]),
+    ("bytes, none", [""], "bytes", b""),
+    ("what is no base64, of a binary type", ["YWJj", "no base64"], "binary", "YWJjno base64"),
+    ("lists", [[0], [1, {}]], "", [[0], [1, {}]]),
+    ("all kinds", ["a", None, 1.5, True, {"k": [2**80 + 1]}], "binary", ["a", None, 1.5, True, {"k": [2**80 + 1]}]),
+]
+
+
+@pytest.mark.parametrize(("chunks", "kind", "value"), [case[1:] for case in LIGHT], ids=[case[0] for case in LIGHT])
+async def test_what_is_light_is_answered_as_it_is(
+    run: Run, embedded: Store, chunks: list[Any], kind: str, value: Any
+) -> None:
+    """Texts are joined, base64 of a binary type is bytes, any other JSON the list of the pieces; nothing is kept."""
+    found = await run.assembled(await run.pieces(chunks, kind))
+    assert (type(found), found) == (type(value), value)
+    assert not embedded.objects()
+    assert not (await embedded.client.list(run.tenant, run=run.run)).artifacts
+
+
+HEAVY: dict[str, tuple[list[Any], str, Any]] = {
+    "text": (["zwölf, " * 9_000, "Ende"], "text/markdown", "zwölf, " * 9_000 + "Ende"),
+    "bytes": (base64_of(PDF), "application/pdf", PDF),
+    "many bytes": (base64_of(PDF[:1009] * 4_000, 90_000), "binary", PDF[:1009] * 4_000),
+    "list": (points(3), "echarts", points(3)),
+    "long list": (points(40), "echarts", points(40)),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+async def test_what_is_heavy_is_kept_as_if_it_had_been_put(store: Store, name: str) -> None:
+    """Through one request or as a stream of megabytes: the same bytes and the same reference but for its id."""
+    chunks, kind, value = HEAVY[name]
+    run, blob = Run(store.bus, store.client, store.tenant), to_blob(value)
+    ref = await run.assembled(await run.pieces(chunks, kind))
+    assert isinstance(ref, ArtifactRef)
+    put = await store.client.put(
+        store.tenant,
+        blob.body,
+        session="s",
+        run=run.run,
+        namespace="t",
+        mime_type=blob.mime_type,
+        json_type=blob.json_type,
+        items=blob.items,
+        artifact_type=kind or None,
+    )
+    assert ref == put.model_copy(update={"artifact_id": ref.artifact_id, "created_at": ref.created_at})
+    found, body = await store.client.read(store.tenant, ref.artifact_id, limit=8 * MIB, session="s")
+    assert found == ref
+    assert from_blob(body, ref) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunks", "more"),
+    [
+        ("", ["ü" * 8191, '"' * 8191, "xx"], "x"),
+        ("bytes", base64_of(b"x" * (3 * 8191), 999), base64.b64encode(b"xxx").decode()),
+        ("", [["x" * 32_757], 1, 2], 3),
+    ],
+    ids=["text", "bytes", "list"],
+)
+async def test_light_ends_where_a_value_weighs_32_kib_in_a_message(
+    run: Run, kind: str, chunks: list[Any], more: Any
+) -> None:
+    """As for a field of a result, whatever number of pieces it came in."""
+    light = await run.assembled(await run.pieces(chunks, kind))
+    heavy = await run.assembled(await run.pieces([*chunks, more], kind, stream="t"), stream="t")
+    size = len(to_blob([base64.b64encode(light).decode() if isinstance(light, bytes) else light]).body[1:-1])
+    assert MAX_INLINE_BYTES - 3 <= size <= MAX_INLINE_BYTES
+    assert isinstance(heavy, ArtifactRef)
+
+
+async def test_pieces_are_found_among_everything_else(run: Run) -> None:
+    """Other streams, other calls, what a second handling has shown again, and events that are no pieces."""
+    await run.piece(0, "of another call than 1-0", call="1-1")
+    since = await run.piece(0, "a")
+    await run.piece(0, "wrong", stream="s2")
+    await run.show(ToolProgress(call_id="1-0", tool="t", message="1-0"))
+    for seq, chunk in ((1, "b"), (0, "again"), (1, "again"), (2, "c")):
+        await run.piece(seq, chunk, done=seq == 2)
+    await run.piece(3, "after its end")
+    for known in (1, since):
+        assert await run.assembled(3, since=known) == "abc"
+
+
+async def test_where_pieces_are_missing_there_is_no_artifact(run: Run, embedded: Store) -> None:
+    """A gap, fewer than there should be, another run, another tenant's run: one fault, and nothing is kept."""
+    chunks = points(3)
+    await run.pieces(chunks)
+    for seq in (0, 2):
+        await run.piece(seq, chunks[seq], stream="gap", done=seq == 2)
+    strangers: list[dict[str, Any]] = [
+        {"run": new_id()},
+        {"tenant": f"{run.tenant}-b"},
+        {"stream": "gap", "pieces": 2},
+        {"call": "1-1"},
+        {"pieces": 4},
+    ]
+    for stranger in strangers:
+        with pytest.raises(ArtifactNotFound):
+            await run.assembled(**{"pieces": 3, **stranger})
+    assert not embedded.objects()
+    assert isinstance(await run.assembled(3), ArtifactRef)
+
+
+async def test_pieces_that_have_expired_are_missing(run: Run) -> None:
+    """They live an hour on the run's stream; here a second."""
+    piece = ArtifactChunk(stream_id="s", seq=0, chunk="a", tool="t", call_id="1-0")
+    await run.show(piece, **{"Nats-TTL": "1"})
+    await run.piece(1, "b", done=True)
+    assert await run.assembled(2) == "ab"
+
+    async def is_gone() -> bool:
+        with contextlib.suppress(ArtifactNotFound):
+            await run.assembled(2)
+            return False
+        return True
+
+    await wait_until(is_gone, what="the first piece has expired")
+
+
+async def test_what_is_no_stream_or_too_much_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is kept, and without another try."""
+    await run.piece(0, "a")
+    for wrong in (
+        {"pieces": MAX_PIECES + 1},
+        {"pieces": 0},
+        {"pieces": 1},
+        {"pieces": 1, "call": "no.call"},
+        {"pieces": 1, "stream": "s" * 201},
+    ):
+        with pytest.raises(ArtifactInvalid):
+            await run.assembled(**wrong)
+    monkeypatch.setattr("services.artifact_store.uploads.assembler.MAX_ARTIFACT_BYTES", 150_000)
+    await run.pieces(points(3), stream="big")
+    with pytest.raises(ArtifactTooLarge):
+        await run.assembled(3, stream="big")
+
+
+async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: Store) -> None:
+    """At the same time, afterwards, and when the pieces are long gone; in the scope of the run alone."""
+    artifact_id, pieces, reads = new_id(), await run.pieces(points(30)), []
+
+    async def on_read(message: Msg) -> None:
+        reads.append(message.data)
+
+    subscription = await run.bus.nc.subscribe(f"$JS.API.DIRECT.GET.{subjects.RUNS}", cb=on_read)
+    await run.bus.barrier()
+    refs = await asyncio.gather(*(run.assembled(pieces, artifact_id=artifact_id) for _ in range(5)))
+    await run.bus.barrier()
+    await subscription.unsubscribe()
+    assert len([read for read in reads if run.subject.encode() in read]) == 1
+    refs.append(await run.assembled(pieces, artifact_id=artifact_id))
+    await run.purge()
+    refs.append(await run.assembled(pieces, artifact_id=artifact_id))
+    (ref,) = {ref.artifact_id if isinstance(ref, ArtifactRef) else "" for ref in refs}
+    assert ref == artifact_id
+    assert len(embedded.objects()) == 1
+    assert len((await embedded.client.list(run.tenant, run=run.run)).artifacts) == 1
+    for stranger in ({"run": new_id()}, {"session": "other"}):
+        with pytest.raises(ArtifactNotFound):
+            await run.assembled(pieces, artifact_id=artifact_id, **stranger)
+
+
+async def test_slow_senders_of_uploads_do_not_hold_up_what_fits_into_a_request(
+    rclone: S3Server, server: NatsServer
+) -> None:
+    """Streams to the S3 server have threads of their own, and here there is one."""
+    async with serving(rclone, server.url, artifact_uploads=1) as store:
+        run, put = Run(store.bus, store.client, store.tenant), store.put_of(bytes(3 * MIB))
+        await store.bus.request(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
+        pieces = await run.pieces(points(3, seed=3))
+        assert isinstance(await asyncio.wait_for(run.assembled(pieces), 10), ArtifactRef)
+
+
+@pytest.fixture
+async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> AsyncIterator[Deployment]:
+    """The store as a process."""
+    async with deployed(server, rclone, tmp_path) as found:
+        yield found
+
+
+async def pending(run: Run, value: Any) -> None:
+    """Return once the store is about to write the bytes."""
+    digest, kv = hashlib.sha256(to_blob(value).body).hexdigest(), entries_bucket(run.bus)
+
+    async def is_pending() -> bool:
+        entries = await kv.matching(f"ref.{run.tenant}.*", 0, 100)
+        return any(b'"pending"' in entry.data and digest.encode() in entry.data for entry in entries)
+
+    await wait_until(is_pending, what="the store is about to write the bytes")
+
+
+@pytest.mark.system
+@pytest.mark.timeout(120)
+async def test_the_store_is_killed_while_it_assembles(deployment: Deployment, server: NatsServer) -> None:
+    """The call repeats its request once the store is back, and there is one reference with all its bytes."""
+    value = points(20, seed=7)
+    async with connected(server.url) as bus:
+        run = Run(bus, deployment.client, deployment.tenant)
+        pieces = await run.pieces(value)
+        deployment.s3.freeze()
+        try:
+            asking = asyncio.create_task(run.assembled(pieces))
+            await pending(run, value)
+            deployment.stack.kill(NAME)
+        finally:
+            deployment.s3.thaw()
+        await asyncio.to_thread(deployment.stack.mend)
+        assert await deployment.references() == []
+        ref = await asking
+        assert isinstance(ref, ArtifactRef)
+        assert await deployment.references() == [ref.artifact_id]
+        assert (await run.client.read(run.tenant, ref.artifact_id, limit=ref.size))[1] == to_blob(value).body
+
+
+@pytest.mark.system
+async def test_what_is_light_needs_no_s3_server(deployment: Deployment, server: NatsServer) -> None:
+    """What is heavy waits for it, and fails typed when that takes too long."""
+    async with connected(server.url) as bus:
+        run = Run(bus, ArtifactClient(bus, patience_s=2), deployment.tenant)
+        light, heavy = await run.pieces(["a", "b"]), await run.pieces(points(2), stream="heavy")
+        deployment.s3.kill()
+        try:
+            assert await run.assembled(light) == "ab"
+            with pytest.raises(StorageUnavailable) as failure:
+                await run.assembled(heavy, stream="heavy")
+            assert failure.value.retryable
+        finally:
+            deployment.s3.start()
+        assert isinstance(await run.assembled(heavy, stream="heavy"), ArtifactRef)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(120)
+async def test_what_is_light_does_not_wait_behind_what_is_heavy(deployment: Deployment, server: NatsServer) -> None:
+    """The S3 server hangs, and more large streams than are written at once wait for it; they succeed afterwards."""
+    async with connected(server.url) as bus:
+        run = Run(bus, deployment.client, deployment.tenant)
+        light = await run.pieces(["a", "b"])
+        heavy = [await run.pieces(points(2, seed=seed), stream=f"heavy{seed}") for seed in range(9)]
+        deployment.s3.freeze()
+        try:
+            asking = [
+                asyncio.create_task(run.assembled(pieces, stream=f"heavy{seed}")) for seed, pieces in enumerate(heavy)
+            ]
+            for seed in range(4):
+                await pending(run, points(2, seed=seed))
+            assert await asyncio.wait_for(run.assembled(light), 10) == "ab"
+        finally:
+            deployment.s3.thaw()
+        refs = await asyncio.gather(*asking)
+        assert all(isinstance(ref, ArtifactRef) for ref in refs)
+        assert len(await deployment.references()) == 9
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_memory_stays_flat_however_long_the_stream(deployment: Deployment, server: NatsServer) -> None:
+    """Thirty megabytes are read in pages, gathered in a file and written from there; nobody's log shows any of it."""
+    canary = f"canary-{secrets.token_hex(8)}"
+    async with connected(server.url) as bus:
+        run = Run(bus, deployment.client, deployment.tenant)
+        await run.assembled(await run.pieces(points(20), stream="first"), stream="first")
+        pieces = await run.pieces([canary + secrets.token_hex(55_000) for _ in range(280)])
+        process = deployment.stack.pid(NAME)
+        peak = before = resident(process)
+        asking = asyncio.create_task(run.assembled(pieces))
+        while not asking.done():
+            peak = max(peak, resident(process))
+            await asyncio.sleep(0.01)
+        ref = await asking
+    assert isinstance(ref, ArtifactRef)
+    assert ref.size > 29 * MIB
+    assert peak - before < 24, f"the store grew by {peak - before} MiB"
+    assert canary not in deployment.stack.log_of(NAME).read_text()

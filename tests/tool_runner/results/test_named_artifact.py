@@ -1,0 +1,317 @@
+"""Results that are artifacts with ids of their own: what the model sees of them, and how they are found again."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import ArtifactStored
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
+from runwire import ToolContext, ToolResponse, tool
+from services.shared.redaction import from_blob
+from services.tool_runner.results.canonical import fingerprint
+from tests.support.images import CANARY, with_metadata
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
+from tests.tool_runner.conftest import Planner, Serve, Start
+
+SECRET = "swordfish"
+HIDDEN: dict[str, Any] = {"artifact": True}
+BLOG = {"title": "AI trends 2025", "sections": [{"text": "Agents."}], "sources": ["https://example.org"]}
+METADATA = {"context_id": "ctx-456", "request_id": "req-789", "tool_name": "research", "executed_at": "2026-05-01Z"}
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the tool runner."""
+    async with serving(s3, server.url) as found:
+        yield found
+
+
+Call = Callable[..., Awaitable[CallFinished]]
+
+
+@pytest.fixture
+async def call(planner: Planner, start_runner: Start, client: Client) -> Call:
+    """Calls a plain tool that answers with a value, under an output schema."""
+
+    async def make(name: str, value: Any, schema: dict[str, Any] | None = None, **fields: Any) -> CallFinished:
+        async def on_call(message: Msg) -> None:
+            await message.respond(json.dumps(value).encode())
+
+        subscription = await client.subscribe(f"tool.{name}", name, cb=on_call)
+        spec = ToolSpec(name=name, idempotent=True, output_schema=schema)
+        finished = await planner.call(name, {"topic": "AI"}, spec=await planner.declare(spec), **fields)
+        await subscription.unsubscribe()
+        return finished
+
+    await start_runner(*[ToolSpec(name=name, idempotent=True) for name in NAMES])
+    return make
+
+
+NAMES = ("standard", "bare", "heavy", "inside", "whole", "members", "odd", "shot", "again", "binary")
+
+
+def standard(artifact: Any, artifact_id: Any = "abc-123", **metadata: Any) -> dict[str, Any]:
+    """A result in the standard form."""
+    return {"artifact_id": artifact_id, "artifact": artifact, "_metadata": {**METADATA, **metadata}}
+
+
+def schema_of(artifact: dict[str, Any] | None = None, **more: dict[str, Any]) -> dict[str, Any]:
+    """An output schema of the standard form."""
+    return {"type": "object", "properties": {"artifact": artifact or {}, **more}}
+
+
+def said_to_the_model(finished: CallFinished) -> str:
+    """All of an outcome that a model may be shown: everything but the artifacts."""
+    return finished.model_copy(update={"artifacts": {}}).model_dump_json()
+
+
+async def test_the_artifact_is_hidden_stored_and_known_by_its_own_id(
+    planner: Planner, call: Call, store: Store
+) -> None:
+    """The id and `_metadata` stay visible. A small artifact stays in the message as well."""
+    value = standard(BLOG, skill_id="research_blog", skill_name="Research")
+    run = await planner.open_run()
+    finished = await call("standard", value, schema_of(), run=run, session_id="s-own-1")
+
+    size = len(json.dumps(BLOG, separators=(",", ":")))
+    assert finished.observation == {**value, "artifact": f"<artifact:dict size={size}B>"}
+    assert finished.artifacts == {"artifact": BLOG}
+    assert finished.warnings == []
+    responded = finished.responded
+    assert responded is not None
+    assert responded.preview is not None
+    assert responded.ref is not None
+    assert (responded.artifact_id, responded.skill_id, responded.skill_name) == ("abc-123", "research_blog", "Research")
+    assert responded.fingerprint == fingerprint("standard", {"topic": "AI"})
+    assert responded.preview.counts == {"": 3, "sections": 1, "sources": 1}
+    assert json.loads(responded.preview.head) == BLOG
+
+    ref, body = await store.client.read("default", responded.ref.artifact_id, limit=1 << 20)
+    assert from_blob(body, ref) == BLOG
+    assert (ref.own_id, ref.skill_id, ref.skill_name, ref.namespace) == (
+        "abc-123",
+        "research_blog",
+        "Research",
+        "standard",
+    )
+    for session, of_run in (("s-own-1", None), (None, run)):
+        page = await store.client.list("default", session=session, run=of_run, own_id="abc-123")
+        assert [each.ref.artifact_id for each in page.artifacts] == [ref.artifact_id]
+    (event,) = [event for event in await planner.shown(run) if isinstance(event, ArtifactStored)]
+    assert (event.artifact_id, event.field, event.tool) == (ref.artifact_id, "artifact", "standard")
+
+
+@pytest.mark.parametrize("place", ["top", "_metadata"])
+async def test_an_artifact_of_another_result_bears_its_skill_too(
+    planner: Planner, call: Call, store: Store, place: str
+) -> None:
+    """As the result names it: at the top, else in `_metadata`."""
+    named = {"skill_id": "research_blog"} if place == "top" else {"_metadata": {"skill_id": "research_blog"}}
+    schema = {"type": "object", "properties": {"chart": HIDDEN}}
+    finished = await call("bare", {"chart": "x" * 40_000, **named}, schema, run=await planner.open_run())
+    assert finished.responded is None
+    ref, _ = await store.client.read("default", finished.artifacts["chart"]["artifact_id"], limit=1 << 20)
+    assert (ref.own_id, ref.skill_id, ref.skill_name) == (None, "research_blog", None)
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_large_artifact_is_a_reference(call: Call) -> None:
+    """The same one in both places. Its type is told by the shape of its schema."""
+    rows = [{"number": number, "text": "x" * 100} for number in range(1000)]
+    schema = schema_of({"type": "array", "items": {"type": "object"}})
+    finished = await call("heavy", standard(rows), schema)
+    assert finished.responded is not None
+    assert finished.responded.ref is not None
+    assert ArtifactRef.model_validate(finished.artifacts["artifact"]) == finished.responded.ref
+    assert (finished.responded.artifact_type, finished.responded.ref.artifact_type) == ("table", "table")
+    assert finished.responded.preview is not None
+    assert finished.responded.preview.counts == {"": 1000}
+    assert len(said_to_the_model(finished)) < 4096
+
+
+@pytest.mark.usefixtures("store")
+async def test_what_the_schema_hides_inside_is_not_in_the_preview(call: Call) -> None:
+    """People get all of the artifact, under one name."""
+    artifact = {"title": "AI", "notes": SECRET, "rows": [{"cell": SECRET}, {"cell": SECRET}]}
+    cell = {"type": "object", "properties": {"cell": HIDDEN}}
+    schema = schema_of({"properties": {"notes": HIDDEN, "rows": {"items": cell}}})
+    finished = await call("inside", standard(artifact), schema)
+    assert finished.artifacts == {"artifact": artifact}
+    assert SECRET not in said_to_the_model(finished)
+    assert finished.responded is not None
+    assert finished.responded.preview is not None
+    assert json.loads(finished.responded.preview.head)["notes"] == "<artifact:str size=9B>"
+
+
+@pytest.mark.usefixtures("store")
+async def test_an_artifact_that_the_schema_hides_has_no_preview(call: Call) -> None:
+    """Its id is shown nevertheless, and what its hidden members say is not."""
+    artifact = {"skill_id": SECRET, "x-artifact-type": SECRET, "text": SECRET}
+    finished = await call("whole", standard(artifact), schema_of(HIDDEN))
+    assert finished.artifacts == {"artifact": artifact}
+    assert finished.responded is not None
+    assert finished.responded.preview is None
+    assert finished.responded.artifact_id == "abc-123"
+    assert SECRET not in said_to_the_model(finished)
+
+
+@pytest.mark.usefixtures("store")
+async def test_hidden_members_beside_the_artifact_stay_hidden(call: Call) -> None:
+    """In `_metadata`, and the id itself: then nothing is known of the artifact but its placeholder."""
+    value = standard({"title": "AI"}, SECRET, user_id=SECRET, skill_id=SECRET, skill_name=SECRET)
+    names = {"user_id": HIDDEN, "skill_id": HIDDEN, "skill_name": HIDDEN}
+    metadata = {"type": "object", "properties": names}
+    shown = await call("members", value | {"artifact_id": "abc-123"}, schema_of(_metadata=metadata))
+    assert shown.responded is not None
+    assert (shown.responded.skill_id, shown.responded.skill_name) == (None, None)
+    assert SECRET not in said_to_the_model(shown)
+    assert shown.artifacts["_metadata.user_id"] == SECRET
+
+    hidden = await call("members", value, schema_of(artifact_id=HIDDEN, _metadata=HIDDEN))
+    assert (hidden.responded, hidden.warnings) == (None, [])
+    assert hidden.artifacts["artifact"] == {"title": "AI"}
+    assert SECRET not in said_to_the_model(hidden)
+
+    whole = await call("members", value, {"artifact": True})
+    assert (whole.responded, whole.artifacts) == (None, {"$": value})
+    assert SECRET not in said_to_the_model(whole)
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("artifact_id", [7, None, "", "x" * 201, ["abc"]], ids=repr)
+async def test_an_id_that_cannot_be_used_is_named_in_a_warning(call: Call, artifact_id: Any) -> None:
+    """The result counts, and its artifact is hidden from the model as any other."""
+    finished = await call("odd", standard({"title": SECRET}, artifact_id), schema_of())
+    assert (finished.status, finished.responded) == ("succeeded", None)
+    assert finished.artifacts == {"artifact": {"title": SECRET}}
+    assert SECRET not in said_to_the_model(finished)
+    (warning,) = finished.warnings
+    assert warning.startswith("artifact_without_id: `artifact_id` of odd is not a text of 1 to 200 characters")
+
+
+@pytest.mark.usefixtures("store")
+async def test_an_artifact_of_null_is_none(call: Call) -> None:
+    """There is nothing to hide or to find."""
+    value = standard(None)
+    finished = await call("odd", value, schema_of())
+    assert (finished.observation, finished.artifacts, finished.responded) == (value, {}, None)
+
+
+@pytest.mark.usefixtures("store")
+async def test_any_text_is_an_id(call: Call) -> None:
+    """It stays as it is, in the outcome and in the store."""
+    for own_id in ("ü/../😀 \n", "x" * 200, "01a2177a6ae1700f8e74412a47650e3e"):
+        finished = await call("odd", standard(BLOG, own_id), schema_of())
+        assert finished.responded is not None
+        assert finished.responded.ref is not None
+        assert (finished.responded.artifact_id, finished.responded.ref.own_id) == (own_id, own_id)
+
+
+async def test_an_id_that_is_given_again_names_the_newest(planner: Planner, call: Call, store: Store) -> None:
+    """In its run, and in its session; a warning says so."""
+    run = await planner.open_run()
+    first = await call("again", standard({"n": 1}), schema_of(), run=run, session_id="s-own-2")
+    assert first.warnings == []
+    second = await call("again", standard({"n": 2}), schema_of(), run=run, call_id="2-1", session_id="s-own-2")
+    third = await call("again", standard({"n": 3}), schema_of(), session_id="s-own-2")
+    for finished in (second, third):
+        assert finished.warnings == ["again gave the artifact id abc-123 again: the newest one counts"]
+    assert third.responded is not None
+    assert third.responded.ref is not None
+    page = await store.client.list("default", session="s-own-2", own_id="abc-123")
+    assert [each.ref.artifact_id for each in page.artifacts] == [third.responded.ref.artifact_id]
+
+
+async def test_a_small_artifact_stays_in_the_message_while_there_is_no_store(call: Call) -> None:
+    """Two seconds are waited for it, at most."""
+    finished = await call("standard", standard(BLOG), schema_of())
+    assert finished.artifacts == {"artifact": BLOG}
+    assert finished.responded is not None
+    assert (finished.responded.ref, finished.responded.artifact_id) == (None, "abc-123")
+    assert finished.responded.preview is not None
+
+
+@pytest.mark.usefixtures("store")
+async def test_an_image_is_cleaned_and_so_is_its_preview(call: Call) -> None:
+    """It says no more than its pixels. One that is damaged is dropped, and its id names nothing."""
+    text = base64.b64encode(with_metadata("png")).decode()
+    assert CANARY.encode() in base64.b64decode(text)
+    finished = await call("shot", standard(text), schema_of())
+    assert finished.responded is not None
+    assert finished.responded.preview is not None
+    assert finished.artifacts["artifact"].startswith(finished.responded.preview.head[:500])
+    assert CANARY.encode() not in base64.b64decode(finished.artifacts["artifact"])
+    assert finished.responded.preview.size == len(finished.artifacts["artifact"])
+
+    broken = base64.b64encode(with_metadata("png")[:200]).decode()
+    dropped = await call("shot", standard(broken), schema_of())
+    assert (dropped.responded, dropped.artifacts) == (None, {})
+    assert dropped.warnings[0].startswith("image_dropped: artifact of shot:")
+
+
+async def test_bytes_are_a_reference_and_have_no_preview(call: Call, store: Store) -> None:
+    """No model reads bytes."""
+    body = bytes(range(256))
+    value = standard(base64.b64encode(body).decode())
+    finished = await call("binary", value, schema_of({"type": "string", "format": "binary"}))
+    assert finished.responded is not None
+    assert finished.responded.ref is not None
+    assert ArtifactRef.model_validate(finished.artifacts["artifact"]) == finished.responded.ref
+    assert (finished.responded.preview, finished.responded.ref.json_type) == (None, "bytes")
+    assert (await store.client.read("default", finished.responded.ref.artifact_id, limit=1 << 20))[1] == body
+
+
+class Report(BaseModel):
+    """An artifact with parts that only people see."""
+
+    model_config = ConfigDict(json_schema_extra={"x-artifact-type": "Report"})
+
+    title: str
+    salaries: list[str] = Field(json_schema_extra=HIDDEN)
+    chart: dict[str, str] = Field(json_schema_extra={**HIDDEN, "stream": True, "stream_id": "chart"})
+
+
+async def test_a_python_tool_says_nothing_of_what_is_hidden(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
+    """Neither in its observation nor in the preview, also where a part of the artifact was shown as it grew."""
+
+    @tool(idempotent=True)
+    async def report(topic: str, ctx: ToolContext) -> ToolResponse[Report]:
+        await ctx.emit_artifact(stream_id="chart", chunk={"bar": SECRET}, done=True, artifact_type="echarts")
+        made = Report(title=topic, salaries=[SECRET] * 20_000, chart={"bar": SECRET})
+        return ToolResponse(made, artifact_id="abc-123", skill_id="reporting", content="a report on AI")
+
+    serve_tools(report)
+    await start_runner()
+    finished = await planner.call("report", {"topic": "AI"}, session_id="ctx-456", request_id="req-789")
+    assert finished.content == "a report on AI"
+    assert finished.observation["_metadata"]["request_id"] == "req-789"
+    assert finished.responded is not None
+    assert finished.responded.preview is not None
+    assert finished.responded.ref is not None
+    assert finished.responded.preview.head == (
+        '{"title":"AI","salaries":"<artifact:list size=20000 items>","chart":"<artifact:dict stream=chart>"}'
+    )
+    assert (finished.responded.artifact_type, finished.responded.skill_id) == ("report", "reporting")
+    assert list(finished.artifacts) == ["artifact"]
+    assert SECRET not in said_to_the_model(finished)
+    _, body = await store.client.read("default", finished.responded.ref.artifact_id, limit=1 << 20)
+    assert json.loads(body)["salaries"][:1] == [SECRET]

@@ -1,0 +1,173 @@
+"""A tool pauses its call to ask a person: what is accepted, and what the run is sent."""
+
+import json
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from contracts.runs.events import CallStarted, Paused
+from contracts.runs.inbox import CallPaused
+from contracts.runs.pauses import PauseAnswer
+from contracts.tools.messages import REPLY_HEADER, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.wire import subjects
+from services.tool_runner.errors import InvalidPause
+from services.tool_runner.results.pauses import paused, read_pause
+from tests.support.waiting import wait_until
+
+from tests.tool_runner.conftest import Planner, Start
+
+CALL = CallRequested(call_id="1-0", run_id="0" * 32, tenant="default", tool="book", args={}, spec="0" * 24, step=1)
+ONE = PauseAnswer(number=0, decision="answer", input="window")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"number": 1}, "its number is 1"),
+        ({"title": "x" * 201}, "title"),
+        ({"reason": "boredom"}, "reason"),
+        ({"reason": "budget"}, "only a run waits for a budget"),
+        ({"state": {"notes": "x" * 32_768}}, "`state` has"),
+        ({"input_schema": {"type": "colour"}}, "`input_schema` cannot be used"),
+        ({"input_schema": {"type": "string"}, "default": "answer", "default_answer": 3}, "`default_answer`"),
+        ({"expires_in_s": 0}, "expires_in_s"),
+        ({"default": "approve"}, "default"),
+        ({"payload": json.loads("[" * 120 + "]" * 120)}, "too deep"),
+    ],
+)
+def test_a_pause_that_cannot_be_used_is_refused_with_the_reason(fields: dict[str, Any], reason: str) -> None:
+    """For the author of the tool."""
+    with pytest.raises(InvalidPause, match=reason) as refused:
+        read_pause(CALL, json.dumps({"number": 0, **fields}).encode())
+    assert "the pause of book cannot be used" in refused.value.fault().reason
+
+
+def test_a_call_with_very_large_answers_may_not_pause_again() -> None:
+    """The next round would not fit into a message."""
+    answers = [PauseAnswer(number=number, decision="answer", input="x" * 32_000) for number in range(7)]
+    data = json.dumps({"number": 7}).encode()
+    with pytest.raises(InvalidPause, match="answers so far have 224,379 bytes"):
+        read_pause(CALL.model_copy(update={"answers": answers}), data)
+    data = json.dumps({"number": 6}).encode()
+    assert read_pause(CALL.model_copy(update={"answers": answers[:6]}), data).number == 6
+
+
+def test_a_pause_expires_after_a_week_unless_it_says_so_and_after_a_year_at_most() -> None:
+    """Its default answer is dropped when the default is to reject."""
+
+    def expiry(**fields: Any) -> CallPaused:
+        reply = read_pause(CALL, json.dumps({"number": 0, **fields}).encode())
+        return CallPaused.model_validate_json(paused(CALL, reply, None))
+
+    assert expiry().expires_in_s == 7 * 86_400
+    assert expiry(expires_in_s=60).expires_in_s == 60
+    assert expiry(expires_in_s=1e12).expires_in_s == 365 * 86_400
+    assert expiry(default_answer="window").default_answer is None
+    assert expiry(default="answer", default_answer="window").default_answer == "window"
+
+
+class Asking:
+    """A tool in another language: it asks for a seat, and books it when it has the answer."""
+
+    def __init__(self, client: Client, name: str, **fields: Any) -> None:
+        self.name = name
+        self.calls: list[ToolCall] = []
+        self.rejected: list[ResultRejected] = []
+        self._client = client
+        self._pause = {"number": 0, "title": "Which seat?", "state": {"offer": 7}, **fields}
+
+    async def start(self) -> None:
+        """Serve the tool."""
+        await self._client.subscribe(subjects.tool(self.name), self.name, cb=self._answer)
+        await self._client.subscribe(subjects.tool_rejected(self.name), cb=self._on_rejected)
+
+    async def _answer(self, message: Msg) -> None:
+        call = ToolCall.model_validate_json(message.data)
+        self.calls.append(call)
+        if call.answers:
+            await message.respond(json.dumps(call.answers[0].input).encode())
+        else:
+            body = json.dumps(self._pause).encode()
+            await self._client.publish(message.reply, body, headers={REPLY_HEADER: "pause"})
+
+    async def _on_rejected(self, message: Msg) -> None:
+        self.rejected.append(ResultRejected.model_validate_json(message.data))
+
+
+async def pause_of(planner: Planner, run: str, name: str = "1-0-p0") -> CallPaused:
+    """Return the pause once it is in the run's inbox."""
+    return CallPaused.model_validate_json(
+        await wait_until(lambda: planner.inbox(run, name), what="the pause is in the inbox")
+    )
+
+
+async def test_a_pause_ends_the_round_and_the_next_one_brings_the_answer(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """Call id and idempotency key stay; each round of a call that is not idempotent has a start of its own."""
+    tool = Asking(client, "book")
+    await tool.start()
+    await start_runner(ToolSpec(name="book"))
+    run = await planner.request("book", {})
+    paused = await pause_of(planner, run)
+    assert (paused.title, paused.state, paused.round, paused.reason) == ("Which seat?", {"offer": 7}, 0, "input")
+    await wait_until(lambda: _has_no_calls(planner, "book"), what="the round is acknowledged")
+
+    await planner.request("book", {}, run=run, round=1, answers=[ONE], state=paused.state)
+    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
+
+    first, second = tool.calls
+    assert (first.round, first.state, first.understands_pause) == (0, {}, True)
+    assert (second.round, second.state, second.answers) == (1, {"offer": 7}, [ONE])
+    assert (first.call_id, first.idempotency_key) == (second.call_id, second.idempotency_key)
+    started = [event for event in await planner.shown(run) if isinstance(event, CallStarted)]
+    assert [event.round for event in started] == [0, 1]
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_round_that_is_delivered_again_is_settled(
+    planner: Planner,
+    start_runner: Start,
+    client: Client,
+    idempotent: bool,  # noqa: FBT001
+) -> None:
+    """While its pause is in the inbox, and once it is in the log. The next round is not settled by it."""
+    name = f"book_again_{idempotent}"
+    tool = Asking(client, name)
+    await tool.start()
+    await start_runner(ToolSpec(name=name, idempotent=idempotent))
+    run = await planner.request(name, {})
+    await pause_of(planner, run)
+
+    await planner.request(name, {}, run=run, again=True)
+    await wait_until(lambda: _has_no_calls(planner, name), what="the repeated round is dropped")
+    await planner.append(run, Paused(reason="input", source="tool", until=0, call_id="1-0", tool=name, round=0))
+    await planner.bus.api(f"STREAM.PURGE.{subjects.INBOX}", {})
+    await planner.request(name, {}, run=run, again=True)
+    await wait_until(lambda: _has_no_calls(planner, name), what="the repeated round is dropped")
+    assert len(tool.calls) == 1
+    assert await planner.inbox(run, "1-0-p0") == b""
+
+    await planner.request(name, {}, run=run, round=1, answers=[ONE], again=True)
+    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
+
+
+async def test_the_author_of_a_tool_is_told_of_a_pause_that_cannot_be_used(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """The call fails with the reason, and the instances of the tool receive it."""
+    tool = Asking(client, "book_wrongly", state={"notes": "x" * 40_000})
+    await tool.start()
+    await start_runner(ToolSpec(name="book_wrongly"))
+    finished = await planner.call("book_wrongly", {})
+    assert finished.failure is not None
+    assert (finished.failure.code, finished.failure.retryable) == ("invalid_pause", False)
+    assert "32,768" in finished.failure.reason
+    await wait_until(lambda: tool.rejected, what="the tool is sent the reason")
+    assert tool.rejected[0].code == "invalid_pause"
+
+
+async def _has_no_calls(planner: Planner, tool: str) -> bool:
+    return await planner.open_calls(tool) == 0

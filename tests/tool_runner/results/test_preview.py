@@ -1,0 +1,93 @@
+"""What the model reads of an artifact: bounded, whatever the artifact is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.tools.responses import ArtifactPreview
+from services.shared.redaction import wire_size
+from services.tool_runner.results.preview import MAX_HEAD_CHARACTERS, preview_of
+
+BLOG = {
+    "title": "AI",
+    "sections": [{"text": "a", "links": ["x", "y"]}, {"text": "b", "links": []}],
+    "sources": ["s"] * 7,
+    "by": {"names": ["ada"], "more": {"deep": [1, 2]}},
+}
+
+
+def test_a_small_artifact_is_shown_whole() -> None:
+    """With its members and the items of its lists, the outer ones first."""
+    preview = preview_of(BLOG, BLOG)
+    assert preview.json_type == "dict"
+    assert preview.head.startswith('{"title":"AI","sections":[{')
+    assert preview.size == len(preview.head.encode())
+    assert list(preview.counts.items()) == [
+        ("", 4),
+        ("sections", 2),
+        ("sources", 7),
+        ("by.names", 1),
+        ("sections[0].links", 2),
+        ("sections[1].links", 0),
+        ("by.more.deep", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("artifact", "expected"),
+    [
+        ([1, 2, 3], ArtifactPreview(json_type="list", size=7, counts={"": 3}, head="[1,2,3]")),
+        ("Grüße", ArtifactPreview(json_type="str", size=7, head="Grüße")),
+        (7, ArtifactPreview(json_type="int", size=1, head="7")),
+        (True, ArtifactPreview(json_type="bool", size=4, head="true")),
+        ({}, ArtifactPreview(json_type="dict", size=2, counts={"": 0}, head="{}")),
+        ({"a.b": [1]}, ArtifactPreview(json_type="dict", size=11, counts={"": 1, '["a.b"]': 1}, head='{"a.b":[1]}')),
+    ],
+)
+def test_any_json_has_a_preview(artifact: Any, expected: ArtifactPreview) -> None:
+    """Text as it is, anything else as JSON."""
+    assert preview_of(artifact, artifact) == expected
+
+
+def test_what_is_hidden_inside_is_not_counted() -> None:
+    """Size and type are those of the whole, as in its placeholder."""
+    artifact = {"title": "AI", "rows": [1] * 1000}
+    shown = {"title": "AI", "rows": "<artifact:list size=1000 items>"}
+    preview = preview_of(shown, artifact)
+    assert preview.head == '{"title":"AI","rows":"<artifact:list size=1000 items>"}'
+    assert preview.counts == {"": 2}
+    assert preview.size > 2000
+
+
+def test_a_large_artifact_is_cut() -> None:
+    """To the beginning of its JSON, and to few counts."""
+    artifact: dict[str, Any] = {f"list {number}": [[]] * number for number in range(100)}
+    preview = preview_of(artifact, artifact)
+    assert len(preview.head) == MAX_HEAD_CHARACTERS
+    assert len(preview.counts) == 20
+    assert preview.counts[""] == 100
+    deep: Any = [1]
+    for _ in range(6):
+        deep = {"in": deep}
+    assert preview_of(deep, deep).counts == {"": 1}
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none() | st.text(alphabet='"\\\n\x00😀', min_size=500),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2000), inner),
+    )
+)
+def test_a_preview_stays_small(artifact: Any) -> None:
+    """Some 4 KiB, however the texts and names are written."""
+    if artifact is not None:
+        assert wire_size(preview_of(artifact, artifact).model_dump()) < 4500
+
+
+def test_of_many_lists_the_first_are_counted() -> None:
+    """Beside the outer one."""
+    rows = [[number] for number in range(300_000)]
+    preview = preview_of(rows, rows)
+    assert (preview.counts[""], preview.counts["[18]"], len(preview.counts)) == (300_000, 1, 20)
