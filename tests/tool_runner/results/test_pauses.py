@@ -15,7 +15,6 @@ from contracts.wire import subjects
 from services.tool_runner.errors import InvalidPause
 from services.tool_runner.results.pauses import paused, read_pause
 from tests.support.waiting import wait_until
-
 from tests.tool_runner.conftest import Planner, Start
 
 CALL = CallRequested(call_id="1-0", run_id="0" * 32, tenant="default", tool="book", args={}, spec="0" * 24, step=1)
