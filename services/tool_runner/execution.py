@@ -16,7 +16,7 @@ from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.results.outcomes import (

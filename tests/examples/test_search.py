@@ -18,7 +18,7 @@ from examples.demo.search import (
 )
 from runwire import ToolError
 from runwire.testing import RecordingContext
-from services.shared.redaction import extract_sources
+from services.shared.redaction.sources import extract_sources
 
 DATA = Path(__file__).parents[2] / "examples" / "demo" / "data"
 

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import subjects
-from services.shared.redaction import as_reference
+from services.shared.redaction.stored_values import as_reference
 from services.shared.runs.open_pauses import open_pauses
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, action, answer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.shared.json_schema.bounds import pattern_size
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
-from services.shared.redaction import collect, redact
+from services.shared.redaction.separation import collect, redact
 from tests.support.schemas import chained
 
 EXPRESSION = {

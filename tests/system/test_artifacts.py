@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from contracts.wire import keys, subjects
 from services.messaging.connection import Bus
-from services.shared.redaction import to_blob
+from services.shared.redaction.stored_values import to_blob
 from tests.support.model_server import action, answer
 from tests.support.stack import ROOT
 from tests.support.waiting import wait_until

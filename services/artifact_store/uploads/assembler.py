@@ -29,7 +29,7 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
-from services.shared.redaction import mime_type_of
+from services.shared.redaction.stored_values import mime_type_of
 
 MAX_STREAMS = 32
 """Streams that are assembled at once. Further requests are refused with a retryable error."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import orjson
 
 from contracts.runs.events import ArtifactChunk
-from services.shared.redaction import to_blob
+from services.shared.redaction.stored_values import to_blob
 
 _BINARY_TYPES = frozenset({"binary", "bytes"})
 _TEXT_TYPES = ("text/", "application/json", "application/xml")

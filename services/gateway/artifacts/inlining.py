@@ -17,7 +17,7 @@ from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
 from services.runtime import exact_json
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
-from services.shared.redaction import as_reference, from_blob
+from services.shared.redaction.stored_values import as_reference, from_blob
 
 logger = structlog.get_logger(__name__)
 

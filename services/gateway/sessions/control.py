@@ -20,7 +20,7 @@ from services.gateway.runs.control import ANSWER_WAIT_S
 from services.gateway.runs.control_answers import ControlAnswers, context_id
 from services.gateway.runs.deletions import Deletions
 from services.gateway.runs.writer import MessageWriter
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session
 

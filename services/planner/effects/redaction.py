@@ -7,7 +7,10 @@ redacted here, before it enters the log: small values become inline artifacts, l
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
 from contracts.wire.limits import MAX_INLINE_BYTES
-from services.shared.redaction import AnnotationCache, plain, separate, wire_size
+from services.shared.redaction.annotations import AnnotationCache
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.separation import separate
 
 
 class Redactor:

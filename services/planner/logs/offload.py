@@ -18,7 +18,8 @@ from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.redaction import as_reference, heavy_paths, to_blob, wire_size
+from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.stored_values import as_reference, heavy_paths, to_blob
 
 logger = structlog.get_logger(__name__)
 Artifacts = dict[str, dict[str, Any]]

@@ -6,7 +6,7 @@ from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
 from services.planner.run.calls import task_budgets
 from services.planner.run.ending import payload
 from services.planner.run.state.run import Run
-from services.shared.redaction.cut_texts import CUT_MARK, cut
+from services.shared.redaction.json_values import CUT_MARK, cut
 
 
 def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:

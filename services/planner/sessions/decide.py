@@ -74,7 +74,7 @@ from services.planner.sessions.commands import (
     WriteEntry,
 )
 from services.planner.sessions.tasks import machine
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session
 

@@ -16,7 +16,7 @@ from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import budgets
 from services.planner.run.turn.asking import run_after
-from services.shared.redaction.cut_texts import cut
+from services.shared.redaction.json_values import cut
 
 _NO_MODEL = "a job calls no model"
 

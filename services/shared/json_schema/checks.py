@@ -16,7 +16,7 @@ import orjson
 
 from services.shared.json_schema.bounds import MAX_STEPS, TooMuchWork, Work, check_text, size_of, work_of
 from services.shared.json_schema.graph import Graph, InvalidSchema, read_graph
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 
 __all__ = ["InvalidSchema", "check_schema", "complaints"]
 

@@ -2,23 +2,45 @@
 
 Value and schema are walked together. An annotated value is taken out with everything inside it. Redaction and
 collection are the same walk, so exactly the values that are hidden from the model are kept for people.
+
+Values are named by their dotted path, `items[0].blob`. A key that would make the path ambiguous is quoted as in JSON:
+`files["report.pdf"].blob`. The complete result is `$`.
 """
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.payload import Source
-from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
-from services.shared.redaction.paths import Path, dotted
+from services.shared.redaction.annotations import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.placeholders import declared_bytes, is_placeholder, placeholder, placeholder_of
-from services.shared.redaction.references import as_reference
 from services.shared.redaction.sources import extract_sources
+from services.shared.redaction.stored_values import as_reference
 from services.shared.redaction.views import MAX_DEPTH, Views
+
+Path = tuple[str | int, ...]
+
+ROOT = "$"
+_PLAIN = re.compile(r'[^.\[\]"$\s\x00-\x1f][^.\[\]"\x00-\x1f]*')
 
 Streams = Sequence[str] | None
 """Stream ids of a call in the order of their first chunk. None: unknown, so a declared `stream_id` is trusted."""
+
+
+def dotted(path: Path) -> str:
+    """Return the canonical name of a path."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _PLAIN.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{json.dumps(step)}]"
+    return text or ROOT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 from contracts.runs.payload import Source
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES
-from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
+from services.shared.redaction.annotations import Annotations, Node, Schema, read_annotations
+from services.shared.redaction.json_values import well_formed
 from services.shared.redaction.placeholders import is_placeholder, wire_size
-from services.shared.redaction.plain import well_formed
 from services.shared.redaction.views import MAX_DEPTH, View, Views
 
 TEXT_CHARACTERS = 4096

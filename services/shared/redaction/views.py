@@ -11,9 +11,9 @@ Rule: the work is linear in the value, whatever the schema is. A value beyond th
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any
+from typing import Any, NamedTuple
 
-from services.shared.redaction.nodes import Node
+from services.shared.redaction.annotations import Node, Schema, read_annotations
 from services.shared.redaction.placeholders import is_placeholder
 
 MAX_DEPTH = 64
@@ -161,3 +161,23 @@ def _types_of(value: Any) -> frozenset[str]:
     if isinstance(value, float) and value.is_integer():
         return _WHOLE_NUMBER
     return next((names for kind, names in _TYPES if isinstance(value, kind)), _ANY_TYPE)
+
+
+class Arguments(NamedTuple):
+    """The names that a tool declares, and whether it accepts others."""
+
+    names: frozenset[str]
+    others: bool
+
+
+def arguments_of(schema: Schema) -> Arguments:
+    """Return a tool's arguments.
+
+    It accepts others if its schema allows them, or if it declares none and forbids none.
+    """
+    views = Views()
+    view = views.of([read_annotations(schema).root], {})
+    nodes = [*view.applying, *views.of(view.excluded, {}).applying]
+    names = frozenset(name for node in nodes for name in node.properties)
+    extras = [node.additional for node in nodes if node.additional]
+    return Arguments(names, any(not extra.never for extra in extras) or not (names or extras))

@@ -32,7 +32,7 @@ from contracts.sessions.tasks import (
     WaiterReleased,
 )
 from contracts.wire.faults import Fault
-from services.shared.redaction.cut_texts import cut_together, json_size
+from services.shared.redaction.json_values import cut_together, json_size
 from services.shared.sessions.task_state import SPAWNED_DIGITS, Background, Group, Report, Result, Task, Waiter
 
 MAX_SETTLED_GROUPS, MAX_SETTLED_TASKS = 100, 300

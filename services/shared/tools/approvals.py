@@ -15,7 +15,8 @@ from typing import Any
 from contracts.runs.pauses import ApprovalRule
 from contracts.tools.messages import CallRequested, ToolSpec
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
-from services.shared.redaction import canonical_json, holds_reference
+from services.shared.redaction.json_values import canonical_json
+from services.shared.redaction.stored_values import holds_reference
 from services.shared.tools.builtin import READ_ARTIFACT
 
 EVERY_TOOL = "*"

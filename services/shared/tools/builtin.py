@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.tools.messages import ToolSpec
-from services.shared.redaction import as_reference
+from services.shared.redaction.stored_values import as_reference
 
 READ_ARTIFACT = "read_artifact"
 OBSERVATION = "$observation"

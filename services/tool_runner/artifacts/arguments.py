@@ -17,7 +17,9 @@ from contracts.wire.limits import MAX_ARTIFACT_BYTES
 from runwire.plans.templates import is_index
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge
-from services.shared.redaction import as_reference, from_blob, holds_reference, plain, wire_size
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.stored_values import as_reference, from_blob, holds_reference
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidArguments, MissingOutputField
 
 from .store_access import StoreAccess

@@ -29,14 +29,10 @@ from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable
-from services.shared.redaction import (
-    dotted,
-    heavy_paths,
-    plain,
-    shortened,
-    stored_size,
-    wire_size,
-)
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.placeholders import stored_size, wire_size
+from services.shared.redaction.separation import dotted
+from services.shared.redaction.stored_values import heavy_paths, shortened
 from services.shared.tools.builtin import OBSERVATION
 from services.tool_runner.artifacts.images import Cleaned, ToolImages
 from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream

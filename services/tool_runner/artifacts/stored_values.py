@@ -11,7 +11,8 @@ from contracts.artifacts.references import ArtifactRef
 from contracts.tools.messages import CallRequested
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
-from services.shared.redaction import to_blob, wire_size
+from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.stored_values import to_blob
 from services.tool_runner.calls.progress import FinishedStream
 
 logger = structlog.get_logger(__name__)

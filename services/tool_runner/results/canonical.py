@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from services.shared.redaction import canonical_json, is_placeholder, plain
+from services.shared.redaction.json_values import canonical_json, plain
+from services.shared.redaction.placeholders import is_placeholder
 
 ID, ARTIFACT, METADATA = "artifact_id", "artifact", "_metadata"
 _TYPE = "x-artifact-type"

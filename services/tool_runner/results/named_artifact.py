@@ -13,7 +13,8 @@ from typing import Any
 from contracts.artifacts.references import ArtifactRef
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.tools.responses import MAX_OWN_ID_CHARACTERS, ArtifactPreview, RespondedArtifact
-from services.shared.redaction import SeparatedResult, dotted, is_placeholder, placeholder
+from services.shared.redaction.placeholders import is_placeholder, placeholder
+from services.shared.redaction.separation import SeparatedResult, dotted
 from services.tool_runner.results.canonical import (
     ARTIFACT,
     ID,

@@ -20,16 +20,10 @@ from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
 from services.runtime import exact_json
 from services.shared.json_schema.checks import InvalidSchema, complaints
-from services.shared.redaction import (
-    AnnotationCache,
-    Annotations,
-    SeparatedResult,
-    dotted,
-    holds_reference,
-    plain,
-    restore,
-    separate,
-)
+from services.shared.redaction.annotations import AnnotationCache, Annotations
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.separation import SeparatedResult, dotted, restore, separate
+from services.shared.redaction.stored_values import holds_reference
 from services.shared.tools.approvals import is_allowed
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.calls.progress import CallProgress, FinishedStream

@@ -14,7 +14,7 @@ from contracts.tools.messages import CallRequested, PauseReply
 from contracts.wire.limits import KIB, MAX_OUTCOME_BYTES
 from contracts.wire.validation_errors import describe
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 from services.tool_runner.errors import InvalidPause
 from services.tool_runner.results.outcomes import is_too_deep
 

@@ -10,7 +10,10 @@ from typing import Any, cast
 
 from contracts.artifacts.references import JsonType
 from contracts.tools.responses import ArtifactPreview
-from services.shared.redaction import Path, dotted, json_type, stored_size, stored_text, well_formed, wire_size
+from services.shared.redaction.json_values import well_formed
+from services.shared.redaction.placeholders import json_type, stored_size, wire_size
+from services.shared.redaction.separation import Path, dotted
+from services.shared.redaction.stored_values import stored_text
 
 MAX_HEAD_CHARACTERS = 1_000
 _MAX_HEAD_BYTES = 3 * 1024

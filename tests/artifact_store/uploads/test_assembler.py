@@ -25,7 +25,7 @@ from services.artifact_store.references.entries import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
-from services.shared.redaction import from_blob, to_blob
+from services.shared.redaction.stored_values import from_blob, to_blob
 from tests.artifact_store.test_losses import NAME, Deployment, deployed
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

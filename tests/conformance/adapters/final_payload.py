@@ -6,7 +6,8 @@ from typing import Any
 from contracts.runs.payload import FinalPayload, Source
 from contracts.tools.messages import ToolSpec
 from services.planner.run.ending.payload import assemble
-from services.shared.redaction import plain, redact
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.separation import redact
 from tests.support.model_server import Say, action
 from tests.support.run_services import Handler
 from tests.support.vector_tokens import assert_matches, decoded

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.shared.redaction import redact
+from services.shared.redaction.separation import redact
 from tests.support.vector_tokens import assert_matches, decoded
 
 

@@ -14,7 +14,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.ids import new_id
 from runwire.client import Client
 from services.messaging.connection import Bus
-from services.shared.redaction import to_blob
+from services.shared.redaction.stored_values import to_blob
 from tests.gateway.artifacts.test_downloads import ref_of
 from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer

@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.shared.redaction import collect, extract_sources, redact, restore, separate
+from services.shared.redaction.separation import collect, redact, restore, separate
+from services.shared.redaction.sources import extract_sources
 
 CANARY = "CANARY"
 PLAIN = st.sampled_from([None, True, 0, 1.5, "seen", "", [], {}, [1, "x"], {"k": "v"}, "<artifact", b"\xff"])

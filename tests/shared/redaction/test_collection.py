@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.shared.redaction import (
-    as_reference,
-    collect,
-    dotted,
-    holds_reference,
-    plain,
-    redact,
-    restore,
-    well_formed,
-)
+from services.shared.redaction.json_values import plain, well_formed
+from services.shared.redaction.separation import collect, dotted, redact, restore
+from services.shared.redaction.stored_values import as_reference, holds_reference
 
 BLOB = {"type": "string", "artifact": True}
 REF = {

@@ -8,18 +8,8 @@ import pytest
 from contracts.artifacts.references import ArtifactRef
 from contracts.wire.ids import new_id
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
-from services.shared.redaction import (
-    from_blob,
-    heavy_paths,
-    is_placeholder,
-    placeholder,
-    placeholder_of,
-    shortened,
-    stored_size,
-    to_blob,
-    wire_size,
-)
-from services.shared.redaction.limits import PREVIEW_CHARACTERS
+from services.shared.redaction.placeholders import is_placeholder, placeholder, placeholder_of, stored_size, wire_size
+from services.shared.redaction.stored_values import PREVIEW_CHARACTERS, from_blob, heavy_paths, shortened, to_blob
 
 DESCRIPTIONS = [
     ({}, "<artifact:dict size=2B>"),

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from services.shared.redaction import collect, read_annotations, redact, separate
+from services.shared.redaction.annotations import read_annotations
+from services.shared.redaction.separation import collect, redact, separate
 from services.shared.redaction.views import MAX_DEPTH
 
 HIDDEN = "<artifact:str size=4B>"

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.payload import Source
-from services.shared.redaction import extract_sources, unique_sources
-from services.shared.redaction.sources import TEXT_CHARACTERS
+from services.shared.redaction.sources import TEXT_CHARACTERS, extract_sources, unique_sources
 
 HIT = {
     "type": "object",

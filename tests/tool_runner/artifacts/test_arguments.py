@@ -14,7 +14,7 @@ from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from contracts.wire.limits import MIB
-from services.shared.redaction import to_blob
+from services.shared.redaction.stored_values import to_blob
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving

@@ -16,7 +16,7 @@ from contracts.runs.events import ArtifactStored
 from contracts.tools.messages import REPLY_HEADER, ToolSpec
 from contracts.wire import subjects
 from runwire import ToolContext, tool
-from services.shared.redaction import from_blob
+from services.shared.redaction.stored_values import from_blob
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving

@@ -15,7 +15,7 @@ from contracts.runs.events import ArtifactStored
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolResponse, tool
-from services.shared.redaction import from_blob
+from services.shared.redaction.stored_values import from_blob
 from services.tool_runner.results.canonical import fingerprint
 from tests.support.images import CANARY, with_metadata
 from tests.support.nats_server import NatsServer

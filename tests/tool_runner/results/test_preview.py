@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.tools.responses import ArtifactPreview
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 from services.tool_runner.results.preview import MAX_HEAD_CHARACTERS, preview_of
 
 BLOG = {

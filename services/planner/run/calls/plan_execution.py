@@ -26,7 +26,9 @@ from services.planner.run.state.active_plan import EXECUTE, PLAN, ActivePlan, ou
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking, budgets
 from services.planner.run.turn.decision import Planned
-from services.shared.redaction import as_reference, dotted, restore, wire_size
+from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.separation import dotted, restore
+from services.shared.redaction.stored_values import as_reference
 
 ANSWER_AFTER_DEADLINE_MS = 30_000
 MAX_INSERTED_BYTES = 128 * KIB

@@ -7,7 +7,7 @@ from contracts.artifacts.images import VisionContextPolicy
 from contracts.runs.events import Observed
 from services.planner.run.state.history import ToolImage
 from services.shared.images.types import image_in, image_type
-from services.shared.redaction import as_reference
+from services.shared.redaction.stored_values import as_reference
 
 
 def allowed_images(

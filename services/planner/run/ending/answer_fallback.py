@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from services.shared.redaction import as_reference, is_placeholder, plain
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.placeholders import is_placeholder
+from services.shared.redaction.stored_values import as_reference
 
 ANSWER_KEYS = (
     "raw_answer",

@@ -16,7 +16,9 @@ from contracts.runs.payload import FinalPayload, Reason, Source, SuggestedAction
 from contracts.wire.base import Message
 from contracts.wire.limits import ARTIFACT_WARNING_BYTES
 from services.planner.run.ending.answer_fallback import known_text, remark_in, rendered, text_in
-from services.shared.redaction import as_reference, plain, source_of, unique_sources
+from services.shared.redaction.json_values import plain
+from services.shared.redaction.sources import source_of, unique_sources
+from services.shared.redaction.stored_values import as_reference
 
 NO_ANSWER = "No answer produced."
 ROUTES: dict[Reason, str] = {"budget_exhausted": "partial", "error": "error"}

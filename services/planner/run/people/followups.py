@@ -16,7 +16,7 @@ from services.planner.run.people.input_rules import input_refused
 from services.planner.run.people.pause_decisions import MAX_SHOWN_CHARACTERS, with_answer_token
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import budgets
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 
 REPLY_SCHEMA = {"type": "string", "minLength": 1}
 MAX_TITLE_CHARACTERS = 200

@@ -34,7 +34,7 @@ from services.planner.run.people import followups
 from services.planner.run.people.pause_decisions import asks_consent, is_refused, with_answer_token
 from services.planner.run.state.run import Event, Run
 from services.shared.json_schema.checks import complaints
-from services.shared.redaction import wire_size
+from services.shared.redaction.placeholders import wire_size
 from services.shared.runs.open_pauses import view
 
 BY_TIMER = "timer"

@@ -53,7 +53,7 @@ from services.planner.sessions.tasks import reports
 from services.planner.sessions.tasks.spawning import spawn
 from services.planner.sessions.tasks.spending import spent_by
 from services.planner.sessions.tasks.targets import Target, control_id, target
-from services.shared.redaction.cut_texts import cut
+from services.shared.redaction.json_values import cut
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Background, Group, Task

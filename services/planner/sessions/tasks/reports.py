@@ -13,7 +13,7 @@ from typing import Any
 from contracts.runs.requests import RunRequested
 from contracts.sessions.tasks import Reported, Reservation, SessionTaskCalled
 from contracts.wire import keys
-from services.shared.redaction.cut_texts import cut_together
+from services.shared.redaction.json_values import cut_together
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group, Report, Task
 

@@ -15,7 +15,7 @@ from services.planner.replies.answer_stream.plan import PlanStream
 from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
 from services.planner.run.state.active_plan import PLAN
 from services.planner.run.turn.decision import Decision, Final, Planned
-from services.shared.redaction.cut_texts import cut
+from services.shared.redaction.json_values import cut
 
 MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from contracts.tools import messages as tools
 from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolFailure
 from contracts.wire.limits import MAX_INLINE_BYTES
-from services.shared.redaction.cut_texts import cut
+from services.shared.redaction.json_values import cut
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 

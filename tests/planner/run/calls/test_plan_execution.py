@@ -19,7 +19,7 @@ from services.planner.run.state.active_plan import EXECUTE, ActivePlan
 from services.planner.run.turn.decision import Decision, Final, Planned
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from services.planner.strategies.planned.strategy import stage_of
-from services.shared.redaction import dotted
+from services.shared.redaction.separation import dotted
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, finished, started
 

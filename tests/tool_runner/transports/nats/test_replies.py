@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 
 from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolFailure
 from contracts.wire.limits import MAX_INLINE_BYTES
-from services.shared.redaction.cut_texts import CUT_MARK
+from services.shared.redaction.json_values import CUT_MARK
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 from services.tool_runner.errors import ToolReported

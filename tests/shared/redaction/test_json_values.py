@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.shared.redaction.cut_texts import CUT_MARK, cut, cut_together, json_size
+from services.shared.redaction.json_values import CUT_MARK, cut, cut_together, json_size
 
 
 @given(st.text(), st.integers(0, 40))

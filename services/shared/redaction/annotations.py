@@ -6,7 +6,7 @@ Rule 2: parsing does not recurse, so no schema is too deep, and a recursive sche
 Rule 3: each node knows whether an annotation is reachable from it. If none is, its value need not be inspected.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from contracts.tools.messages import ToolSpec
 from services.shared.json_schema.bounds import MAX_PATTERNS
 
 Schema = Mapping[str, Any] | bool | None
@@ -262,3 +263,22 @@ def _list(value: Any) -> list[Any]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+MAX_CACHED_SPECS = 1024
+
+
+class AnnotationCache:
+    """The parsed annotations of output schemas."""
+
+    def __init__(self) -> None:
+        self._annotations: OrderedDict[str, Annotations] = OrderedDict()
+
+    def of(self, digest: str, spec: ToolSpec) -> Annotations:
+        """Return the annotations of a specification."""
+        annotations = self._annotations.get(digest)
+        if annotations is None:
+            annotations = self._annotations[digest] = read_annotations(spec.output_schema)
+            if len(self._annotations) > MAX_CACHED_SPECS:
+                self._annotations.popitem(last=False)
+        return annotations
