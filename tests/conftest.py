@@ -4,34 +4,62 @@ Servers are real: they come with the development environment, and each worker of
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import samples
 from tests.support.nats_server import NatsServer
-from tests.unit_tests import FEW_EXAMPLES, Guard, is_unit, try_few_examples
+from tests.unit_tests import Guard, is_unit
+
+LIMIT_S = 5
+"""A test outside `tests/system` that takes longer fails; on a machine with more to do than cores, so much longer."""
+SYSTEM = Path(__file__).parent / "system"
 
 # Other work shares the cores: a slow example says nothing about the code.
-settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", settings.get_profile("shared-machine"), max_examples=FEW_EXAMPLES)
-settings.load_profile("shared-machine")
+for _name, _examples in {"unit": 20, "test": 100, "chaos": 1_000}.items():
+    settings.register_profile(
+        _name, deadline=None, max_examples=_examples, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Of `make unit`, which is run after every change, properties try few examples; of everything else, all."""
-    if config.option.markexpr == "unit":
-        settings.load_profile("quick")
+    """Choose how much properties and samples try."""
+    samples.begin(config)
+    is_unit_run = config.option.markexpr == "unit"
+    settings.load_profile("unit" if is_unit_run else "chaos" if samples.tries_all(config) else "test")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need no server, before pytest selects by marker."""
+def pytest_report_header() -> str:
+    """Say how to repeat this session."""
+    return f"{samples.SEED}={samples.first_seed()}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Mark the tests that need no server, before pytest selects by marker; begin with those that take long."""
     for item in items:
         if is_unit(item):
             item.add_marker("unit")
-        if config.option.markexpr == "unit":
-            try_few_examples(item)
+    chosen = set(samples.choose(config, items))
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+    yield
+    items.sort(key=lambda item: not item.path.is_relative_to(SYSTEM))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what takes too long: everybody waits for the suite."""
+    report = yield
+    if report.when == "call" and report.passed and not item.path.is_relative_to(SYSTEM):
+        limit = LIMIT_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        if report.duration > limit and not item.get_closest_marker("chaos"):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} took {report.duration:.1f} s of {limit:.1f}: tests/conftest.py, LIMIT_S"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -14,16 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # : What a module imports when it starts processes or speaks with servers; or, with importlib, modules that are not
 # known here.
 STARTERS = ("benchmarks", "httpx", "importlib", "multiprocessing", "nats", "socket", "subprocess", "uvicorn")
-
-#: Of each property, under `make unit`.
-FEW_EXAMPLES = 20
 
 #: Fixtures of every test, which start nothing although they share a file with those that do.
 EVERYWHERE = {"_clean_environment", "_guard", "_no_server"}
@@ -68,14 +64,6 @@ def is_unit(item: pytest.Item) -> bool:
     if beside.is_file() and "def pytest_generate_tests" in beside.read_text(encoding="utf-8"):
         files.append(beside)  # It hands values to the test without a fixture.
     return not any(file.is_relative_to(ROOT / "tests") and needs_a_server(file) for file in files)
-
-
-def try_few_examples(item: pytest.Item) -> None:
-    """Limit the examples of a property that sets more than the profile. Hypothesis has no public way to do so."""
-    function: Any = getattr(item, "obj", None)
-    own = getattr(function, "_hypothesis_internal_use_settings", None)
-    if own is not None and own.max_examples > FEW_EXAMPLES:
-        function._hypothesis_internal_use_settings = settings(own, max_examples=FEW_EXAMPLES)
 
 
 class Guard:

@@ -244,9 +244,7 @@ def test_no_schema_holds_a_process_up() -> None:
     """Whatever refers to whatever. In a process of its own, since what is too slow here would never end."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
 
-        @settings(
-            max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-        )
+        @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
         @given(shapes(), VALUES)
         def every(schema: dict[str, Any], value: Any) -> None:
             assert pool.apply_async(checked, ((schema, value),)).get(timeout=20) < 2

@@ -1,6 +1,6 @@
 """An accepted run ends exactly once, whatever is killed, frozen or restarted, and clients receive what is stored.
 
-Set CHAOS_SEED to repeat a session's choices.
+Set TEST_SEED to repeat a session's choices.
 """
 
 import os
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system]
 
 
 def _seed() -> int:
-    return int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
+    return int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
 @pytest.mark.timeout(240)

@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.tools.messages import ToolSpec
@@ -89,7 +89,6 @@ OBSERVATIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(question=QUESTIONS, tools=TOOLS, observation=OBSERVATIONS)
 def test_every_reply_can_be_carried_out(question: str, tools: list[ToolSpec], observation: Any) -> None:
     """A tool of the catalogue with arguments that its schema takes, or an answer; after a result always an answer."""
@@ -103,7 +102,6 @@ def test_every_reply_can_be_carried_out(question: str, tools: list[ToolSpec], ob
         assert conversation.answer().strip()
 
 
-@settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=300))
 def test_pieces_always_add_up(text: str) -> None:
     """Nothing of a reply is lost in cutting it."""

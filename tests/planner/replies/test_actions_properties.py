@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.actions import RESERVED, PlannerAction
@@ -83,7 +83,6 @@ WRAPPINGS: dict[str, Callable[[PlannerAction], str]] = {
 }
 
 
-@settings(max_examples=2000, deadline=None)
 @given(ACTIONS, st.sampled_from(sorted(WRAPPINGS)))
 def test_an_action_comes_back_from_any_wrapping(action: PlannerAction, wrapping: str) -> None:
     """Equal, whatever its texts hold: braces, fences, quotes, control characters."""
@@ -95,7 +94,6 @@ def test_an_action_comes_back_from_any_wrapping(action: PlannerAction, wrapping:
     assert result.action == action, reply
 
 
-@settings(max_examples=300, deadline=None)
 @given(ACTIONS)
 def test_the_strict_format_takes_what_is_asked_for(action: PlannerAction) -> None:
     """The strict format yields the same action."""
@@ -161,7 +159,6 @@ def damaged(draw: st.DrawFn) -> str:
     return reply
 
 
-@settings(max_examples=3000, deadline=None)
 @given(damaged() | st.text(), st.sampled_from(["auto", "unified", "legacy"]))
 def test_nothing_raises_and_nothing_is_invented(reply: str, action_format: Any) -> None:
     """Every word of the arguments is in the reply; only the mode of a task may come from its alias or fields."""
@@ -193,7 +190,6 @@ def leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(["", '{"next_node": "search", "args": {"q": "', "[" * 99, "```json\n", '"']),
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join),

@@ -131,7 +131,7 @@ soup = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 replies = st.one_of(objects(), st.lists(st.one_of(objects(), soup), max_size=4).map("".join), soup)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(reply=replies, seed=st.integers(0, 1 << 16))
 def test_the_split_does_not_matter(reply: str, seed: int) -> None:
     """Chunks of any sizes show what the whole reply shows."""
@@ -147,7 +147,7 @@ def test_the_split_does_not_matter(reply: str, seed: int) -> None:
     assert shown == shown.encode("utf-8", "replace").decode(), "no half of a pair is shown"
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(reply=replies, action_format=st.sampled_from(["auto", "unified", "legacy"]))
 def test_the_final_parse_agrees(reply: str, action_format: Literal["auto", "unified", "legacy"]) -> None:
     """What was shown is the beginning of what is executed, unless the reply is no action."""

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.replies.actions import normalize, normalize_action, scan
@@ -16,7 +16,6 @@ from tests.planner.replies.test_answer_stream_properties import objects
 TOOLS = frozenset({"save", "a", "Final_Response"})
 
 
-@settings(max_examples=2000, deadline=None)
 @given(
     st.one_of(
         damaged(),
@@ -87,7 +86,6 @@ def test_what_it_takes(text: str, *, read: bool) -> None:
     assert (well_formed_object(text, 0) is not None) is read
 
 
-@settings(max_examples=1500, deadline=None)
 @given(
     st.one_of(objects(), ACTIONS.map(dumped), damaged()),
     st.sampled_from(["auto", "unified", "legacy"]),

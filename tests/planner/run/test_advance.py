@@ -30,6 +30,7 @@ from services.planner.run.state.fold import fold
 from services.planner.run.turn.decision import Calls, Failed, Final, Invalid
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.run_world import World, calls, final, finished, started
+from tests.support.samples import seeds
 
 
 def test_a_run_with_one_tool_call() -> None:
@@ -303,7 +304,8 @@ def _step(
             pass
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.sample(25)
+@pytest.mark.parametrize("seed", seeds(300))
 def test_every_interleaving_ends_once(seed: int) -> None:
     """Handlings take turns at random, crash and are redelivered; the run still ends once and settles each call once."""
     rng = random.Random(seed)

@@ -30,6 +30,7 @@ from services.planner.run.commands import (
 from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, final, finished, started
+from tests.support.samples import seeds
 
 NOW = 2000
 
@@ -328,7 +329,8 @@ class Storm:
                 self.deliver(f"INBOX:retry-{at}", "timer", now=now, timer=TimerFired(timer="retry", at=at))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.sample(25)
+@pytest.mark.parametrize("seed", seeds(300))
 def test_every_interleaving_ends_once(seed: int) -> None:
     """With pauses, top-ups, failures, repairs, restated answers: one end, each call settled once, no attempt twice."""
     storm = Storm(seed)

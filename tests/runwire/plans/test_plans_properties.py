@@ -5,7 +5,7 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.plans import Plan, PlanCall
@@ -67,7 +67,6 @@ def schemas_with_values(draw: st.DrawFn, levels: int = 3) -> tuple[dict[str, Any
 
 
 @given(schemas_with_values(), st.lists(TEMPLATES | TEXTS, max_size=6))
-@settings(max_examples=300)
 def test_what_is_accepted_is_resolved(made: tuple[dict[str, Any], Any], texts: list[str]) -> None:
     """Outputs that conform have every required field, so no template of a valid plan misses one."""
     schema, output = made
@@ -82,7 +81,6 @@ def test_what_is_accepted_is_resolved(made: tuple[dict[str, Any], Any], texts: l
 
 
 @given(JSON, ANY_SCHEMA, ANY_SCHEMA, st.lists(JSON, max_size=3))
-@settings(max_examples=300)
 def test_nothing_raises_and_all_is_deterministic(plan: Any, output: Any, arguments: Any, outputs: list[Any]) -> None:
     """Whatever models and tools give; and nothing that was given is changed."""
     read_plan(plan)
@@ -105,7 +103,6 @@ def test_nothing_raises_and_all_is_deterministic(plan: Any, output: Any, argumen
 
 
 @given(ANY_SCHEMA.filter(lambda schema: isinstance(schema, dict)))
-@settings(max_examples=200)
 def test_every_path_that_is_listed_is_accepted(schema: dict[str, Any]) -> None:
     """By a check of the same schema."""
     paths = [path for path in template_paths(schema) if path.path and "<" not in path.path]

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.shared.redaction.separation import collect, redact, restore, separate
@@ -136,7 +136,6 @@ def text_of(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-@settings(max_examples=400, deadline=None)
 @given(RESULTS)
 def test_what_is_under_a_mark_is_never_shown_and_always_kept(made: Made) -> None:
     """Each canary leaves the observation and arrives among the artifacts, once."""
@@ -145,7 +144,6 @@ def test_what_is_under_a_mark_is_never_shown_and_always_kept(made: Made) -> None
     assert text_of(made.value).count(CANARY) == text_of(list(parts.artifacts.values())).count(CANARY)
 
 
-@settings(max_examples=400, deadline=None)
 @given(RESULTS)
 def test_what_was_taken_apart_can_be_put_together(made: Made) -> None:
     """Redaction and collection cover the same places; redacting again changes nothing."""
@@ -197,7 +195,6 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
 @given(SCHEMAS, JSON)
 def test_no_schema_and_no_value_make_it_raise_or_lose_anything(schema: Any, value: Any) -> None:
     """Nonsense from a tool is not our crash."""

@@ -1,6 +1,6 @@
 """In a session one run at a time has the turn, and nothing happens without its approval, whatever is killed.
 
-Set CHAOS_SEED to repeat a storm's choices.
+Set TEST_SEED to repeat a storm's choices.
 """
 
 import json
@@ -46,7 +46,7 @@ async def test_a_long_storm_breaks_no_promise(conversation_system: System) -> No
 
 
 async def _survive(runs: int, sessions: int, blows: int, server_kills: int, system: System) -> None:
-    seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
     storm = chaos.Storm(runs=runs, blows=blows, server_kills=server_kills, seed=seed)
     with system.stack.showing_logs():
         talk = await hold(storm, system, sessions=sessions)

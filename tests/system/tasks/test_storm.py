@@ -1,6 +1,6 @@
 """Each task, group, report, schedule and delivery is handled once, and no result is lost, whatever is killed.
 
-Set CHAOS_SEED to repeat a storm's choices.
+Set TEST_SEED to repeat a storm's choices.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ async def test_a_missed_time_is_skipped_or_made_up_for_once(task_system: System)
 
 
 async def _survive(runs: int, sessions: int, blows: int, server_kills: int, system: System) -> None:
-    seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
     storm = chaos.Storm(runs=runs, blows=blows, server_kills=server_kills, seed=seed)
     with system.stack.showing_logs():
         work = await hold(storm, system, sessions=sessions)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.tool_runner.calls import commands, events
@@ -124,7 +124,6 @@ RULES = st.fixed_dictionaries(
 
 
 @given(rules=RULES, moves=st.lists(st.tuples(st.floats(0, 4), MOVES), max_size=40))
-@settings(max_examples=1000, deadline=None)
 def test_no_interleaving_breaks_a_promise(rules: dict[str, Any], moves: list[tuple[float, Event | str]]) -> None:
     """One ending at most, no second call of a non-idempotent tool, and an end at the deadline at the latest."""
     call = Interleaving(**rules)

@@ -22,6 +22,7 @@ from services.planner.strategies.planned.strategy import stage_of
 from services.shared.redaction.separation import dotted
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, finished, started
+from tests.support.samples import seeds
 
 STRATEGY = Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds())
 RULES = Rules(strategy=STRATEGY)
@@ -270,7 +271,8 @@ class Storm:
             self.deliver(f"INBOX:input-{self.inputs}", "input", given=added)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.sample(20)
+@pytest.mark.parametrize("seed", seeds(200))
 def test_whatever_crashes_a_plan_is_carried_out_once(seed: int) -> None:
     """Calls begin in order, each once, with the values of the earlier ones, and none after a failure."""
     storm = Storm(random.Random(seed))

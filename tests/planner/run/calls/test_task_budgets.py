@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.payload import Usage
@@ -49,7 +49,6 @@ def within(reserved: Reservation, part: float) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     ACTS,
     st.fixed_dictionaries(

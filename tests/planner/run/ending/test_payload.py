@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.payload import FinalPayload, Reason, Source, SuggestedAction
@@ -306,7 +306,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(JSON, JSON, st.none() | st.floats())
 def test_no_arguments_and_no_observation_prevent_a_payload(args: Any, observation: Any, score: float | None) -> None:
     """It has an answer, it can be sent, and an observation leaves nothing in it but the answer."""

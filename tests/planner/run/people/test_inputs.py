@@ -18,6 +18,7 @@ from services.planner.run.state.history import Added
 from services.planner.run.turn.decision import Decision, Final
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, final, finished, started
+from tests.support.samples import seeds
 
 OTHER = "0192f0c1a2b37c4d8e5f60718293ffff"
 
@@ -341,7 +342,8 @@ class Steering:
         return final() if turn > 3 or self.rng.random() < 0.5 else calls(self.rng.randint(1, 2))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.sample(20)
+@pytest.mark.parametrize("seed", seeds(200))
 def test_every_input_is_in_one_place_and_read_once_in_order(seed: int) -> None:
     """No run ends while one is unread, and one that comes after the end is refused."""
     storm = Steering(seed)

@@ -19,6 +19,7 @@ from services.shared.runs.run_waits import waits_for_person
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.pause_world import SPECS, PauseWorld, opening, plan
 from tests.planner.run_world import final, finished
+from tests.support.samples import seeds
 
 RULES = (
     ApprovalRule(name="twice", tools=["work"], arguments={"properties": {"n": {"const": 2}}}, reapprove_edits=True),
@@ -147,7 +148,8 @@ def stored(storm: Storm, kind: type) -> list[Any]:
     return [event for events in storm.world.written for event in events if isinstance(event, kind)]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.sample(15)
+@pytest.mark.parametrize("seed", seeds(150))
 def test_every_interleaving_keeps_the_promises(seed: int) -> None:
     """No held call is sent, an approved one is sent with its digest, each pause is closed once, and the run ends."""
     storm = Storm(seed)

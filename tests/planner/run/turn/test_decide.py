@@ -21,6 +21,7 @@ from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, started
 from tests.support.model_server import ModelServer
 from tests.support.model_server import Say as Reply
+from tests.support.samples import seeds
 
 DEADLINE = 61_000
 USAGE = Usage(model_calls=1, cost_usd=0.0)
@@ -86,7 +87,8 @@ class Clocked:
                     return
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.sample(25)
+@pytest.mark.parametrize("seed", seeds(400))
 def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
     """The chunks of the last attempt are the answer of `done`."""
     clocked = Clocked(seed)
