@@ -60,7 +60,7 @@ THROUGH = {
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",
     "services/planner/run/calls/tool_images.py": "tests/planner/test_tool_images.py",
-    "services/planner/upkeep/session_deletion.py": "tests/planner/test_runs_conversations.py",
+    "services/planner/upkeep/retention.py": "tests/planner/upkeep/test_deletions.py",
 }
 
 

@@ -16,7 +16,6 @@ from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBO
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
-from services.planner.logs import run_index
 from services.planner.models import demo, vision
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
@@ -28,7 +27,7 @@ from services.planner.models.types import Model
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules
 from services.planner.run.opening import Defaults
 from services.planner.strategies import strategies_of
-from services.planner.upkeep import schedule_sweep as sweep
+from services.planner.upkeep import retention, schedules
 from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Forgotten
 from services.runtime.tasks import cancelled
@@ -173,10 +172,10 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
         direct_calls=direct_calls,
     )
     background = [
-        bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),
+        bus.tasks.keep("retention_sweep", retention.watch(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
-        bus.tasks.keep("schedules", sweep.watch(bus)),
+        bus.tasks.keep("schedules", schedules.watch(bus)),
         bus.tasks.keep("model_profiles", vision.publish(bus, profiles)),
     ]
     running = [await puller.start() for puller in pullers(bus, planner, settings)]

@@ -44,7 +44,7 @@ from services.planner.run.commands import (
     Rules,
 )
 from services.planner.run.state.run import Run
-from services.planner.upkeep.firing import Schedules
+from services.planner.upkeep.schedules import Schedules
 from services.shared.budgets.spending import KeySpending
 from services.shared.budgets.totals import KeyDay
 

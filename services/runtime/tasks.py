@@ -6,8 +6,9 @@ Rule 2: the log names the type of the error and where it was raised, not its tex
 """
 
 import asyncio
+import random
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -49,6 +50,28 @@ class Tasks:
             error=reason,
             places=code_locations(error) if error is not None else [],
         )
+
+
+async def every(
+    pause_s: float,
+    work: Callable[[], Awaitable[object]],
+    failures: tuple[type[Exception], ...],
+    log_key: str,
+    retry_s: float | None = None,
+) -> None:
+    """Do a piece of upkeep, again about `pause_s` seconds after each end, until cancelled.
+
+    One of `failures` is logged as a warning `log_key`, and the work is repeated after `retry_s`, by default `pause_s`.
+    The pauses vary by a tenth, so that instances do not work at the same moments.
+    """
+    while True:
+        wait_s = pause_s
+        try:
+            await work()
+        except failures as error:
+            logger.warning(log_key, error=str(error))
+            wait_s = retry_s or pause_s
+        await asyncio.sleep(wait_s * random.uniform(0.9, 1.1))  # noqa: S311, a spread, not a secret
 
 
 async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:

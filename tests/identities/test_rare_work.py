@@ -3,7 +3,7 @@
 import time
 
 from services.messaging.pull_consumer import Delivery
-from services.planner.logs import run_index
+from services.planner.upkeep import retention
 from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Forgotten
 from services.shared.artifacts.client import ArtifactClient
@@ -24,7 +24,7 @@ async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, s3: S3
         await delete(clean.operator, open_)
         deletions = Deletions(planner, **FOR_GOOD)
         await deletions.check()
-        await run_index.sweep_once(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
+        await retention.sweep(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
 
         async def is_gone() -> bool:
             return not await traces(clean.operator, deleted.run)

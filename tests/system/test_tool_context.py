@@ -13,7 +13,7 @@ from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
-from services.planner.logs import run_index
+from services.planner.upkeep import retention
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import StorageUnavailable
 from tests.support.waiting import wait_until
@@ -84,7 +84,7 @@ async def test_it_goes_with_the_run(client: Client, bus: Bus) -> None:
 
     async def purged() -> bool:
         with contextlib.suppress(StorageUnavailable):
-            await run_index.sweep_once(bus, ArtifactClient(bus, patience_s=0), time.time_ns() // 1_000_000 + 1000)
+            await retention.sweep(bus, ArtifactClient(bus, patience_s=0), time.time_ns() // 1_000_000 + 1000)
         return await bus.last(subjects.RUNS, where) is None
 
     await wait_until(purged, what="the run is purged")

@@ -2,13 +2,14 @@
 
 Rule 1: every chunk is fenced by the log's tail, so a superseded attempt cannot store one. A refused chunk tells a
 streaming planner that it was superseded or cancelled.
-Rule 2: one append of a reply is in flight at a time, and `chunk_pace` says when the next one may begin. Text gathers
+Rule 2: one append of a reply is in flight at a time, and `ChunkPace` says when the next one may begin. Text gathers
 meanwhile. So the first token leaves at once, and under load chunks become larger, not later.
 Rule 3: what has gathered when the reply ends may be held back, to be stored with the decision (`last_words`).
 """
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,7 +23,6 @@ from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
-from services.planner.effects.chunk_pace import ChunkPace
 from services.planner.logs.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
@@ -30,6 +30,57 @@ MAX_HELD_CHARACTERS = 16_000
 """Longest text that is stored with the decision. Longer text is stored as chunks, so that the decision has room."""
 MAX_CHUNK_CHARACTERS = 150_000
 """Longest text of one chunk: a record holds one megabyte, and a character takes up to six bytes."""
+MAX_IN_FLIGHT = 16
+"""With fewer, a busy process leaves NATS idle between two steps of its event loop; with more, other records wait."""
+LOST_AFTER_S = 1.0
+"""A write that takes longer does not count as in flight: it is being repeated, or NATS is unavailable."""
+
+
+class ChunkPace:
+    """Decides when chunks of all runs are written, so that under load they become larger, not later. No I/O.
+
+    Rule 1: at most 16 chunks of all runs together are being written. The next write begins when an acknowledgement is
+    handled, so with a slow server, many runs or a late event loop chunks wait, and their text grows meanwhile. NATS
+    stores one write after another: more of them would wait there, in front of other records.
+    Rule 2: chunks are written in the order in which they were ready, but first chunks of replies before all others.
+
+    `clock`: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began_at: dict[object, float] = {}
+        """Of each write in flight, the oldest first."""
+        self._firsts: deque[tuple[object, Callable[[], bool]]] = deque()
+        self._others: deque[tuple[object, Callable[[], bool]]] = deque()
+
+    def enter(self, write: object, begin: Callable[[], bool], *, is_first: bool) -> None:
+        """Call `begin` once few enough writes are in flight. `begin` returns whether it has begun a write.
+
+        Call `leave` when that write has ended.
+        """
+        (self._firsts if is_first else self._others).append((write, begin))
+        self._begin_next()
+
+    def leave(self, write: object) -> None:
+        """Note that a write has ended, and begin others."""
+        self._began_at.pop(write, None)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while (waiting := self._firsts or self._others) and self._has_room():
+            write, begin = waiting.popleft()
+            if begin():
+                self._began_at[write] = self._clock()
+
+    def _has_room(self) -> bool:
+        if len(self._began_at) < MAX_IN_FLIGHT:
+            return True
+        oldest = next(iter(self._began_at))
+        if self._clock() - self._began_at[oldest] < LOST_AFTER_S:
+            return False
+        del self._began_at[oldest]
+        return True
 
 
 class ChunkWriter:

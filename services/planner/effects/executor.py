@@ -27,17 +27,16 @@ from contracts.wire import keys, subjects
 from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlice
-from services.planner.effects import timers
+from services.planner.effects import bookkeeping, messages
+from services.planner.effects.bookkeeping import KeySpendingWriter, Opening, read_before_a_call
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.dispatch import Dispatcher
-from services.planner.effects.key_spending import KeySpendingWriter, read_before_a_call
 from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
-from services.planner.effects.opening import Opening
 from services.planner.effects.sessions import Sessions
-from services.planner.logs import run_index
+from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address, watched
 from services.planner.logs.run_log import RunLogs
 from services.planner.run import session_facts, turns
@@ -140,7 +139,7 @@ class Effects:
                 if (opening := self.open_soon(run)) is not None:
                     await opening.now()
                 elif run.request is not None:
-                    await run_index.create(self._bus, run, run.request)
+                    await index.create_run(self._bus, run, run.request)
                 progress = replace(progress, opened=True)
             case SetTimer(name, at):
                 await self._set_timer(run, name, at)
@@ -367,7 +366,7 @@ class Effects:
 
     async def _set_timer(self, run: Run, name: TimerName, at: int) -> None:
         if run.request is not None:
-            await timers.set_timer(self._bus, run.request, name, at)
+            await messages.set_timer(self._bus, run.request, name, at)
 
     async def _close(self, run: Run, progress: Progress) -> None:
         await self._dispatcher.call_off(run)
@@ -376,9 +375,9 @@ class Effects:
         was_handled = run.queued is not None or not progress.began
         has_timers = is_opened or was_handled or bool(progress.timers or run.topped_up_by)
         if run.request is not None:
-            await run_index.close(self._bus, run, run.request, has_timers=has_timers)
+            await bookkeeping.close(self._bus, run, run.request, has_timers=has_timers)
         elif self._given_context():
-            await run_index.forget_context(self._bus, *self._where)
+            await messages.purge(self._bus, subjects.RUNS, subjects.context(*self._where))
         await self._notify_of_end(run)
 
     async def _notify_of_end(self, run: Run) -> None:

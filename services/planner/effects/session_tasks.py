@@ -1,4 +1,4 @@
-"""Carries out what follows from the tasks of a session: requests runs, answers calls, cancels, sets timers.
+"""Carries out what follows from the tasks of a session: requests runs, answers calls, cancels, sets messages.
 
 Every command is idempotent, for ever: a run that has a log ignores a second request, a settled call a second outcome,
 and a group that has ended its timer. So a redelivery may repeat all of them, also when NATS no longer knows their ids.
@@ -13,9 +13,7 @@ from contracts.sessions.tasks import SessionTaskCalled, SessionTaskMessage
 from contracts.wire import names, subjects
 from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
-from services.planner.effects import timers
-from services.planner.effects.requests import request_run
-from services.planner.logs import run_index
+from services.planner.effects import messages
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
@@ -78,11 +76,11 @@ class SessionTasks:
                 context = await self._runs.context(Address(tenant, report.report_id))
                 request = report_request(tenant, session, report, context)
                 if request is not None:
-                    await request_run(self._bus, request)
+                    await messages.request_run(self._bus, request)
             case DropReportContext(report_id):
-                await run_index.forget_context(self._bus, tenant, report_id)
+                await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report_id))
             case SetGroupTimer(what, group_id, at):
-                await timers.set_group_timer(self._bus, *where, what, group_id, at)
+                await messages.set_group_timer(self._bus, *where, what, group_id, at)
             case SettleParent(run, call_id, task_id, spent):
                 body = RunTaskSettled(call_id=call_id, task_id=task_id, spent=spent).model_dump_json().encode()
                 subject = subjects.control(tenant, run, f"task_settled-{call_id}")
@@ -95,7 +93,7 @@ class SessionTasks:
         request = command.request
         if command.report_id is not None and request.tool_context:
             await self._runs.keep_context(Address(tenant, command.report_id), request.tool_context)
-        await request_run(self._bus, request)
+        await messages.request_run(self._bus, request)
 
     async def _answer(self, tenant: str, run: str, finished: CallFinished) -> None:
         subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))

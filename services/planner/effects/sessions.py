@@ -26,9 +26,10 @@ from contracts.wire import subjects
 from contracts.wire.ids import run_of_own_session
 from contracts.wire.records import PAUSES_HEADER, types_in
 from services.messaging.connection import Bus
-from services.planner.effects.requests import request_run
+from services.planner.effects import messages
+from services.planner.effects.deletion import SessionDeletion
 from services.planner.effects.session_tasks import OfTasks, SessionTasks
-from services.planner.logs import session_index
+from services.planner.logs import index
 from services.planner.logs.keyed_locks import KeyedLocks
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
@@ -50,7 +51,6 @@ from services.planner.sessions.commands import (
     WriteEntry,
 )
 from services.planner.sessions.decide import Received
-from services.planner.upkeep.session_deletion import SessionDeletion
 from services.shared.runs.last_record import last_record
 from services.shared.sessions.state import Session
 
@@ -197,7 +197,7 @@ class Sessions:
         tenant = where.tenant
         match command:
             case WriteEntry():
-                await session_index.write(self._bus, where, session)
+                await index.write_session(self._bus, where, session)
             case Begin(run, seq):
                 if await self._is_queued(where, run):
                     body = RunBegins(session_seq=seq).model_dump_json().encode()
@@ -205,7 +205,7 @@ class Sessions:
             case RequestSummary():
                 request = summaries.summary_request(tenant, session, command)
                 if request is not None:
-                    await request_run(self._bus, request)
+                    await messages.request_run(self._bus, request)
             case Purge():
                 await self._deletion.carry_out(where, session)
             case Forward() | Cancel() | Merged() | Refuse() | Attach():

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
-from contracts.runs.events import Chunk, UnknownEvent
+from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, UnknownEvent
 from contracts.runs.requests import KeptContext
 from contracts.wire import subjects
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
@@ -24,13 +25,14 @@ from services.planner.errors import short
 from services.planner.logs.keyed_locks import KeyedLocks
 from services.planner.logs.offload import Offloader
 from services.planner.logs.ownership_watch import Address, Tail
-from services.planner.logs.run_lines import log_end, log_refusals
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Event, Run, begin_history
 from services.planner.sessions import conversation
+
+logger = structlog.get_logger(__name__)
 
 CHUNK_TYPE = b'"chunk"'
 
@@ -129,8 +131,8 @@ class RunLogs:
             return []
         if sequence > run.seq:
             fold(run, sequence, record.at, record.events)
-        log_refusals(where.run, record)
-        log_end(where.tenant, where.run, run, record)
+        _log_refusals(where.run, record)
+        _log_end(where, run, record)
         return [event for event in record.events if not isinstance(event, UnknownEvent)]
 
     async def _read(self, subject: str, start: int) -> list[StoredMessage]:
@@ -189,3 +191,36 @@ def _text_shown(turn: int, stored: list[bytes]) -> str:
             ]
     last = max((chunk.attempt for chunk in chunks), default=0)
     return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
+
+
+def _log_end(where: Address, run: Run, record: Record) -> None:
+    """Log a line for a run that this process has just ended. It holds no prompt, argument or value."""
+    end = next((event for event in record.events if isinstance(event, Done | Error | Cancelled)), None)
+    if end is None:
+        return
+    request = run.request
+    logger.info(
+        "run_ended",
+        run_id=where.run,
+        tenant=where.tenant,
+        agent=request.agent if request else None,
+        model=run.model or None,
+        status=end.type,
+        code=end.reason if isinstance(end, Done) else end.code if isinstance(end, Error) else "cancelled",
+        steps=run.turn,
+        model_calls=end.usage.model_calls,
+        tool_calls=end.usage.tool_calls,
+        prompt_tokens=end.usage.prompt_tokens,
+        completion_tokens=end.usage.completion_tokens,
+        cost_usd=end.usage.cost_usd,
+        ms=record.at - request.requested_at if request else None,
+    )
+
+
+def _log_refusals(run_id: str, record: Record) -> None:
+    """Log the calls that a person rejected, or that nobody approved in time; tool_runner logs those that it gets."""
+    for event in record.events:
+        if isinstance(event, Observed) and event.failure is not None:
+            code = event.failure.code
+            if code in {"rejected", "approval_expired"}:
+                logger.info("call_failed", run_id=run_id, call_id=event.call_id, tool=event.tool, code=code)

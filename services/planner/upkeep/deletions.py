@@ -9,7 +9,6 @@ shares. 4. After 30 seconds step 3 is repeated: a tool or service that was still
 After a day step 3 is repeated, and the log and the deletion itself are removed.
 """
 
-import asyncio
 import heapq
 import random
 import time
@@ -26,8 +25,10 @@ from contracts.wire.records import EVENTS_HEADER, Record, types_in
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket
+from services.planner.effects.deletion import STORE_TIMEOUT_S, delete_artifacts
+from services.runtime.tasks import every
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
+from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
@@ -39,7 +40,6 @@ RETRY_S = 5.0
 LAST_PURGE_SPREAD = 0.01
 """Random share of a day that is added, so that planners do not take the last step at the same moment."""
 MESSAGES_PER_PAGE = 500
-STORE_TIMEOUT_S = 2.0
 
 
 @dataclass(order=True, slots=True)
@@ -67,12 +67,7 @@ class Deletions:
 
     async def carry_out_for_ever(self) -> None:
         """Execute deletions until cancelled. Never raises; a failed step is repeated."""
-        while True:
-            try:
-                await self.check()
-            except BusError as error:
-                logger.warning("deletions_not_read", error=str(error))
-            await asyncio.sleep(CHECK_S)
+        await every(CHECK_S, self.check, (BusError,), "deletions_not_read")
 
     async def check(self) -> None:
         """Find new deletions, and execute the steps that are due. Raises BusError when the index cannot be read."""
@@ -145,20 +140,7 @@ class Deletions:
             await self._purge(stream, pattern)
         if requested_at is not None:
             await self._bucket.purge(keys.run_key(tenant, requested_at, run))
-        await forget_artifacts(self._artifacts, tenant, run=run)
+        await delete_artifacts(self._artifacts, tenant, run=run)
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:
         await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": pattern, **({"keep": keep} if keep else {})})
-
-
-async def forget_artifacts(
-    artifacts: ArtifactClient, tenant: str, *, run: str | None = None, session: str | None = None
-) -> None:
-    """Delete the artifacts and images of a run, or of a session. Raises ArtifactFailed."""
-    cursor: int | None = 0
-    while cursor is not None:
-        page = await artifacts.list(tenant, run=run, session=session, limit=MESSAGES_PER_PAGE, cursor=cursor)
-        for stored in page.artifacts:
-            with suppress(ArtifactNotFound):  # Another planner deleted it first.
-                await artifacts.delete(tenant, stored.ref.artifact_id)
-        cursor = page.next_cursor

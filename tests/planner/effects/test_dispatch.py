@@ -17,8 +17,7 @@ from contracts.wire import subjects
 from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
-from services.planner.effects import direct_calls, dispatch
-from services.planner.logs import run_index
+from services.planner.effects import bookkeeping, direct_calls, dispatch
 from services.planner.run.state.run import Run
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
@@ -274,7 +273,7 @@ async def test_a_handling_that_only_ends_a_run_removes_the_timer_of_an_earlier_o
     ]
     record = Record(at=now + 10_000, events=[opening, *asked])
     await bus.publish(subjects.log("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
-    await run_index.enter(bus, Run(started=opening), opening.request)
+    await bookkeeping.enter(bus, Run(started=opening), opening.request)
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode())
     assert (await planning.ended(run)).end.code == "too_many_attempts"
     await is_left_without_timers(bus, run)

@@ -14,9 +14,10 @@ from contracts.runs.requests import RunDeletion
 from contracts.wire import keys, subjects
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
-from services.planner.logs import run_index
+from services.planner.effects import bookkeeping
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
+from services.planner.upkeep import retention
 from services.planner.upkeep.deletions import Deletions
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
@@ -54,11 +55,11 @@ async def a_run(store: Store, *, ended: bool = True, ended_at: int = 2) -> Write
     await writer.chunk("text")
     run = Run()
     fold(run, 1, 1, [started := writer.started(session_id="s")])
-    await run_index.enter(bus, run, started.request)
+    await bookkeeping.enter(bus, run, started.request)
     if ended:
         await writer.cancelled()
         fold(run, 2, ended_at, [Cancelled(payload=FinalPayload(raw_answer=""))])
-        await run_index.close(bus, run, started.request, has_timers=True)
+        await bookkeeping.close(bus, run, started.request, has_timers=True)
     for subject in (
         subjects.request(*who),
         subjects.inbox(*who, "1-1"),
@@ -215,8 +216,8 @@ async def test_without_the_store_it_is_tried_again(
 async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> None:
     """Run, events, artifacts and images; what ended later stays, and so does what is open, however old."""
     writer, open_, young = await a_run(store), await a_run(store, ended=False), await a_run(store, ended_at=9000)
-    assert await run_index.sweep_once(store.bus, store.client, before=5000) == 1
-    assert await run_index.sweep_once(store.bus, store.client, before=5000) == 0
+    assert await retention.sweep(store.bus, store.client, before=5000) == 1
+    assert await retention.sweep(store.bus, store.client, before=5000) == 0
     assert (await store.client.list("default", run=writer.run)).artifacts == []
     found = await traces(store.bus, writer.run)
     assert not {subject for subject in found if subject.startswith(("emit.", "$KV.runs."))}
@@ -234,9 +235,9 @@ async def test_every_finished_run_is_swept_while_the_store_is_unavailable(own_na
             run = Run()
             fold(run, 1, 1, [started := writer.started()])
             fold(run, 2, 2, [Cancelled(payload=FinalPayload(raw_answer=""))])
-            await run_index.close(bus, run, started.request, has_timers=True)
+            await bookkeeping.close(bus, run, started.request, has_timers=True)
         with pytest.raises(StorageUnavailable):
-            await run_index.sweep_once(bus, ArtifactClient(bus, patience_s=0), before=5000)
+            await retention.sweep(bus, ArtifactClient(bus, patience_s=0), before=5000)
         for writer in writers:
             assert await bus.last(subjects.RUNS, subjects.log("default", writer.run)) is None
             assert {each for each in await traces(bus, writer.run) if each.startswith("$KV.runs.")}

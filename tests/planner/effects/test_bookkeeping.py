@@ -13,7 +13,7 @@ from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.planner.logs import run_index
+from services.planner.effects import bookkeeping
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
 from services.runtime.settings import BusSettings
@@ -60,14 +60,14 @@ async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
 async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
     """A late writer of `running` finds the key taken."""
     opening = started()
-    await run_index.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request)
     first = await entry(bus, opening)
     assert first is not None
     assert (first.status, len(first.query)) == ("running", 200)
-    await run_index.close(
+    await bookkeeping.close(
         bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
     )
-    await run_index.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request)
     last = await entry(bus, opening)
     assert last is not None
     assert last.status == "cancelled"
@@ -76,7 +76,7 @@ async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
 async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
     """It is a timer of the server's, so it survives every service."""
     opening = started(deadline_ms=700)
-    await run_index.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request)
     subject = subjects.control("default", opening.run_id, "deadline")
 
     async def fired() -> bool:
@@ -92,9 +92,9 @@ async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
 async def test_the_deadline_of_an_ended_run_is_cancelled(bus: Bus) -> None:
     """Nothing is left of it."""
     opening = started(deadline_ms=60_000)
-    await run_index.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request)
     assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 1
-    await run_index.close(
+    await bookkeeping.close(
         bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
     )
     assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 0

@@ -11,19 +11,21 @@ Rule 3: a schedule whose timer is missing gets one from the sweep (`sweep`). Two
 import structlog
 
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
-from contracts.sessions.schedules import FIRE_TIMER, Schedule
+from contracts.sessions.schedules import FIRE_TIMER, MAX_LATENESS_S, Schedule
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id, started_run_id
+from contracts.wire.names import InvalidName
 from services.messaging.connection import Bus
-from services.messaging.errors import Outdated
+from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket, Entry
-from services.planner.effects import timers
-from services.planner.effects.requests import request_run
+from services.planner.effects import messages
 from services.planner.logs.ownership_watch import Address
+from services.runtime.tasks import every
 from services.shared.schedules.fire_times import firing
 
 logger = structlog.get_logger(__name__)
 
+SWEEP_EVERY_S = 60.0
 ENDED_KEPT_S = 7 * 86_400
 """How long a schedule that never fires again stays in lists."""
 
@@ -42,7 +44,7 @@ class Schedules:
             return
         entry, schedule = await self._read(where)
         if not entry.data:
-            await timers.purge(self._bus, subjects.TIMERS, subjects.timer(*where, FIRE_TIMER))
+            await messages.purge(self._bus, subjects.TIMERS, subjects.timer(*where, FIRE_TIMER))
         elif schedule is not None:
             await self.set_timer(schedule)
 
@@ -51,7 +53,7 @@ class Schedules:
         if schedule.next_at is not None:
             # The id is new each time: an outdated timer may have replaced one that was set a moment ago.
             due, where = ScheduleDue(at=schedule.next_at), (schedule.tenant, schedule.schedule_id)
-            await timers.schedule(self._bus, *where, FIRE_TIMER, due, schedule.next_at, new_id())
+            await messages.schedule(self._bus, *where, FIRE_TIMER, due, schedule.next_at, new_id())
 
     async def _on_due(self, where: Address, due: int) -> None:
         while True:
@@ -85,6 +87,43 @@ class Schedules:
             return schedule.model_copy(update={"next_at": next_at})
         run = started_run_id(schedule.tenant, schedule.schedule_id, at)
         request = schedule.request.model_copy(update={"run_id": run, "requested_at": now, "trace_id": new_id()})
-        await request_run(self._bus, request)
+        await messages.request_run(self._bus, request)
         logger.info("run_scheduled", run_id=run, schedule_id=schedule.schedule_id, tenant=schedule.tenant)
         return schedule.model_copy(update={"next_at": next_at, "last_at": at, "last_run": run})
+
+
+async def watch(bus: Bus) -> None:
+    """Set missing timers once a minute, until cancelled. Several planners may do so at once."""
+
+    async def sweep_now() -> None:
+        await sweep(bus)
+
+    await every(SWEEP_EVERY_S, sweep_now, (BusError,), "schedules_not_swept")
+
+
+async def sweep(bus: Bus) -> int:
+    """Set missing timers, and return how many. Raises BusError.
+
+    A timer is missing if its message was lost between the schedule's entry and the timer: nobody writes both at once.
+    It is also missing for a moment after it has fired, so a fire time that has just come is left to its own message.
+    """
+
+    def timer_of(key: str) -> str | None:
+        try:
+            return subjects.timer(*keys.parse_schedule_key(key), FIRE_TIMER)
+        except InvalidName:
+            return None
+
+    bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
+    known = await bucket.keys(keys.ALL_SCHEDULES)
+    timers = {*await bus.subjects_in(subjects.TIMERS, subjects.ALL_SCHEDULE_TIMERS)} if known else set()
+    untimed = [key for key in known if timer_of(key) not in timers]
+    now, found = int(await bus.clock.now() * 1000), 0
+    for entry in (await bucket.get_many(untimed)).values():
+        schedule = entry.parsed(Schedule)
+        if schedule is None or schedule.next_at is None or 0 <= now - schedule.next_at < MAX_LATENESS_S * 1000:
+            continue
+        await Schedules(bus).set_timer(schedule)
+        logger.warning("timer_restored", schedule_id=schedule.schedule_id, tenant=schedule.tenant)
+        found += 1
+    return found

@@ -16,16 +16,18 @@ from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
-from services.planner.effects import timers
-from services.planner.logs import run_index, session_index
+from services.planner.effects import messages
+from services.planner.logs import index
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.sessions.tasks.reports import report_id
-from services.planner.upkeep.deletions import STORE_TIMEOUT_S, forget_artifacts
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import ArtifactFailed
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.sessions.state import Session
 
 logger = structlog.get_logger(__name__)
+
+STORE_TIMEOUT_S = 2.0
+ARTIFACTS_PER_PAGE = 500
 
 
 class SessionDeletion:
@@ -41,8 +43,8 @@ class SessionDeletion:
         await self._delete_runs(where)
         await self._delete_contexts(where, session)
         await self._delete_artifacts(where, session.session_id)
-        await timers.cancel_timers(self._bus, *where)
-        await session_index.remove(self._bus, where, session)
+        await messages.cancel_timers(self._bus, *where)
+        await index.remove_session(self._bus, where, session)
         deleted = await self._logs.append(where, session, "", [SessionDeleted()])
         if deleted is None:
             return  # Another planner wrote it, or a message came meanwhile: its handling deletes the session.
@@ -71,11 +73,24 @@ class SessionDeletion:
         """Delete what was kept for reports that are not requested any more."""
         for group in session.background.groups.values():
             for report in {report_id(session.session_id, group, task_id) for task_id in group.tasks}:
-                await run_index.forget_context(self._bus, where.tenant, report)
+                await messages.purge(self._bus, subjects.RUNS, subjects.context(where.tenant, report))
 
     async def _delete_artifacts(self, where: SessionAddress, session_id: str) -> None:
         try:
-            await forget_artifacts(self._artifacts, where.tenant, session=session_id)
+            await delete_artifacts(self._artifacts, where.tenant, session=session_id)
         except ArtifactFailed as error:
             # Those of its runs are deleted with them, as soon as the store answers.
             logger.warning("session_artifacts_left", tenant=where.tenant, session=where.key, error=str(error))
+
+
+async def delete_artifacts(
+    artifacts: ArtifactClient, tenant: str, *, run: str | None = None, session: str | None = None
+) -> None:
+    """Delete the artifacts and images of a run, or of a session. Raises ArtifactFailed."""
+    cursor: int | None = 0
+    while cursor is not None:
+        page = await artifacts.list(tenant, run=run, session=session, limit=ARTIFACTS_PER_PAGE, cursor=cursor)
+        for stored in page.artifacts:
+            with suppress(ArtifactNotFound):  # Another planner deleted it first.
+                await artifacts.delete(tenant, stored.ref.artifact_id)
+        cursor = page.next_cursor

@@ -9,7 +9,7 @@ from contracts.sessions.schedules import Schedule
 from contracts.wire.ids import new_id, started_run_id, unix_ms
 from services.messaging.connection import Bus
 from services.planner.logs.ownership_watch import Address
-from services.planner.upkeep.firing import Schedules
+from services.planner.upkeep.schedules import Schedules, sweep
 from tests.planner.upkeep.written import (
     HOUR_MS,
     MINUTE_MS,
@@ -165,3 +165,18 @@ async def test_a_missed_one_off(bus: Bus, missed: str) -> None:
     assert (await requested(bus, run) is not None) == (missed == "run_once")
     assert after is not None
     assert (after.next_at, after.last_run) == (None, run if missed == "run_once" else None)
+
+
+async def test_a_sweep_sets_a_missing_timer_and_leaves_the_others(bus: Bus) -> None:
+    """Nothing is set twice; a time that has just come is left to its own message."""
+    lost, kept = await store(bus, schedule_of()), await store(bus, schedule_of())
+    firing, done = await store(bus, schedule_of(at=unix_ms() - 5000)), await store(bus, schedule_of(next_at=None))
+    await Schedules(bus).set_timer(kept)
+    before = await bus.last_from_leader("TIMERS", f"timer.default.{kept.schedule_id}.fire")
+    assert await sweep(bus) >= 1
+    assert await timer_of(bus, lost) == lost.next_at
+    assert await bus.last_from_leader("TIMERS", f"timer.default.{kept.schedule_id}.fire") == before
+    assert [await timer_of(bus, each) for each in (firing, done)] == [None, None]
+    restored = await bus.last_from_leader("TIMERS", f"timer.default.{lost.schedule_id}.fire")
+    await sweep(bus)
+    assert await bus.last_from_leader("TIMERS", f"timer.default.{lost.schedule_id}.fire") == restored

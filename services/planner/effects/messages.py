@@ -1,4 +1,7 @@
-"""Timers of runs and sessions: scheduled messages of NATS, which reach the control consumer when they are due."""
+"""Messages that planners send for runs and sessions: requests of runs that no caller asks for, and timers.
+
+A timer is a scheduled message of NATS, which reaches the control consumer when it is due.
+"""
 
 from datetime import UTC, datetime
 from typing import Literal
@@ -10,9 +13,22 @@ from contracts.runs.inbox import GroupDue, TimerFired, TimerName
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from services.messaging.connection import Bus
-from services.messaging.errors import BusError
+from services.messaging.errors import BusError, Refused
 
 logger = structlog.get_logger(__name__)
+
+
+async def request_run(bus: Bus, request: RunRequested) -> None:
+    """Store the request of a run, unless it is stored. Idempotent, also beyond the window of message ids.
+
+    Raises Refused when the queue of new runs is full.
+    """
+    body, run = request.model_dump_json().encode(), request.run_id
+    try:
+        await bus.publish_surely(subjects.request(request.tenant, run), body, run)
+    except Refused as refusal:
+        if not refusal.is_second_of_subject:
+            raise
 
 
 async def set_timer(bus: Bus, request: RunRequested, name: TimerName, at_ms: int) -> None:

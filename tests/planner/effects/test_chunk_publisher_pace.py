@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from services.planner.effects.chunk_pace import LOST_AFTER_S, MAX_IN_FLIGHT, ChunkPace
+from services.planner.effects.chunk_publisher import LOST_AFTER_S, MAX_IN_FLIGHT, ChunkPace
 
 
 class World:

@@ -1,0 +1,94 @@
+"""The index of runs and sessions (KV `runs`). It is derived from their logs.
+
+A run: `running` is only written where no entry exists, and the status of an ended run replaces any entry. A session:
+only a newer state replaces an entry. All functions are idempotent.
+"""
+
+from contextlib import suppress
+
+from contracts.runs.requests import RunRequested, RunStatus
+from contracts.sessions.records import SessionEntry
+from contracts.wire import keys
+from services.messaging.connection import Bus
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket
+from services.planner.logs.session_log import SessionAddress
+from services.planner.run.state.run import Run
+from services.shared.runs.run_status import status_of
+from services.shared.sessions.state import Session
+
+
+def _run_key(request: RunRequested) -> str:
+    return keys.run_key(request.tenant, request.requested_at, request.run_id)
+
+
+def _status(run: Run, request: RunRequested) -> RunStatus:
+    """Return the status of the run, without its payload."""
+    return status_of(
+        request.run_id,
+        request,
+        run.terminal,
+        is_open=run.started is not None,
+        started_at=run.started_at or None,
+        ended_at=run.ended_at or None,
+    )
+
+
+async def create_run(bus: Bus, run: Run, request: RunRequested) -> None:
+    """Write the entry of a run, if it has none."""
+    with suppress(Outdated):
+        await Bucket(bus, keys.RUNS_BUCKET).create(_run_key(request), _status(run, request))
+
+
+async def begin_queued_run(bus: Bus, run: Run, request: RunRequested) -> None:
+    """Write that a run which was queued is running, unless its entry says that it has ended."""
+    bucket = Bucket(bus, keys.RUNS_BUCKET)
+    entry = await bucket.get(_run_key(request))
+    status = entry.parsed(RunStatus)
+    if status is None or status.ended_at is None:
+        with suppress(Outdated):
+            await bucket.update(_run_key(request), _status(run, request), revision=entry.sequence)
+
+
+async def end_run(bus: Bus, run: Run, request: RunRequested) -> None:
+    """Write the entry of an ended run."""
+    await Bucket(bus, keys.RUNS_BUCKET).put(_run_key(request), _status(run, request))
+
+
+def entry_of(where: SessionAddress, session: Session) -> SessionEntry:
+    """Describe a session for lists."""
+    return SessionEntry(
+        session_id=session.session_id,
+        key=where.key,
+        user_id=session.user_id,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        runs=session.runs,
+        current_run=session.current.run if session.current is not None else None,
+        queued_runs=len(session.queue),
+        open_pauses=len(session.pauses),
+        open_tasks=len(session.background.open_tasks()),
+        open_decisions=sum(group.awaits_decision for group in session.background.groups.values()),
+        usage=session.usage,
+    )
+
+
+async def write_session(bus: Bus, where: SessionAddress, session: Session) -> None:
+    """Write the entry of a session, unless a newer one is there."""
+    key, entry = keys.session_entry_key(where.tenant, session.created_at, where.key), entry_of(where, session)
+    bucket = Bucket(bus, keys.RUNS_BUCKET)
+    while True:
+        found = await bucket.get(key)
+        known = found.parsed(SessionEntry)
+        if known is not None and (known == entry or known.updated_at > entry.updated_at):
+            return
+        try:
+            await bucket.update(key, entry, revision=found.sequence)
+        except Outdated:
+            continue
+        return
+
+
+async def remove_session(bus: Bus, where: SessionAddress, session: Session) -> None:
+    """Remove the entry of a session that is deleted."""
+    await Bucket(bus, keys.RUNS_BUCKET).purge(keys.session_entry_key(where.tenant, session.created_at, where.key))
