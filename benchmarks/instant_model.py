@@ -47,7 +47,7 @@ class Script:
 
 
 class InstantModel:
-    """A Model (services.planner.models.litellm) that follows the script in the question."""
+    """A Model (services.planner.models.litellm.model) that follows the script in the question."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply of this turn."""

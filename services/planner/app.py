@@ -17,11 +17,10 @@ from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.models import demo, vision
-from services.planner.models.by_provider import ByProvider
-from services.planner.models.byte_limits import Limits
+from services.planner.models.by_provider import ByProvider, WithoutRefusedFormats
+from services.planner.models.limits import Limits
 from services.planner.models.model_table import known_model
 from services.planner.models.providers import Endpoints
-from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.models.selection import find_model, named_models
 from services.planner.models.types import Model
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules

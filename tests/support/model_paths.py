@@ -3,8 +3,8 @@
 import os
 
 from services.planner.models.by_provider import ByProvider
-from services.planner.models.byte_limits import Limits
-from services.planner.models.litellm import LiteLLMModel
+from services.planner.models.limits import Limits
+from services.planner.models.litellm.model import LiteLLMModel
 from services.planner.models.providers import Endpoints
 
 PATHS = ["directly", "through LiteLLM"]

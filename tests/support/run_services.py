@@ -29,8 +29,7 @@ from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import build_planner, models_of, pullers, vision_support_of
 from services.planner.effects.direct_calls import DirectCalls
-from services.planner.models.by_provider import ByProvider
-from services.planner.models.response_format import WithoutRefusedFormats
+from services.planner.models.by_provider import ByProvider, WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
 from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.catalogue import Catalogue

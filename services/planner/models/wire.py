@@ -1,11 +1,9 @@
-"""Converts between this package's types and chat completions, those of LiteLLM included, without importing it."""
+"""What both ways to a model over HTTP share: the messages that are sent, and what was received of a reply. No I/O."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Message, Messages, Piece, merged, text_parts, text_tokens
-from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece
 
 CACHE_CONTROL_PREFIXES = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
@@ -42,73 +40,56 @@ def _plain(message: Message) -> Message:
     return {**message, "content": "".join(part["text"] for part in parts) if is_text else parts}
 
 
-class GatheredChunks(Gathered):
-    """The received chunks of a reply of LiteLLM."""
+class Gathered:
+    """The received parts of a reply."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.usage: Any = None
-        self.ended = False
-        """Whether the provider sent a finish reason. Its usage has arrived by then, or comes with the stream's end."""
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._positions: dict[int, int] = {}
+        """Index of a call in the stream -> its newest position in `_calls`."""
 
-    def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
-        """Add a chunk, and yield its content as (text, reasoning, part of a call)."""
-        self.usage = getattr(chunk, "usage", None) or self.usage
-        for choice in chunk.choices[:1]:
-            self.ended = self.ended or choice.finish_reason is not None
-            delta = choice.delta
-            text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
-            if reasoning:
-                self._reasoning.append(reasoning)
-            if text:
-                self._text.append(text)
-            if text or reasoning:
-                yield text, reasoning, None
-            for call in getattr(delta, "tool_calls", None) or ():
-                function = call.function
-                name, arguments = function.name or "", function.arguments or ""
-                yield "", "", self._add_call_piece(call.index or 0, call.id or "", name, arguments)
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
 
+    @property
+    def reasoning(self) -> str:
+        """The native reasoning so far."""
+        return "".join(self._reasoning)
 
-class FewChunks(list[Any]):
-    """Replaces the list in which LiteLLM keeps all chunks. It assembles the reply from them again, which takes seconds.
+    @property
+    def tool_calls(self) -> tuple[dict[str, Any], ...]:
+        """Native tool calls, in order; arguments as text."""
+        return tuple(
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
+            }
+            for call in self._calls
+        )
 
-    This list keeps the last chunks, which LiteLLM compares, and a few of the first with a usage.
-    """
+    @property
+    def begun(self) -> bool:
+        """Whether any delta was passed on."""
+        return bool(self._text or self._reasoning or self._calls)
 
-    _FIRST, _LAST = 4, 8
-
-    def append(self, chunk: Any) -> None:
-        """Add a chunk; drop one above the limit."""
-        super().append(chunk)
-        if len(self) > self._FIRST + self._LAST:
-            go = next(
-                (place for place in range(self._FIRST) if getattr(self[place], "usage", None) is None), self._FIRST
-            )
-            del self[go]
-
-
-def usage_of(upstream: Any, gathered: GatheredChunks) -> Any:
-    """Return the usage that the provider reported, or None.
-
-    LiteLLM's final usage may be an estimate in the same form. Only the provider's own is in the chunks, complete, or in
-    parts that LiteLLM adds up at the end.
-    """
-    found = [usage for chunk in getattr(upstream, "chunks", ()) if (usage := getattr(chunk, "usage", None)) is not None]
-    whole = next((usage for usage in reversed(found) if usage.prompt_tokens and usage.completion_tokens), None)
-    return whole or (gathered.usage if any(usage.completion_tokens for usage in found) else None)
-
-
-def counts(usage: Any) -> dict[str, int]:
-    """Return the counts that `contracts.runs.payload.Usage` keeps."""
-    written = getattr(usage, "completion_tokens_details", None)
-    read = getattr(usage, "prompt_tokens_details", None)
-    return {
-        "prompt_tokens": usage.prompt_tokens or 0,
-        "completion_tokens": usage.completion_tokens or 0,
-        "reasoning_tokens": getattr(written, "reasoning_tokens", None) or 0,
-        "cached_tokens": getattr(read, "cached_tokens", None) or 0,
-    }
+    def _add_call_piece(self, index: int, call_id: str, name: str, arguments: str) -> CallPiece:
+        """Add a part of a native tool call. `index`: of the call in the stream."""
+        position = self._positions.get(index)
+        # Some servers give all calls of a reply one index: a name with a new id starts the next call.
+        if position is None or (name and call_id and self._calls[position]["id"] not in {"", call_id}):
+            position = self._positions[index] = len(self._calls)
+            self._calls.append({"id": "", "name": "", "arguments": []})
+        call = self._calls[position]
+        call["id"] = call["id"] or call_id
+        name = "" if name == call["name"] else name  # Other servers repeat the name in each chunk.
+        call["name"] += name
+        call["arguments"].append(arguments)
+        return CallPiece(position, name, arguments)
 
 
 def estimate(messages: Messages, text: str, reasoning: str) -> Usage:

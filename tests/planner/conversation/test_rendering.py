@@ -19,7 +19,7 @@ from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.conversation.rendering import Renderer
-from services.planner.models.openai_compatible import body_of
+from services.planner.models.direct.openai_compatible import body_of
 from services.planner.models.types import ModelRequest
 from services.planner.models.wire import pieces_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules

@@ -7,8 +7,8 @@ import pytest
 
 from services.planner.conversation.encoding import Messages
 from services.planner.models.by_provider import ByProvider
-from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed
+from services.planner.models.limits import Limits
 from services.planner.models.providers import Endpoints
 from services.planner.models.providers import ModelServer as Address
 from services.planner.models.types import ModelRequest, Reply
@@ -18,7 +18,7 @@ WITHOUT_LITELLM = """
 import asyncio, sys
 import services.planner.__main__
 from services.planner.models.by_provider import ByProvider
-from services.planner.models.byte_limits import Limits
+from services.planner.models.limits import Limits
 from services.planner.models.providers import Endpoints
 from services.planner.models.providers import ModelServer as Address
 models = ByProvider(Endpoints(environment={}), Limits())

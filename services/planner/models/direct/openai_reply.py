@@ -8,8 +8,8 @@ import orjson
 
 from contracts.runs.payload import Usage
 from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
-from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece, Delta
+from services.planner.models.wire import Gathered
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_CALLS = 128

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from services.planner.models.litellm.model import GatheredChunks
 from services.planner.models.types import CallPiece
-from services.planner.models.wire import FewChunks, GatheredChunks
 
 Piece = tuple[int, str | None, str | None, str]
 """Index, id, name, arguments."""
@@ -50,17 +50,6 @@ def test_pieces_of_calls_come_together(pieces: list[Piece], calls: list[tuple[st
     found = [(call["function"]["name"], call["function"]["arguments"]) for call in gathered.tool_calls]
     assert found == calls
     assert [given[place] for place in range(len(calls))] == [arguments for _, arguments in calls]
-
-
-def test_of_the_chunks_few_are_kept() -> None:
-    """A usage at the beginning and what came last: that is all that is read of them again."""
-    first, last = SimpleNamespace(usage=1), SimpleNamespace(usage=2)
-    kept = FewChunks()
-    for each in [SimpleNamespace(usage=None), first, *[SimpleNamespace(usage=None)] * 1000, last]:
-        kept.append(each)
-    assert len(kept) <= 12
-    assert first in kept
-    assert kept[-1] is last
 
 
 def test_many_calls_are_taken_in_as_quickly_as_few() -> None:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.planner.conversation.encoding import Messages
+from services.planner.models.by_provider import WithoutRefusedFormats
 from services.planner.models.errors import ModelFailed
-from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.models.types import Model, ModelRequest
 from tests.support.model_paths import PATHS, models_on
 from tests.support.model_server import ModelServer, Say

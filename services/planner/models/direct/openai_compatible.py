@@ -4,42 +4,45 @@ Rule 1: one request per call. Retries and fallbacks are decided by the run.
 Rule 2: connections are kept: the reply is read to its end, and one that is left early is closed at once.
 Rule 3: the size of a line and of a reply is limited after decompression. No redirect is followed.
 Rule 4: a provider's error text is never shown or logged: it can hold prompts, keys and image bytes.
+Rule 5: a connection on which the server has sent anything between two replies is not used again. aiohttp would read it
+as the reply to the next request, which may be another run's.
+Rule 6: proxies come from the environment, credentials never do: aiohttp's `trust_env` would also send those of
+`~/.netrc`.
 """
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import certifi
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from services.planner.conversation.encoding import encoded
-from services.planner.models import errors, wire
-from services.planner.models.byte_limits import (
-    IDENTITY,
-    MAX_REST_BYTES,
-    Limits,
-    TooMuch,
-    Unpacker,
-    WholeLines,
-    too_long,
-)
+from services.planner.models import errors, limits, wire
+from services.planner.models.direct.openai_errors import error_in, failure_of
+from services.planner.models.direct.openai_reply import ReplyReader
 from services.planner.models.errors import ModelFailed
-from services.planner.models.http_session import open_session, proxy_of
 from services.planner.models.model_table import cost_usd, known_model
-from services.planner.models.openai_errors import error_in, failure_of
-from services.planner.models.openai_reply import ReplyReader
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
-from services.planner.models.timeouts import REST_TIMEOUT_S, ReplyTimeouts
 from services.planner.models.types import Delta, ModelRequest, Reply
 from services.runtime import exact_json
 
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
-
-
 MAX_KNOWN_SERVERS = 256
+CONNECT_TIMEOUT_S = 10.0
+KEEP_ALIVE_S = 15.0
+"""An idle connection is closed after this time, before most servers close it."""
+READ_BUFFER_BYTES = 1 << 18
 MAX_BYTES_AT_ONCE = 1 << 18
 """A longer body is sent in pieces, so that the event loop is free in between."""
 
@@ -53,18 +56,28 @@ class _Server:
     proxy: str | None = field(repr=False)
 
 
+class _Connector(aiohttp.TCPConnector):
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
+                return connection
+            connection.close()
+        return None
+
+
 class OpenAICompatibleModel:
     """Every model whose endpoint `endpoints` knows."""
 
-    def __init__(self, endpoints: Endpoints, limits: Limits = Limits()) -> None:  # noqa: B008, frozen
+    def __init__(self, endpoints: Endpoints, bounds: limits.Limits = limits.Limits()) -> None:  # noqa: B008, frozen
         self._endpoints = endpoints
-        self._limits = limits
+        self._limits = bounds
         self._session: aiohttp.ClientSession | None = None
-        self._server = lru_cache(MAX_KNOWN_SERVERS)(self._find_server)
+        self._server = lru_cache(MAX_KNOWN_SERVERS)(self._server_of)
 
-    def _find_server(self, model: str) -> _Server:
+    def _server_of(self, model: str) -> _Server:
         endpoint = self._endpoints.of(model)
-        headers = {"content-type": "application/json", "accept-encoding": IDENTITY}
+        headers = {"content-type": "application/json", "accept-encoding": limits.IDENTITY}
         if endpoint.key is not None:
             headers["authorization"] = f"Bearer {endpoint.key}"
         return _Server(endpoint, headers, proxy_of(endpoint.url))
@@ -81,7 +94,7 @@ class OpenAICompatibleModel:
         reader = ReplyReader(request.model)
         failure: ModelFailed | None = None
         response: aiohttp.ClientResponse | None = None
-        timeouts = ReplyTimeouts(request)
+        timeouts = limits.ReplyTimeouts(request)
         try:
             response = await timeouts.wait(self._post(server, request))
             if response.status >= _FIRST_REDIRECT_STATUS:
@@ -90,7 +103,12 @@ class OpenAICompatibleModel:
                 deltas = self._deltas(request.model, response, reader)
                 while (delta := await timeouts.wait(anext(deltas, None))) is not None:
                     yield delta
-                failure = _broken(request.model, response.content_type, reader)
+                if reader.error is not None:
+                    failure = failure_of(request.model, None, {}, reader.error, after_output=reader.begun)
+                elif not reader.text.strip() and not reader.tool_calls:
+                    failure = errors.no_reply(
+                        request.model, reader.finish_reason, response.content_type, reader.beginning
+                    )
         except ModelFailed as error:
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -105,8 +123,15 @@ class OpenAICompatibleModel:
         yield _reply(request, reader)
 
     async def _post(self, server: _Server, request: ModelRequest) -> aiohttp.ClientResponse:
-        if self._session is None:
-            self._session = open_session()
+        if self._session is None:  # Without a limit of connections or of total time.
+            context = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
+            self._session = aiohttp.ClientSession(
+                connector=_Connector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ssl=context),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_BUFFER_BYTES,
+            )
         body = body_of(request, server.endpoint.model)
         return await self._session.post(
             server.endpoint.url,
@@ -122,7 +147,7 @@ class OpenAICompatibleModel:
             return errors.failure(errors.REDIRECTED, model, str(status), status=status)
         body = b""
         # An error that is too long or cannot be unpacked is still an error with this status.
-        with suppress(TooMuch):
+        with suppress(limits.TooMuch):
             async for piece in self._pieces(model, response, self._limits.error):
                 body += piece
         return failure_of(model, status, headers, error_in(body))
@@ -135,12 +160,16 @@ class OpenAICompatibleModel:
             for delta in reader.read_whole(body):
                 yield delta
             return
-        lines = WholeLines(model, self._limits.line)
+        lines = limits.WholeLines(model, self._limits.line)
         async for piece in self._pieces(model, response, self._limits.reply):
             for delta in _joined([delta for line in lines.feed(piece) for delta in reader.read_line(line)]):
                 yield delta
-            if reader.ended:
-                await _read_to_the_end(response)
+            if reader.ended:  # What follows is read, so that the connection can be used again.
+                with suppress(TimeoutError, aiohttp.ClientError):
+                    async with asyncio.timeout(limits.REST_TIMEOUT_S):
+                        while not response.content.at_eof():
+                            if len(await response.content.readany()) > limits.MAX_REST_BYTES:
+                                return
                 return
             if reader.error is not None:
                 return
@@ -149,8 +178,8 @@ class OpenAICompatibleModel:
 
     async def _pieces(self, model: str, response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:
         if (response.content_length or 0) > limit:
-            raise too_long(model, limit)
-        unpacker = Unpacker(model, limit, response.headers.get("content-encoding", ""))
+            raise limits.too_long(model, limit)
+        unpacker = limits.Unpacker(model, limit, response.headers.get("content-encoding", ""))
         async for data in response.content.iter_any():
             for piece in unpacker.feed(data):
                 yield piece
@@ -159,28 +188,26 @@ class OpenAICompatibleModel:
 def body_of(request: ModelRequest, model: str) -> bytes:
     """Return the body of a chat completion, with the messages last. What is not set is not sent."""
     known = known_model(request.model)
+    reasons = known is not None and known.reasoning
+    # OpenAI's reasoning models refuse `max_tokens`, others know only that.
+    output_limit = "max_completion_tokens" if reasons and provider_of(request.model) == "openai" else "max_tokens"
     fields = {
         "model": model,
         "stream": True,
         "stream_options": {"include_usage": True},
         # Most servers refuse a reasoning effort for a model without reasoning.
-        "reasoning_effort": request.reasoning_effort if known is not None and known.reasoning else None,
+        "reasoning_effort": request.reasoning_effort if reasons else None,
         "temperature": request.temperature,
         "response_format": request.response_format,
         "tools": request.tools,
         "tool_choice": request.tool_choice,
-        _output_limit(request.model, reasoning=known is not None and known.reasoning): request.max_tokens,
+        output_limit: request.max_tokens,
     }
     head = exact_json.dumps({name: value for name, value in fields.items() if value is not None})
     messages = [*map(encoded, wire.pieces_for(request.model, request.messages))]
     messages[0] = b'"messages":[' + messages[0]
     messages[-1] += b"]}"
     return b",".join([head.removesuffix(b"}"), *messages])  # A history of megabytes is copied once.
-
-
-def _output_limit(model: str, *, reasoning: bool) -> str:
-    """Return the field of the output limit: OpenAI's reasoning models refuse `max_tokens`, others know only that."""
-    return "max_completion_tokens" if reasoning and provider_of(model) == "openai" else "max_tokens"
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
@@ -199,23 +226,6 @@ def _kind(delta: Delta) -> str:
     if delta.call is not None:
         return "call"
     return "both" if delta.text and delta.reasoning else "text" if delta.text else "reasoning"
-
-
-async def _read_to_the_end(response: aiohttp.ClientResponse) -> None:
-    with suppress(TimeoutError, aiohttp.ClientError):
-        async with asyncio.timeout(REST_TIMEOUT_S):
-            while not response.content.at_eof():
-                if len(await response.content.readany()) > MAX_REST_BYTES:
-                    return
-
-
-def _broken(model: str, content_type: str, reader: ReplyReader) -> ModelFailed | None:
-    """Return why a reply that has ended is no usable reply, or None if it is one."""
-    if reader.error is not None:
-        return failure_of(model, None, {}, reader.error, after_output=reader.begun)
-    if reader.text.strip() or reader.tool_calls:
-        return None
-    return errors.no_reply(model, reader.finish_reason, content_type, reader.beginning)
 
 
 def _of_transport(model: str, error: BaseException) -> ModelFailed:
@@ -242,3 +252,9 @@ def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:
         model=request.model,
         tool_calls=reader.tool_calls,
     )
+
+
+def proxy_of(url: str) -> str | None:
+    """Return the proxy for an address, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY say."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

@@ -4,13 +4,14 @@ LiteLLM creates its HTTP clients in several ways, one of them inside OpenAI's li
 httpx. The transports are wrapped, for requests inside an `Exchange` only; other requests of the process are not
 affected.
 
-Rule 1: requests ask for uncompressed replies. A compressed reply is decompressed here (`byte_limits`).
+Rule 1: requests ask for uncompressed replies. A compressed reply is decompressed here (`limits`).
 Rule 2: no redirect is followed: a prompt goes only to the address that the deployment names.
 Rule 3: the event loop runs other tasks between the parts of a reply, however fast they arrive.
 Rule 4: a synchronous request on the event loop is refused. LiteLLM makes some, to query Ollama or to log in; it
 receives a connection error and goes on without. In its threads such requests are allowed.
 Rule 5: no request is sent twice. LiteLLM and its clients repeat some after a refusal or a lost connection; here the
 second one fails, and `run.failures` decides.
+Rule 6: of an error, LiteLLM receives the beginning: it searches the text with some dozens of regular expressions.
 """
 
 import asyncio
@@ -22,17 +23,31 @@ from typing import Any, TypeVar
 import httpx
 from httpcore._async.http11 import AsyncHTTP11Connection
 
-from services.planner.models import errors, litellm_errors
-from services.planner.models.byte_limits import IDENTITY, MAX_REST_BYTES, Bounded, ErrorBody, Limits, TooMuch
-from services.planner.models.timeouts import REST_TIMEOUT_S
+from services.planner.models import errors
+from services.planner.models.limits import (
+    IDENTITY,
+    MAX_REST_BYTES,
+    REST_TIMEOUT_S,
+    Limits,
+    TooMuch,
+    Unpacker,
+    WholeLines,
+    too_long,
+)
+from services.planner.models.litellm.errors import failure_of
 
 T = TypeVar("T")
+MAX_ERROR_BYTES = 4096
+"""What LiteLLM receives of an error's body."""
+MIN_LINE_BYTES = 32
+"""What a line at least counts towards the limit of a reply."""
 _FIRST_ERROR_STATUS = 400
 _PART_BYTES, _PART_LINES = 8192, 4
 """What a reader gets before other tasks run: one or two milliseconds of LiteLLM's work."""
 _READ_BYTES = 8192
 """Read from a connection at once. httpx parses all of it without a pause, even a thousand chunks."""
 _REPLACED = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
+_BINARY = "application/vnd.amazon.eventstream"
 
 
 class Exchange:
@@ -54,11 +69,6 @@ class Exchange:
         self._refusal: _Refused | None = None
         self._open: list[_Reply] = []
 
-    def opened(self, reply: "_Reply") -> "_Reply":
-        """Register a reply, to close it at the end: LiteLLM leaves broken streams to the garbage collector."""
-        self._open.append(reply)
-        return reply
-
     async def read_rest(self) -> None:
         """Read what is left of a reply that has ended, so that its connection can be used again."""
         with suppress(TimeoutError, httpx.HTTPError):
@@ -67,7 +77,7 @@ class Exchange:
                     await reply.read_rest()
 
     async def aclose(self) -> None:
-        """Close what is still open."""
+        """Close the replies that are still open: LiteLLM leaves broken streams to the garbage collector."""
         while self._open:
             await self._open.pop().aclose()
 
@@ -90,33 +100,17 @@ class Exchange:
         key = (request.method, str(request.url))
         if key in self._sent and request.method == "POST":
             if self._refusal is not None:
-                self.failure = litellm_errors.failure_of(self._refusal, self.model)
+                self.failure = failure_of(self._refusal, self.model)
             raise httpx.TransportError("a request is not repeated here", request=request)
         self._sent.add(key)
         self.requests += 1
         request.headers["accept-encoding"] = IDENTITY
         return request
 
-    def refused(self, response: httpx.Response) -> None:
-        """Keep the fault of the provider's refusal."""
-        self._refusal = _Refused(response)
-
     def out_of_bounds(self, failure: errors.ModelFailed, request: httpx.Request) -> httpx.TransportError:
         """Store the failure; return the error to raise towards LiteLLM."""
         self.failure = failure
         return httpx.TransportError("out of bounds", request=request)
-
-    def check(self, response: httpx.Response, request: httpx.Request) -> None:
-        """Raise if the response is a redirect."""
-        if response.has_redirect_location:
-            redirected = errors.failure(errors.REDIRECTED, self.model, str(response.status_code))
-            raise self.out_of_bounds(redirected, request)
-
-    def bounded(self, response: httpx.Response) -> Bounded:
-        """Return the limiter of a reply. Raises TooMuch."""
-        content_type = response.headers.get("content-type", "")
-        self.page = content_type, b""
-        return Bounded(self.model, self.limits, _encoding(response), content_type)
 
     def passed_on(self, part: bytes) -> bytes:
         """Return a part of a reply. The beginning of a page is kept."""
@@ -125,13 +119,27 @@ class Exchange:
             self.page = content_type, beginning + part
         return part
 
-    def error(self, response: httpx.Response) -> ErrorBody:
-        """Return the limiter of an error's body."""
-        return ErrorBody(self.model, self.limits.error, _encoding(response))
+    def bounded(
+        self, response: httpx.Response, request: httpx.Request, stream: type["_Reply | _PlainReply"]
+    ) -> httpx.Response:
+        """Return a response whose body is limited. Raises for a redirect, and for an encoding that is not known."""
+        if response.has_redirect_location:
+            redirected = errors.failure(errors.REDIRECTED, self.model, str(response.status_code))
+            raise self.out_of_bounds(redirected, request)
+        if response.status_code >= _FIRST_ERROR_STATUS:
+            self._refusal = _Refused(response)
+        try:
+            body = stream(self, response, request)
+        except TooMuch as failure:
+            raise self.out_of_bounds(failure, request) from None
+        if isinstance(body, _Reply):
+            self._open.append(body)
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _REPLACED]
+        return httpx.Response(response.status_code, headers=headers, extensions=response.extensions, stream=body)
 
 
 class _Refused(Exception):
-    """A provider's refusal, as `litellm_errors` reads it."""
+    """A provider's refusal, as `litellm.errors` reads it."""
 
     def __init__(self, response: httpx.Response) -> None:
         super().__init__()
@@ -142,17 +150,67 @@ class _Refused(Exception):
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
-class _BoundedReply:
-    """The bytes of a reply, within the limits."""
+class _Body:
+    """What LiteLLM receives of a response: decompressed, within the limits, and of an error only the beginning.
+
+    Comments and repeated empty lines are left out: they have no content, and LiteLLM would make a chunk of each.
+    """
 
     def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
         self._exchange = exchange
         self._inner: Any = response.stream
-        self._bounded = exchange.bounded(response)
         self._request = request
+        headers, model, limits = response.headers, exchange.model, exchange.limits
+        content_type = headers.get("content-type", "")
+        encoding = headers.get("content-encoding", IDENTITY)
+        self._error_bytes = MAX_ERROR_BYTES if response.status_code >= _FIRST_ERROR_STATUS else None
+        if self._error_bytes is None:
+            exchange.page = content_type, b""
+            self._unpacker: Unpacker | None = Unpacker(model, limits.reply, encoding)
+        else:
+            with suppress(TooMuch):  # An error that cannot be decompressed is dropped: its status is enough.
+                self._unpacker = None
+                self._unpacker = Unpacker(model, limits.error, encoding)
+        is_binary = content_type.partition(";")[0].strip().lower() == _BINARY
+        self._lines = None if is_binary else WholeLines(model, limits.line)
+        self._left = limits.reply
+        self._is_after_empty_line = True
+        self._is_after_return = False
+
+    def _passed_on(self, data: bytes) -> Iterator[bytes]:
+        """Yield what is passed on of received bytes; empty bytes for a line that is left out. Raises TooMuch."""
+        if self._error_bytes is not None:
+            with suppress(TooMuch):
+                for piece in self._unpacker.feed(data) if self._unpacker else ():
+                    yield piece[: self._error_bytes]
+                    self._error_bytes -= min(len(piece), self._error_bytes)
+                return
+            self._error_bytes = 0
+        elif self._unpacker is not None:
+            for piece in self._unpacker.feed(data):
+                yield from [piece] if self._lines is None else map(self._filtered, self._lines.feed(piece))
+
+    def _has_enough(self) -> bool:
+        """Whether the rest of an error need not be read."""
+        return self._error_bytes is not None and (self._error_bytes == 0 or self._unpacker is None)
+
+    def _end(self) -> bytes:
+        return b"" if self._lines is None else self._filtered(self._lines.rest())
+
+    def _filtered(self, line: bytes) -> bytes:
+        self._left -= max(len(line), MIN_LINE_BYTES)
+        if self._left < 0:
+            raise too_long(self._exchange.model, self._exchange.limits.reply)
+        # "\r\n" may arrive in two parts.
+        is_second_half, self._is_after_return = line == b"\n" and self._is_after_return, line.endswith(b"\r")
+        is_empty = not line.strip() and not is_second_half
+        if line.startswith(b":") or (is_empty and self._is_after_empty_line):
+            return b""
+        self._is_after_empty_line = self._is_after_empty_line if is_second_half else is_empty
+        return line
 
 
-class _Reply(_BoundedReply, httpx.AsyncByteStream):
+class _Reply(_Body, httpx.AsyncByteStream):
     """For asynchronous clients."""
 
     def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
@@ -169,17 +227,20 @@ class _Reply(_BoundedReply, httpx.AsyncByteStream):
                 return
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange = self._exchange
         try:
             async for data in self._received:
-                for part in _together(self._bounded.feed(data)):
+                for part in _together(self._passed_on(data)):
                     if part:
                         self._has_ended = part.rstrip().endswith(b"[DONE]")
-                        yield self._exchange.passed_on(part)
+                        yield exchange.passed_on(part)
                     await asyncio.sleep(0)
+                if self._has_enough():
+                    return
                 await asyncio.sleep(0)  # Reading HTTP chunks that have already arrived does not yield to other tasks.
+            yield exchange.passed_on(self._end())
         except TooMuch as failure:
-            raise self._exchange.out_of_bounds(failure, self._request) from None
-        yield self._exchange.passed_on(self._bounded.end())
+            raise exchange.out_of_bounds(failure, self._request) from None
 
     async def aclose(self) -> None:
         if self._has_ended:  # OpenAI's library closes the reply here, before the end of its body.
@@ -187,16 +248,18 @@ class _Reply(_BoundedReply, httpx.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _PlainReply(_BoundedReply, httpx.SyncByteStream):
+class _PlainReply(_Body, httpx.SyncByteStream):
     """For synchronous clients."""
 
     def __iter__(self) -> Iterator[bytes]:
         try:
             for data in self._inner:
-                yield from self._bounded.feed(data)
+                yield from self._passed_on(data)
+                if self._has_enough():
+                    return
+            yield self._end()
         except TooMuch as failure:
             raise self._exchange.out_of_bounds(failure, self._request) from None
-        yield self._bounded.end()
 
     def close(self) -> None:
         self._inner.close()
@@ -224,23 +287,10 @@ def _bounding(
             return await send(transport, request)
         response = await send(transport, exchange.begin(request))
         try:
-            exchange.check(response, request)
-            if response.status_code < _FIRST_ERROR_STATUS:
-                return _replaced(response, stream=exchange.opened(_Reply(exchange, response, request)))
-            exchange.refused(response)
-            error = exchange.error(response)
-            stream: Any = response.stream
-            async for data in stream:
-                if not error.take(data):
-                    break
-        except TooMuch as failure:
-            await response.aclose()
-            raise exchange.out_of_bounds(failure, request) from None
+            return exchange.bounded(response, request, _Reply)
         except BaseException:
             await response.aclose()
             raise
-        await response.aclose()
-        return _replaced(response, content=error.short())
 
     handle.bounds_replies = True  # type: ignore[attr-defined]
     return handle
@@ -253,37 +303,17 @@ def _plainly_bounding(
         exchange = _EXCHANGE.get()
         if exchange is None:
             return send(transport, request)
-        if _is_loop():
+        with suppress(RuntimeError):  # Outside of an event loop.
+            asyncio.get_running_loop()
             raise httpx.ConnectError("the event loop does not wait for it", request=request)
         response = send(transport, exchange.begin(request))
         try:
-            exchange.check(response, request)
-            if response.status_code < _FIRST_ERROR_STATUS:
-                return _replaced(response, stream=_PlainReply(exchange, response, request))
-            exchange.refused(response)
-            error = exchange.error(response)
-            stream: Any = response.stream
-            for data in stream:
-                if not error.take(data):
-                    break
-        except TooMuch as failure:
-            response.close()
-            raise exchange.out_of_bounds(failure, request) from None
+            return exchange.bounded(response, request, _PlainReply)
         except BaseException:
             response.close()
             raise
-        response.close()
-        return _replaced(response, content=error.short())
 
     return handle
-
-
-def _is_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _together(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -299,12 +329,3 @@ def _together(lines: Iterator[bytes]) -> Iterator[bytes]:
             size = 0
     if part:
         yield b"".join(part)
-
-
-def _encoding(response: httpx.Response) -> str:
-    return str(response.headers.get("content-encoding", IDENTITY))
-
-
-def _replaced(response: httpx.Response, **body: Any) -> httpx.Response:
-    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _REPLACED]
-    return httpx.Response(response.status_code, headers=headers, extensions=response.extensions, **body)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.planner.conversation.encoding import Messages
-from services.planner.models.http_session import proxy_of
-from services.planner.models.openai_compatible import OpenAICompatibleModel
+from services.planner.models.direct.openai_compatible import OpenAICompatibleModel, proxy_of
 from services.planner.models.providers import Endpoints, ModelServer
 from services.planner.models.types import ModelRequest, Reply
 from tests.support.raw_model_server import DONE, raw_server, response, says

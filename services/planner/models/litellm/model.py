@@ -13,22 +13,22 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import sys
 import warnings
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from types import ModuleType
 from typing import Any
 
 from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Messages, decoded
-from services.planner.models import litellm_errors, wire
-from services.planner.models.byte_limits import Limits
+from services.planner.models import wire
 from services.planner.models.errors import ModelFailed, no_reply
-from services.planner.models.http_transport import Exchange, bound_replies
-from services.planner.models.timeouts import ReplyTimeouts
-from services.planner.models.types import Delta, ModelRequest, Reply
-from services.planner.models.warmup import ready_provider
+from services.planner.models.limits import Limits, ReplyTimeouts
+from services.planner.models.litellm.errors import failure_of
+from services.planner.models.litellm.http_transport import Exchange, bound_replies
+from services.planner.models.types import CallPiece, Delta, ModelRequest, Reply
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -37,16 +37,66 @@ _ENVIRONMENT = {
     "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
     "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
+    # It searches whole texts of errors, several times, at 1 s per MB. Here none of them is shown or logged.
+    "LITELLM_DISABLE_REDACT_SECRETS": "true",
     # LiteLLM takes equal chunks in a row for an endless loop; its default of 100 already refuses a line of dashes.
     "REPEATED_STREAMING_CHUNK_LIMIT": "2000",
 }
 """Without these settings LiteLLM downloads tables during its import, and retries in a thread without end."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
 _ITS_MODULES = r"litellm\b"
-MAX_SEARCHED_CHARACTERS = 4096
-"""Characters of an error's text that LiteLLM searches for secrets and for the kind of error."""
+_FIRST_CHUNKS, _LAST_CHUNKS = 4, 8
+"""Chunks that LiteLLM keeps: one of the first may hold a usage, and it compares the last ones."""
 BACKSTOP_S = 5.0
 """LiteLLM's own idle limit fires this much after ours, for work that ours cannot interrupt."""
+
+_READY_DELTA = (
+    b'{"id":"1","object":"chat.completion.chunk","created":1,"model":"ready",'
+    b'"choices":[{"index":0,"delta":{"content":"yes"},"finish_reason":null}]}'
+)
+_READY_REPLY = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: "
+    + _READY_DELTA
+    + b"\n\ndata: [DONE]\n\n"
+)
+
+
+class GatheredChunks(wire.Gathered):
+    """The received chunks of a reply of LiteLLM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usage: Any = None
+        self.ended = False
+        """Whether the provider sent a finish reason. Its usage has arrived by then, or comes with the stream's end."""
+
+    def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
+        """Add a chunk, and yield its content as (text, reasoning, part of a call)."""
+        self.usage = getattr(chunk, "usage", None) or self.usage
+        for choice in chunk.choices[:1]:
+            self.ended = self.ended or choice.finish_reason is not None
+            delta = choice.delta
+            text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
+            if reasoning:
+                self._reasoning.append(reasoning)
+            if text:
+                self._text.append(text)
+            if text or reasoning:
+                yield text, reasoning, None
+            for call in getattr(delta, "tool_calls", None) or ():
+                function = call.function
+                name, arguments = function.name or "", function.arguments or ""
+                yield "", "", self._add_call_piece(call.index or 0, call.id or "", name, arguments)
+
+    def usage_in(self, chunks: Iterable[Any]) -> Any:
+        """Return the usage that the provider reported, or None. `chunks`: those that LiteLLM keeps.
+
+        LiteLLM's final usage may be an estimate in the same form. Only the provider's own is in the chunks, complete,
+        or in parts that LiteLLM adds up at the end.
+        """
+        found = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
+        whole = next((usage for usage in reversed(found) if usage.prompt_tokens and usage.completion_tokens), None)
+        return whole or (self.usage if any(usage.completion_tokens for usage in found) else None)
 
 
 class LiteLLMModel:
@@ -80,7 +130,7 @@ class LiteLLMModel:
 
     async def _put_through(self) -> None:
         """Send a request to a provider on loopback: the first request of a process takes 0.3 s longer."""
-        async with ready_provider() as address:
+        async with _ready_provider() as address:
             elsewhere = LiteLLMModel(api_base=address)
             elsewhere._library = self._library
             messages = Messages.of([{"role": "user", "content": "ready?"}])
@@ -101,34 +151,42 @@ class LiteLLMModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         await self.warm()
-        _ignore_its_warnings()
+        # Where warnings are errors, pydantic's deprecation warnings in LiteLLM would break its streams. The filter is
+        # looked up first, since adding one is slow.
+        if not any(getattr(module, "pattern", None) == _ITS_MODULES for _, _, _, module, _ in warnings.filters):
+            warnings.filterwarnings("ignore", module=_ITS_MODULES)
         async with aclosing(self._attempt(request)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         timeouts = ReplyTimeouts(request)
-        gathered = wire.GatheredChunks()
+        gathered = GatheredChunks()
         upstream: Any = None
         exchange = Exchange(request.model, self._limits)
         failure: ModelFailed | None = None
         try:
             upstream = await timeouts.wait(exchange.within(self._open(request)))
-            if type(getattr(upstream, "chunks", None)) is list:
-                upstream.chunks = wire.FewChunks(upstream.chunks)
             while (chunk := await timeouts.wait(exchange.within(anext(upstream, None)))) is not None:
                 if not exchange.requests:
-                    failure = _past_bounds(request.model)
+                    reason = (
+                        f"LiteLLM asks {request.model} in a way of its own, in which replies cannot be bounded: name"
+                        " another provider of it"
+                    )
+                    failure = ModelFailed("model_failed", reason)
                     break
                 for text, reasoning, call in gathered.take(chunk):
                     yield Delta(text, reasoning, call)
-                if gathered.ended and wire.usage_of(upstream, gathered) is not None:
+                # LiteLLM keeps all chunks, and puts the reply together from them again, which takes seconds.
+                if isinstance(chunks := getattr(upstream, "chunks", None), list):
+                    del chunks[_FIRST_CHUNKS:-_LAST_CHUNKS]
+                if gathered.ended and gathered.usage_in(chunks or ()) is not None:
                     break  # at the end of a stream LiteLLM assembles the reply twice, which costs as much as the stream
             await exchange.read_rest()
         except ModelFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
-            failure = exchange.failure or litellm_errors.failure_of(error, request.model, after_output=gathered.begun)
+            failure = exchange.failure or failure_of(error, request.model, after_output=gathered.begun)
         finally:
             if upstream is not None:
                 await upstream.aclose()
@@ -167,7 +225,7 @@ class LiteLLMModel:
         )
         return opened
 
-    def _reply(self, request: ModelRequest, gathered: wire.GatheredChunks, upstream: Any, exchange: Exchange) -> Reply:
+    def _reply(self, request: ModelRequest, gathered: GatheredChunks, upstream: Any, exchange: Exchange) -> Reply:
         finish = getattr(upstream, "received_finish_reason", None)
         if not gathered.text.strip() and not gathered.tool_calls:
             failure = no_reply(request.model, finish, *exchange.page)
@@ -182,32 +240,32 @@ class LiteLLMModel:
             tool_calls=gathered.tool_calls,
         )
 
-    def _usage(self, request: ModelRequest, gathered: wire.GatheredChunks, upstream: Any) -> Usage:
+    def _usage(self, request: ModelRequest, gathered: GatheredChunks, upstream: Any) -> Usage:
         """Return the provider's usage, or an estimate, which costs less than LiteLLM's own."""
         assert self._library is not None  # noqa: S101, see `_open`
-        counted = wire.usage_of(upstream, gathered)
-        usage = counted or self._estimate(request, gathered)
+        counted = usage = gathered.usage_in(getattr(upstream, "chunks", ()))
+        if counted is None:
+            guess = wire.estimate(request.messages, gathered.text, gathered.reasoning)
+            usage = self._library.Usage(
+                prompt_tokens=guess.prompt_tokens,
+                completion_tokens=guess.completion_tokens,
+                total_tokens=guess.prompt_tokens + guess.completion_tokens,
+            )
         try:
             cost = sum(self._library.cost_per_token(model=request.model, usage_object=usage))
         except Exception:  # noqa: BLE001, a model without a known price raises whatever its table's lookup raises
             cost = None
-        return Usage(model_calls=1, cost_usd=cost, estimated=counted is None, **wire.counts(usage))
-
-    def _estimate(self, request: ModelRequest, gathered: wire.GatheredChunks) -> Any:
-        assert self._library is not None  # noqa: S101, see `_open`
-        guess = wire.estimate(request.messages, gathered.text, gathered.reasoning)
-        return self._library.Usage(
-            prompt_tokens=guess.prompt_tokens,
-            completion_tokens=guess.completion_tokens,
-            total_tokens=guess.prompt_tokens + guess.completion_tokens,
+        written = getattr(usage, "completion_tokens_details", None)
+        read = getattr(usage, "prompt_tokens_details", None)
+        return Usage(
+            model_calls=1,
+            cost_usd=cost,
+            estimated=counted is None,
+            prompt_tokens=usage.prompt_tokens or 0,
+            completion_tokens=usage.completion_tokens or 0,
+            reasoning_tokens=getattr(written, "reasoning_tokens", None) or 0,
+            cached_tokens=getattr(read, "cached_tokens", None) or 0,
         )
-
-
-def _past_bounds(model: str) -> ModelFailed:
-    reason = (
-        f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
-    )
-    return ModelFailed("model_failed", reason)
 
 
 def _load() -> ModuleType:
@@ -222,53 +280,37 @@ def _load() -> ModuleType:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import litellm  # noqa: PLC0415, see rule 1
+            from httpx._config import DEFAULT_LIMITS  # noqa: PLC0415, see rule 1
     finally:
         if collecting:
             gc.enable()
         gc.freeze()
     bound_replies()
-    _search_less()
-    _limit_no_connections()
+    DEFAULT_LIMITS.max_connections = None  # by default, a hundred idle models would block all other requests
     litellm.suppress_debug_info = True
     litellm.disable_aiohttp_transport = True
     litellm.disable_token_counter = True  # its tokenizer takes 110 MB and its first use 0.4 s, for an estimate
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers.clear()  # its own prints prompts with their images at DEBUG
-        logger.setLevel(logging.WARNING)
+        logger.setLevel(logging.CRITICAL)  # texts of errors may hold prompts and keys
     return litellm
 
 
-class _Beginning:
-    """Replaces a regular expression that LiteLLM applies to whole error texts, several times, at 1 ms per KB."""
-
-    def __init__(self, pattern: Any) -> None:
-        self.pattern = pattern
-
-    def sub(self, by: str, text: str) -> str:
-        """Replace within the first characters, and drop the rest."""
-        replaced: str = self.pattern.sub(by, text[:MAX_SEARCHED_CHARACTERS])
-        return replaced
+@asynccontextmanager
+async def _ready_provider() -> AsyncIterator[str]:
+    """Run a provider on loopback that replies with one word. Yields its base address."""
+    async with await asyncio.start_server(_say_yes, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
-def _search_less() -> None:
-    from litellm.litellm_core_utils import secret_redaction as redaction  # noqa: PLC0415, see rule 1
-
-    if not isinstance(redaction._SECRET_RE, _Beginning):  # noqa: SLF001, it offers no setting
-        setattr(redaction, "_SECRET_RE", _Beginning(redaction._SECRET_RE))  # noqa: B010, SLF001, declared final
-
-
-def _limit_no_connections() -> None:
-    """Remove the connection limit of httpx: by default, a hundred idle models would block all other requests."""
-    from httpx._config import DEFAULT_LIMITS  # noqa: PLC0415, see rule 1
-
-    DEFAULT_LIMITS.max_connections = None
-
-
-def _ignore_its_warnings() -> None:
-    """Ignore pydantic's deprecation warnings in LiteLLM: where warnings are errors, they would break its streams.
-
-    The filter is looked up first, since adding one is slow.
-    """
-    if not any(getattr(module, "pattern", None) == _ITS_MODULES for _, _, _, module, _ in warnings.filters):
-        warnings.filterwarnings("ignore", module=_ITS_MODULES)
+async def _say_yes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, asyncio.IncompleteReadError):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        await reader.readexactly(int(length[1]) if length else 0)
+        writer.write(_READY_REPLY)
+        await writer.drain()
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()

@@ -39,7 +39,11 @@ MAX_SEARCHED_CHARACTERS = 2000
 
 def failure_of(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
     """Return the failure that an exception of LiteLLM means."""
-    error = _innermost(error)
+    for _ in range(MAX_NESTED_ERRORS):  # LiteLLM wraps the errors of a broken stream; the innermost has the status.
+        inner = getattr(error, "original_exception", None)
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
     text, causes = str(error)[:MAX_SEARCHED_CHARACTERS], _causes(error)
     unsent = _unsent(text, causes)
     if unsent is not None:
@@ -47,12 +51,17 @@ def failure_of(error: BaseException, model: str, *, after_output: bool = False) 
         variable = _KEY_VARIABLE.search(text)
         key = variable.group() if variable else "its provider's variable"
         return errors.failure(unsent, model, label, key=key, after_output=after_output)
-    status = _status(error)
+    status = getattr(error, "status_code", None)
+    status = int(status) if isinstance(status, int | str) and str(status).isdigit() else None
     names = (kind.__name__ for kind in type(error).__mro__)
     meaning = next((_MEANINGS[name] for name in names if name in _MEANINGS), errors.meaning_of_status(status))
-    return errors.failure(
-        meaning, model, _label(error, status), status=status, headers=_headers(error), after_output=after_output
-    )
+    headers: dict[str, str] = {}
+    for carrier in (getattr(error, "response", None), error):
+        given: Any = getattr(carrier, "headers", None) or getattr(carrier, "litellm_response_headers", None) or {}
+        if hasattr(given, "items"):
+            headers |= {str(name).lower(): str(value) for name, value in given.items()}
+    label = _label(error, status)
+    return errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
 
 
 def _unsent(text: str, causes: list[str]) -> Meaning | None:
@@ -78,21 +87,6 @@ def _causes(error: BaseException) -> list[str]:
     return found
 
 
-def _innermost(error: BaseException) -> BaseException:
-    """Return the innermost error, which has status and headers: LiteLLM wraps the errors of a broken stream."""
-    for _ in range(MAX_NESTED_ERRORS):
-        inner = getattr(error, "original_exception", None)
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    return error
-
-
-def _status(error: BaseException) -> int | None:
-    status = getattr(error, "status_code", None)
-    return int(status) if isinstance(status, int | str) and str(status).isdigit() else None
-
-
 def _label(error: BaseException, status: int | None) -> str:
     """Return the parts of a provider's error that may be shown: class, status and machine-readable code."""
     parts = [type(error).__name__] + ([str(status)] if status else [])
@@ -102,12 +96,3 @@ def _label(error: BaseException, status: int | None) -> str:
             parts.append(value)
             break
     return ", ".join(parts)
-
-
-def _headers(error: BaseException) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for carrier in (getattr(error, "response", None), error):
-        headers: Any = getattr(carrier, "headers", None) or getattr(carrier, "litellm_response_headers", None) or {}
-        if hasattr(headers, "items"):
-            found |= {str(name).lower(): str(value) for name, value in headers.items()}
-    return found

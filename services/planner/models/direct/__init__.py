@@ -1,0 +1,1 @@
+"""Models behind OpenAI's protocol, asked directly over HTTP."""

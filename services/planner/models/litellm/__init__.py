@@ -1,0 +1,1 @@
+"""Models whose providers have a protocol of their own, asked through LiteLLM."""
