@@ -7,7 +7,7 @@ import pytest
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import subjects
 from services.shared.redaction.stored_values import as_reference
-from services.shared.runs.open_pauses import open_pauses
+from services.shared.runs.waiting import waiting_after
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Handler
@@ -44,7 +44,7 @@ async def test_one_branch_waits_while_the_other_runs(plan: Plan, provider: Model
     [pause] = await planning.paused(run)
     story = await planning.until(run, lambda event: event.type == "observed")
     assert story.of("observed")[0].tool == "look"
-    [view] = open_pauses(run, story.events)
+    [view] = waiting_after(story.events).views(run)
     assert (view.tool, view.arguments, view.token) == ("pay", {"sum": 5}, pause.token)
     assert paid == []
     assert (await planning.decide(pause, run, "approve", note="fine")).code is None

@@ -27,7 +27,7 @@ from services.messaging.connection import Bus
 from services.messaging.streams.provision import missing, provision
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
-from services.shared.runs.open_pauses import open_pauses
+from services.shared.runs.waiting import waiting_after
 from tests.support.forked import Forked
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
@@ -185,7 +185,7 @@ class Writer:
         self.stored.append((kind, 0, record))
         facts = [event for kind, _, stored in self.stored if kind == "log" for event in stored.events]
         headers = {EVENTS_HEADER: record.types()}
-        if count := len(open_pauses(self.run, facts)):
+        if count := len(waiting_after(facts).pauses):
             headers[PAUSES_HEADER] = str(count)
         sequence = await self.bus.publish(subject, record.model_dump_json().encode(), headers)
         self.stored[-1] = kind, sequence, record

@@ -28,9 +28,8 @@ from services.gateway.runs.stored_run import StoredRun, begins, parsed, payload_
 from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
-from services.shared.runs.open_pauses import open_pauses
 from services.shared.runs.run_follower import RunFollower
-from services.shared.runs.run_waits import waits_for_person
+from services.shared.runs.waiting import Waiting, waiting_after
 
 _PAUSED = b'"type":"paused"'
 _READ_TIMEOUT_S = 2.0
@@ -118,8 +117,8 @@ class RunReader:
                     async for records in batches:
                         last = records[-1].data
                         has_paused = has_paused or any(_PAUSED in record.data for record in records)
-                        if has_paused and (waiting := await self._waiting(caller, run)) is not None:
-                            return waiting
+                        if has_paused and waiting_after(await self.facts_of(caller.tenant, run)).is_for_person:
+                            return await self.get(caller, run)
                 end = record.events[-1] if (record := parsed(Record, last)) is not None else None
                 if isinstance(end, Terminal):
                     return payload_of(end)
@@ -136,10 +135,6 @@ class RunReader:
         stored = await reader.read(subjects.log(tenant, run), attempts=_LOG_READ_ATTEMPTS)
         return [event for _, data in stored if (record := parsed(Record, data)) is not None for event in record.events]
 
-    async def _waiting(self, caller: Caller, run: str) -> StoredRun | None:
-        """Return the run if it does nothing but wait for a person."""
-        return await self.get(caller, run) if waits_for_person(await self.facts_of(caller.tenant, run)) else None
-
     async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
         log = subjects.log(tenant, run)
         stored = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
@@ -155,8 +150,8 @@ class RunReader:
             return await self._search(run, queued, log)
         started = await self._started(begin, first.sequence, log, get)
         has_pauses = last.may_have_pauses and end.events[-1].type not in TERMINAL
-        pauses = open_pauses(run, await self.facts_of(tenant, run)) if has_pauses else []
-        return StoredRun(run, queued, None, begin, end, first.sequence, last.sequence, started, pauses)
+        waiting = waiting_after(await self.facts_of(tenant, run)) if has_pauses else Waiting()
+        return StoredRun(run, queued, None, begin, end, first.sequence, last.sequence, started, waiting)
 
     async def _started(self, first: Record, sequence: int, log: str, get: _Get) -> Record | None:
         """Return the record that begins the run: the first one, or a later one if something came before its turn."""
@@ -180,8 +175,8 @@ class RunReader:
             return StoredRun(run, queued) if queued else None
         (first_sequence, first), (last_sequence, last) = found[0], found[-1]
         started = next((record for _, record in found if begins(record)), None)
-        pauses = open_pauses(run, [event for _, record in found for event in record.events])
-        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence, started, pauses)
+        waiting = waiting_after(event for _, record in found for event in record.events)
+        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence, started, waiting)
 
     async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
         return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)

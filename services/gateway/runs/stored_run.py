@@ -12,6 +12,7 @@ from contracts.runs.requests import RunRequested, RunStatus
 from contracts.wire.ids import own_session_id
 from contracts.wire.records import Record
 from services.shared.runs.run_status import status_of
+from services.shared.runs.waiting import Waiting
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,7 +33,13 @@ class StoredRun:
     first_sequence: int = 0
     last_sequence: int = 0
     started: Record | None = None
-    pauses: list[OpenPause] = field(default_factory=list)
+    waiting: Waiting = field(default_factory=Waiting)
+    """What it waits for. Empty while no pause can be open."""
+
+    @property
+    def pauses(self) -> list[OpenPause]:
+        """Its open pauses, as people see them."""
+        return self.waiting.views(self.run_id)
 
     @property
     def has_ended(self) -> bool:

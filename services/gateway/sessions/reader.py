@@ -23,7 +23,6 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket
-from services.shared.runs.run_waits import waits_for_person
 from services.shared.sessions.fold import fold, newest_checkpoint
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Task
@@ -173,7 +172,7 @@ class SessionReader:
         stored = await self._runs.find(caller.tenant, run)
         if stored is None or stored.has_ended:
             return
-        waits = bool(stored.pauses) and waits_for_person(await self._runs.facts_of(caller.tenant, run))
+        waits = bool(stored.waiting.pauses) and stored.waiting.is_for_person
         if (requested.on_paused if waits else requested.on_busy) == "reject":
             raise SessionBusy
 

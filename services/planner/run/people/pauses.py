@@ -35,7 +35,7 @@ from services.planner.run.people.pause_decisions import asks_consent, is_refused
 from services.planner.run.state.run import Event, Run
 from services.shared.json_schema.checks import complaints
 from services.shared.redaction.placeholders import wire_size
-from services.shared.runs.open_pauses import view
+from services.shared.runs.waiting import pause_view
 
 BY_TIMER = "timer"
 
@@ -295,7 +295,7 @@ def waits_message(run: Run) -> SessionRunWaits | None:
     if run.started is None or not run.waits_seq:
         return None
     shown = {"payload": None, "input_schema": None, "arguments": None, "default_answer": None}
-    open_now = [view(run.started.run_id, paused.model_copy(update=shown)) for paused in run.pauses.values()]
+    open_now = [pause_view(run.started.run_id, paused.model_copy(update=shown)) for paused in run.pauses.values()]
     waits = RunWaits(run=run.started.run_id, seq=run.waits_seq, waits=run.waits_since is not None, pauses=open_now)
     return SessionRunWaits(waits=waits)
 

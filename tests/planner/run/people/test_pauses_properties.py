@@ -14,8 +14,7 @@ from services.planner.run.calls.approvals import approval_of, digest_of
 from services.planner.run.commands import Answer, Append, Ask, Dispatch, SetTimer, Wake
 from services.planner.run.session_place import Begun
 from services.planner.run.turn.decision import Decision
-from services.shared.runs.open_pauses import open_pauses
-from services.shared.runs.run_waits import waits_for_person
+from services.shared.runs.waiting import waiting_after
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.pause_world import SPECS, PauseWorld, opening, plan
 from tests.planner.run_world import final, finished
@@ -169,7 +168,7 @@ def test_every_interleaving_keeps_the_promises(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_gateway_finds_the_same_pauses_in_the_log(seed: int) -> None:
-    """After each record: `open_pauses` and `waits_for_person`, by which the gateway reads a log, agree with the run."""
+    """After each record: `Waiting`, by which the gateway reads a log, agrees with the run."""
     storm, read = Storm(seed), 0
     run = storm.world.run
     while run.terminal is None:
@@ -178,8 +177,9 @@ def test_the_gateway_finds_the_same_pauses_in_the_log(seed: int) -> None:
             continue
         read = len(storm.world.written)
         events = [event for record in storm.world.written for event in record]
-        assert [pause.pause_id for pause in open_pauses("r", events)] == [*run.pauses]
-        assert waits_for_person(events) is (run.waits_since is not None or run.paused is not None)
+        waiting = waiting_after(events)
+        assert [*waiting.pauses] == [*run.pauses]
+        assert waiting.is_for_person is (run.waits_since is not None or run.paused is not None)
 
 
 def check_sent(storm: Storm) -> None:

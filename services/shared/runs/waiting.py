@@ -1,0 +1,110 @@
+"""What a run waits for, folded from the facts of its log: its open pauses, and whether anything else is at work. Pure.
+
+The one home of this state. A planner may take each event as it folds the run; a gateway folds a whole log.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.runs.events import TERMINAL, Asked, Called, Observed, Paused, PlannedCall, Resumed, RunEvent, Step
+from contracts.runs.pauses import OpenPause
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What a run waits for after the events that were taken."""
+
+    held: dict[str | None, Paused] = field(default_factory=dict)
+    """The open pauses by id, in the order in which they were opened. The wait for a budget has no id."""
+    is_deciding: bool = False
+    """Whether a model is called, or is about to be."""
+    calls: set[str] = field(default_factory=set)
+    """Calls without an outcome."""
+    step_calls: dict[int, list[PlannedCall]] = field(default_factory=dict)
+    """All calls of the newest step, by its number."""
+
+    @property
+    def pauses(self) -> dict[str, Paused]:
+        """The open pauses by id, without the wait for a budget."""
+        return {pause_id: paused for pause_id, paused in self.held.items() if pause_id is not None}
+
+    @property
+    def is_for_person(self) -> bool:
+        """Whether the run waits for people or for a top-up, and no model is called and no tool works meanwhile."""
+        return bool(self.held) and not self.is_deciding and self.calls <= {each.call_id for each in self.held.values()}
+
+    def take(self, event: RunEvent) -> None:
+        """Add the next event of the log."""
+        match event:
+            case Paused():
+                self.held[event.pause_id] = event
+                if event.call_id is None:
+                    self.is_deciding = False
+                else:
+                    self.calls.add(event.call_id)
+            case Resumed():
+                paused = self.held.pop(event.pause_id, None)
+                if paused is None or paused.call_id is None:
+                    self.is_deciding = True  # Without a call, the model is called next.
+            case _ if event.type == "run_started" or event.type in TERMINAL:
+                self.held, self.calls, self.step_calls = {}, set(), {}
+                self.is_deciding = event.type == "run_started"
+            case _:
+                self._take_work(event)
+
+    def _take_work(self, event: RunEvent) -> None:
+        """Note whether a model is called, and which calls have no outcome."""
+        match event:
+            case Asked():
+                self.is_deciding = True
+                self.held.pop(None, None)
+            case Step() | Called():
+                self.is_deciding = self.is_deciding and isinstance(event, Called)
+                self.calls |= {call.call_id for call in event.calls}
+                if isinstance(event, Called):
+                    self.step_calls.setdefault(event.step, []).extend(event.calls if event.join else ())
+                elif event.status == "started":
+                    self.step_calls = {event.step: [*event.calls]}
+            case Observed():
+                self.calls.discard(event.call_id)
+
+    def views(self, run_id: str) -> list[OpenPause]:
+        """Return the open pauses as people see them. The wait for a budget is not among them."""
+        return [pause_view(run_id, each, self.step_calls.get(each.step or 0, ())) for each in self.pauses.values()]
+
+
+def waiting_after(events: Iterable[RunEvent]) -> Waiting:
+    """Return what a run waits for after all `events` of its log."""
+    waiting = Waiting()
+    for event in events:
+        waiting.take(event)
+    return waiting
+
+
+def pause_view(run_id: str, paused: Paused, step_calls: Iterable[PlannedCall] = ()) -> OpenPause:
+    """Return a pause as people see it. `step_calls`: all calls of its step, which hold arguments that it leaves out."""
+    arguments = {call.call_id: call.args for call in step_calls}
+    plan: list[dict[str, Any]] = [
+        {"call_id": call.call_id, "tool": call.tool, "args": call.args} for call in step_calls
+    ]
+    return OpenPause(
+        pause_id=paused.pause_id or "",
+        run_id=run_id,
+        reason=paused.reason,
+        source=paused.source,
+        title=paused.title,
+        payload=paused.payload,
+        input_schema=paused.input_schema,
+        call_id=paused.call_id,
+        tool=paused.tool,
+        arguments=paused.arguments if paused.arguments is not None else arguments.get(paused.call_id or ""),
+        step=paused.step,
+        plan=plan if len(plan) > 1 else [],
+        rule=paused.rule,
+        revision=paused.revision,
+        token=paused.token,
+        expires_at=paused.until,
+        default=paused.default,
+        default_answer=paused.default_answer,
+    )

@@ -1,0 +1,122 @@
+"""What a run waits for, from its log."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from contracts.runs.events import (
+    Asked,
+    Called,
+    Cancelled,
+    InputAdded,
+    ModelFailed,
+    Observed,
+    Paused,
+    PlannedCall,
+    Resumed,
+    RunEvent,
+    Step,
+)
+from contracts.runs.pauses import OpenPause
+from contracts.runs.payload import FinalPayload
+from contracts.wire.faults import Fault
+from services.shared.runs.waiting import waiting_after
+
+ASKED = Asked(turn=1, attempt=1, by="INBOX:1", holder="h")
+STEP = Step(
+    step=1,
+    node="plan",
+    status="started",
+    calls=[PlannedCall(call_id="1-1", tool="pay"), PlannedCall(call_id="1-2", tool="look")],
+)
+FAILED = ModelFailed(
+    turn=1, attempt=1, model="m", fault=Fault(code="model_failed", reason=""), then="retry", next_model="m"
+)
+BUDGET = Paused(budget="max_steps of 2", until=1)
+
+
+def held(call: str | None, pause: str | None = None) -> Paused:
+    """A pause of a call, or of the run itself."""
+    return Paused(pause_id=pause or f"of {call}", call_id=call, until=1, reason="approval")
+
+
+def outcome(call: str) -> Observed:
+    """A call has ended."""
+    return Observed(call_id=call, tool="t", status="succeeded")
+
+
+@pytest.mark.parametrize(
+    ("events", "waits"),
+    [
+        ([ASKED], False),
+        ([ASKED, FAILED], False),
+        ([ASKED, STEP], False),
+        ([ASKED, STEP, held("1-1")], False),
+        ([ASKED, STEP, held("1-1"), outcome("1-2")], True),
+        ([ASKED, STEP, held("1-1"), held("1-2")], True),
+        ([ASKED, STEP, held("1-1"), held("1-2"), Resumed(pause_id="of 1-1", decision="approve")], False),
+        (
+            [ASKED, STEP, held("1-1"), held("1-2"), Resumed(pause_id="of 1-1", decision="reject"), outcome("1-1")],
+            True,
+        ),
+        ([ASKED, STEP, held("1-1"), outcome("1-2"), InputAdded(id="i")], True),
+        ([ASKED, STEP, outcome("1-1"), outcome("1-2"), Called(step=1, by="x", calls=[], join=True)], False),
+        ([ASKED, STEP, outcome("1-1"), outcome("1-2"), held("1-join")], True),
+        ([ASKED, held(None)], True),
+        ([ASKED, held(None), Resumed(pause_id="of None", decision="answer")], False),
+        ([ASKED, BUDGET], True),
+        ([ASKED, BUDGET, Resumed()], False),
+        ([ASKED, BUDGET, ASKED], False),
+    ],
+)
+def test_a_run_waits_when_nothing_else_goes_on(events: list[RunEvent], *, waits: bool) -> None:
+    """No model is called, and every call that has no outcome is held by a pause."""
+    assert waiting_after(events).is_for_person is waits
+
+
+PAY, LOOK = (PlannedCall(call_id=f"1-{n}", tool=tool, args={"n": n}) for n, tool in enumerate(("pay", "look"), 1))
+TWO_CALLS = Step(step=1, node="plan", status="started", calls=[PAY, LOOK])
+
+
+def paused(pause_id: str | None, **fields: object) -> Paused:
+    """A pause of the first call."""
+    given = {"pause_id": pause_id, "until": 9, "reason": "approval", "call_id": "1-1", "tool": "pay", "step": 1}
+    return Paused.model_validate({**given, "arguments": {"n": 1}, "token": f"{pause_id}.1.d", **fields})
+
+
+def ids(*events: RunEvent) -> list[str]:
+    """The ids of the open pauses."""
+    return [pause.pause_id for pause in views(events)]
+
+
+def views(events: Iterable[RunEvent]) -> list[OpenPause]:
+    """The open pauses, as people see them."""
+    return waiting_after(events).views("r")
+
+
+def test_pauses_open_and_close_one_by_one() -> None:
+    """A wait for a budget is not among them; the end closes all."""
+    assert ids(TWO_CALLS, paused("a"), paused("b")) == ["a", "b"]
+    assert ids(
+        TWO_CALLS, paused("a"), paused("b"), paused(None, reason="budget"), Resumed(), Resumed(pause_id="a")
+    ) == ["b"]
+    assert ids(TWO_CALLS, paused("a"), Cancelled(payload=FinalPayload(raw_answer=""))) == []
+
+
+def test_a_higher_revision_replaces_a_pause() -> None:
+    """As after an edit that must be approved again."""
+    (view,) = views([TWO_CALLS, paused("a"), paused("a", revision=2, arguments={"n": 7})])
+    assert (view.revision, view.arguments, view.run_id, view.expires_at) == (2, {"n": 7}, "r", 9)
+
+
+def test_a_plan_is_shown_whole() -> None:
+    """With the join, once it is called."""
+    join = Called(step=1, by="m", calls=[PlannedCall(call_id="1-join", tool="sum")], join=True)
+    (view,) = views([TWO_CALLS, join, paused("a")])
+    assert view.plan == [
+        {"call_id": "1-1", "tool": "pay", "args": {"n": 1}},
+        {"call_id": "1-2", "tool": "look", "args": {"n": 2}},
+        {"call_id": "1-join", "tool": "sum", "args": {}},
+    ]
+    (alone,) = views([TWO_CALLS.model_copy(update={"calls": [PAY]}), paused("a")])
+    assert alone.plan == []
