@@ -2,11 +2,10 @@
 
 from collections import Counter, defaultdict
 
-from tests.system.chaos import RUN_LIMIT, Session
 from tests.system.traces import TERMINAL, Event, Evidence, RunEvidence, events_of
 
 _TOLD = 5
-_AROUND_S = 6
+_AROUND_S, _HUNG_S = 6, 60
 _SHOWN = (
     "turn",
     "attempt",
@@ -26,30 +25,37 @@ _SHOWN = (
 )
 
 
-def summary(session: Session, found: Evidence, complaints: dict[str, list[str]]) -> str:
-    """Faults by kind, outcomes, repetitions; then every broken promise with the faults around that time."""
+def summary(
+    rows: list[tuple[str, str]],
+    found: Evidence,
+    complaints: dict[str, list[str]],
+    scripts: dict[str, str],
+    history: list[tuple[float, str, str]],
+) -> str:
+    """What was done, outcomes, repetitions; then every broken promise with the blows around that time.
+
+    `scripts`: run -> what its model was to say.
+    """
     rows = [
         ("runs", str(len(found.runs))),
-        ("seed", str(session.storm.seed)),
-        ("event streams opened", str(session.connections)),
         ("open runs checked", str(len(found.open_runs))),
+        *rows,
+        *((what, str(count)) for what, count in sorted(_outcomes(found).items())),
+        *((what, str(count)) for what, count in sorted(_executions(found).items())),
     ]
-    rows += [(blow, str(count)) for blow, count in sorted(session.blows.items())]
-    rows += [(what, str(count)) for what, count in sorted(_outcomes(found).items())]
-    rows += [(what, str(count)) for what, count in sorted(_executions(found).items())]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value:>5}" for name, value in rows]
     broken = [f"BROKEN {rule}: {complaint}" for rule, each in complaints.items() for complaint in each]
     # A hung run shows less than one that broke a promise in time.
     told = [
-        _timeline(session, found, run)
-        for run in sorted(found.runs, key=lambda run: run.run_id in session.hung)
+        f"{run.run_id}: {scripts.get(run.run_id)}\n{_timeline(found, run, history)}"
+        for run in sorted(found.runs, key=lambda run: any(run.run_id in hung for hung in found.hung))
         if any(run.run_id in line for line in broken)
     ]
     return "\n".join(["chaos:", *lines, f"  broken promises: {len(broken)}", *broken, *told[:_TOLD]])
 
 
-def _timeline(session: Session, found: Evidence, run: RunEvidence) -> str:
+def _timeline(found: Evidence, run: RunEvidence, history: list[tuple[float, str, str]]) -> str:
     """What happened to one run and around it, by the clocks of those who did it."""
     moments: list[tuple[float, str]] = []
     for record, event in events_of(run):
@@ -59,13 +65,10 @@ def _timeline(session: Session, found: Evidence, run: RunEvidence) -> str:
         (each.at, f"executed {each.key} by {each.pid}") for each in found.executions if each.key.startswith(run.run_id)
     ]
     if moments:
-        first, last = (
-            min(moments)[0] - _AROUND_S,
-            max(moments)[0] + (RUN_LIMIT if run.run_id in session.hung else _AROUND_S),
-        )
-        moments += [(at, f"* {blow} {name}") for at, blow, name in session.history if first < at < last]
-    lines = [f"  {at % 1000:8.3f} {what}" for at, what in sorted(moments)]
-    return "\n".join([f"{run.run_id}: {session.plans.get(run.run_id)}", *lines])
+        after_s = _HUNG_S if any(run.run_id in hung for hung in found.hung) else _AROUND_S
+        first, last = min(moments)[0] - _AROUND_S, max(moments)[0] + after_s
+        moments += [(at, f"* {blow} {name}") for at, blow, name in history if first < at < last]
+    return "\n".join(f"  {at % 1000:8.3f} {what}" for at, what in sorted(moments))
 
 
 def _outcomes(found: Evidence) -> Counter[str]:

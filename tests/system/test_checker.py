@@ -10,6 +10,9 @@ from tests.system.checker import RULES, judge
 from tests.system.session_rules import SESSION_RULES
 from tests.system.traces import Evidence, Execution, OpenRun, RunEvidence, StoredRecord
 
+#: A rule is trusted by those who change it; `make chaos` proves each with its mutants.
+pytestmark = pytest.mark.chaos
+
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 OTHER = "e" * 32
 DIRECT = {"call_id": "1-1", "tool": "often", "direct": "a" * 32}

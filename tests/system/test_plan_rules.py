@@ -11,6 +11,9 @@ from tests.system.model import Plan, Stage
 from tests.system.plan_rules import PLAN_RULES, calls_with_what_was_announced
 from tests.system.traces import Evidence, Execution, RunEvidence, StoredRecord
 
+#: A rule is trusted by those who change it; `make chaos` proves each with its mutants.
+pytestmark = pytest.mark.chaos
+
 WHOLE, HALTED, REJECTED, DIRECT = "a" * 32, "b" * 32, "c" * 32, "d" * 32
 Events = list[dict[str, Any]]
 _STARTED = {"type": "run_started", "strategy": "planned"}

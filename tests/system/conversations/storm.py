@@ -1,26 +1,29 @@
 """Sessions full of overlapping requests, approvals, questions, added texts and cancels, while processes are killed.
 
-The blows are those of `tests.system.chaos`. Every fifth decision is sent twice, and every tenth once more under another
-key. All choices come from one seed; the order in which processes get their turn does not.
+Every fifth decision is sent twice, and every tenth once more under another key.
 """
 
 import asyncio
 import contextlib
+import json
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
-from tests.system import chaos, evidence
 from tests.system.client import Client
 from tests.system.conversations.evidence import Conversations, Decision, Input, gather
 from tests.system.conversations.rules import judge
 from tests.system.model import Plan
-from tests.system.system import System
-from tests.system.traces import Evidence, RunEvidence
+from tests.system.plan_rules import plans_of
+from tests.system.run_storm import PLANNED
+from tests.system.storm import Storm
+from tests.system.traces import RunEvidence, end_of
 
 _ON_BUSY = ("queue", "queue", "steer", "reject", "cancel")
 _TOOLS = ("once", "pay", "paint")
@@ -35,23 +38,46 @@ _AT_ONCE = 6
 
 
 @dataclass
-class Talk:
+class TalkStorm(Storm):
     """One storm under way."""
 
-    storm: chaos.Storm
-    session: chaos.Session
-    found: Conversations
-    client: Client
+    sessions: int = 1
+    found: Conversations = field(init=False)
+    client: Client = field(init=False)
     open: set[str] = field(default_factory=set)
     """Runs that may not have ended."""
     decided: set[str] = field(default_factory=set)
     count: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.found = Conversations(self.of_runs)
+
+    async def work(self, client: Client) -> None:
+        """Hold the sessions, a few at a time, while somebody decides."""
+        self.client, places = client, asyncio.Semaphore(_AT_ONCE)
+        deciding = asyncio.create_task(_decide_for_ever(self, random.Random(f"{self.seed}.people")))
+        names = [f"talk-{self.seed}-{n}" for n in range(self.sessions)]
+        await asyncio.gather(*(_talk_in(self, places, name, self.runs // self.sessions) for name in names))
+        deciding.cancel()
+
+    async def gather(self, bus: Bus) -> None:
+        """The logs of sessions too."""
+        await gather(bus, self.found, self.system.ledger)
+
+    def judge(self) -> dict[str, list[str]]:
+        """By the rules of conversations."""
+        return judge(self.found)
+
+    def report(self, complaints: dict[str, list[str]]) -> str:
+        """As counts."""
+        return report(self, complaints)
+
 
 def draw(rng: random.Random, nth: str) -> Plan:
     """Choose what a run does: up to two turns of one call, or of two at once, or one plan of them; then the answer."""
     turns = tuple(tuple(rng.choice(_TOOLS) for _ in range(rng.choice([1, 1, 2]))) for _ in range(rng.randint(0, 2)))
-    is_planned = rng.random() < chaos.PLANNED
+    is_planned = rng.random() < PLANNED
     return Plan(
         strategy="planned" if is_planned else "react",
         wrong="$0.output.absent" if is_planned and rng.random() < _WRONG else "",
@@ -64,20 +90,20 @@ def draw(rng: random.Random, nth: str) -> Plan:
     )
 
 
-async def _talk_in(talk: Talk, places: asyncio.Semaphore, session_id: str, requests: int) -> None:
+async def _talk_in(talk: TalkStorm, places: asyncio.Semaphore, session_id: str, requests: int) -> None:
     """Send the requests of one session, without waiting for the end of each."""
     async with places:
         await _ask_in(talk, session_id, requests, random.Random(session_id))
         await _until_all_ended(talk, session_id)
 
 
-async def _ask_in(talk: Talk, session_id: str, requests: int, rng: random.Random) -> None:
+async def _ask_in(talk: TalkStorm, session_id: str, requests: int, rng: random.Random) -> None:
     for nth in range(requests):
         plan = draw(rng, f"{session_id}-{nth}")
         on_busy = rng.choice(_ON_BUSY)
         body = {"query": plan.query, "session_id": session_id, "on_busy": on_busy, "on_paused": rng.choice(_ON_BUSY)}
         body["strategy"] = plan.strategy
-        key = f"{talk.storm.seed}-{session_id}-{nth}"
+        key = f"{talk.seed}-{session_id}-{nth}"
         answer = await talk.client.surely("POST", "/v1/runs", json=body, headers={"Idempotency-Key": key})
         if answer.status_code == 409:
             assert answer.json()["code"] == "session_busy", answer.text
@@ -94,7 +120,7 @@ async def _ask_in(talk: Talk, session_id: str, requests: int, rng: random.Random
             await talk.client.cancel(run.run_id)
 
 
-async def _add_input(talk: Talk, run: str, text: str) -> None:
+async def _add_input(talk: TalkStorm, run: str, text: str) -> None:
     given = Input(run, text)
     talk.found.inputs.append(given)
     answer = await talk.client.surely(
@@ -104,7 +130,7 @@ async def _add_input(talk: Talk, run: str, text: str) -> None:
     assert answer.status_code in {200, 202, 409}, answer.text
 
 
-async def _until_all_ended(talk: Talk, session_id: str) -> None:
+async def _until_all_ended(talk: TalkStorm, session_id: str) -> None:
     mine = [run for run, session in talk.found.session_of.items() if session == session_id]
     until = time.monotonic() + _END_LIMIT_S
     for run in mine:
@@ -119,7 +145,7 @@ async def _until_all_ended(talk: Talk, session_id: str) -> None:
         talk.open.discard(run)
 
 
-async def _decide_for_ever(talk: Talk, rng: random.Random) -> None:
+async def _decide_for_ever(talk: TalkStorm, rng: random.Random) -> None:
     """Look for open pauses, and decide about each."""
     while True:
         for run in sorted(talk.open):
@@ -129,7 +155,7 @@ async def _decide_for_ever(talk: Talk, rng: random.Random) -> None:
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-async def _decide(talk: Talk, pause: dict[str, Any], rng: random.Random) -> None:
+async def _decide(talk: TalkStorm, pause: dict[str, Any], rng: random.Random) -> None:
     if pause["token"] in talk.decided:
         return
     talk.decided.add(pause["token"])
@@ -149,7 +175,7 @@ async def _decide(talk: Talk, pause: dict[str, Any], rng: random.Random) -> None
     await asyncio.gather(*sends)
 
 
-async def _send(talk: Talk, pause: dict[str, Any], body: dict[str, Any], key: str) -> None:
+async def _send(talk: TalkStorm, pause: dict[str, Any], body: dict[str, Any], key: str) -> None:
     """Send a decision until its answer is known."""
     decision = Decision(pause["run_id"], pause["pause_id"], body["decision"], key)
     talk.found.decisions.append(decision)
@@ -162,46 +188,25 @@ async def _send(talk: Talk, pause: dict[str, Any], body: dict[str, Any], key: st
     assert decision.status in {200, 409}, (decision, body)
 
 
-async def hold(storm: chaos.Storm, system: System, *, sessions: int) -> Talk:
-    """Hold one storm; afterwards everything runs again and what was frozen has had its time."""
-    session = chaos.Session(storm, system, random.Random(storm.seed))
-    stack = system.stack
-    async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client:
-        talk = Talk(storm, session, Conversations(Evidence([])), client)
-        meanwhile: list[asyncio.Task[None]] = []
-        async with asyncio.TaskGroup() as tasks:
-            raging = tasks.create_task(chaos.rage(session))
-            meanwhile += [
-                tasks.create_task(chaos.supervise(session)),
-                tasks.create_task(_decide_for_ever(talk, random.Random(f"{storm.seed}.people"))),
-            ]
-            places = asyncio.Semaphore(_AT_ONCE)
-            await asyncio.gather(
-                *(_talk_in(talk, places, f"talk-{storm.seed}-{n}", storm.runs // sessions) for n in range(sessions))
-            )
-            await raging
-            for task in meanwhile:
-                task.cancel()
-    await asyncio.to_thread(stack.mend)
-    await asyncio.sleep(chaos.AFTERMATH)
-    return talk
-
-
-async def judged(talk: Talk) -> dict[str, list[str]]:
-    """Gather the evidence and apply every rule."""
-    bus = await evidence.connect(talk.session.system.nats)
-    try:
-
-        async def drained() -> bool:
-            return not any((await evidence.left(bus)).values())
-
-        with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
-            await wait_until(drained, timeout=chaos.DRAIN_LIMIT, what="the queues are empty")
-        await gather(bus, talk.found, talk.session.system.ledger)
-        talk.found.of_runs.dead_letters = [
-            f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
-        ]
-        talk.found.of_runs.crashed = talk.session.crashes
-        return judge(talk.found)
-    finally:
-        await bus.leave()
+def report(talk: TalkStorm, complaints: dict[str, list[str]]) -> str:
+    """Counts, as JSON."""
+    ends: Counter[str] = Counter()
+    for run in talk.found.of_runs.runs:
+        end = end_of(run)
+        ends["none" if end is None else str(end[1].get("route") or end[1].get("code") or end[1]["type"])] += 1
+    plans: Counter[str] = Counter()
+    for run in talk.found.of_runs.runs:
+        for plan in plans_of(run):
+            plans[str(plan.ends[0]["statuses"] if plan.ends else plan.step["status"])] += 1
+    said = {
+        "seed": talk.seed,
+        "runs": len(talk.found.of_runs.runs),
+        "ends": dict(ends),
+        "plans": dict(plans),
+        "decisions": dict(Counter(f"{each.decision} {each.status}" for each in talk.found.decisions)),
+        "inputs": dict(Counter(each.status for each in talk.found.inputs)),
+        "executions": len(talk.found.of_runs.executions),
+        "blows": dict(talk.struck),
+        "complaints": complaints,
+    }
+    return json.dumps(said, indent=1)

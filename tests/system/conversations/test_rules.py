@@ -10,6 +10,9 @@ from tests.system.conversations.evidence import Conversations, Decision, Input
 from tests.system.conversations.rules import RULES, judge
 from tests.system.traces import Event, Evidence, Execution, RunEvidence, StoredRecord
 
+#: A rule is trusted by those who change it; `make chaos` proves each with its mutants.
+pytestmark = pytest.mark.chaos
+
 FIRST, SECOND, THIRD = ("a" * 32, "b" * 32, "c" * 32)
 PAUSE, ANSWERED = "d" * 32, "e" * 32
 

@@ -1,24 +1,23 @@
-"""Sessions full of background tasks, with people who decide and cancel, while processes are killed.
-
-The blows are those of `tests.system.chaos`. All choices come from one seed; the order in which processes get their turn
-does not.
-"""
+"""Sessions full of background tasks, with people who decide and cancel, while processes are killed."""
 
 import asyncio
-import contextlib
+import json
 import random
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
-from tests.system import chaos, evidence
+from tests.system import evidence
 from tests.system.client import Client
 from tests.system.conversations.evidence import Conversations, Decision
-from tests.system.system import System
+from tests.system.storm import DRAIN_LIMIT_S, Storm
 from tests.system.tasks import schedules, workload
-from tests.system.tasks.evidence import Control, TaskStorm, gather
+from tests.system.tasks.evidence import Control, TaskStorm, gather, start_of
 from tests.system.tasks.rules import judge
-from tests.system.traces import Evidence, RunEvidence
+from tests.system.traces import Event, RunEvidence, end_of
 
 _LOOK_EVERY_S, _LOOK_AGAIN_S = 0.2, 2.0
 _END_LIMIT_S = 120
@@ -26,16 +25,29 @@ _CANCELS, _OWN_SESSIONS, _DECIDED_TWICE, _SCHEDULED = 0.1, 0.15, 0.2, 0.15
 _CONTROLS_EACH_LOOK = 0.02
 _AT_ONCE = 6
 """Sessions that go on at the same time."""
+_LONG = {
+    "type",
+    "request",
+    "limits",
+    "tools",
+    "report_as",
+    "llm_context",
+    "payload",
+    "usage",
+    "spent",
+    "state",
+    "input_schema",
+}
+"""Fields that a report leaves out."""
 
 
 @dataclass
-class Work:
+class Work(Storm):
     """One storm under way."""
 
-    storm: chaos.Storm
-    session: chaos.Session
-    found: TaskStorm
-    client: Client
+    sessions: int = 1
+    found: TaskStorm = field(init=False)
+    client: Client = field(init=False)
     open: set[str] = field(default_factory=set)
     """Sessions in which something may go on."""
     quiet: set[str] = field(default_factory=set)
@@ -45,6 +57,35 @@ class Work:
     seen: set[str] = field(default_factory=set)
     """Groups with held results that people have seen: they decide once, or never."""
     decided: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.found = TaskStorm(Conversations(self.of_runs))
+
+    async def work(self, client: Client) -> None:
+        """Hold the sessions, a few at a time."""
+        self.client, places = client, asyncio.Semaphore(_AT_ONCE)
+        await schedules.make_webhook(client, self.found)
+        names = [f"work-{self.seed}-{n}" for n in range(self.sessions)]
+        await asyncio.gather(*(_work_in(self, places, name, self.runs // self.sessions) for name in names))
+
+    async def calm(self, client: Client) -> None:
+        """Wait for what is due, and until nothing goes on."""
+        await schedules.until_fired(client, self.found)
+        await _until_over(self)
+
+    async def gather(self, bus: Bus) -> None:
+        """The logs of all runs and sessions."""
+        await gather(bus, self.found, self.system.ledger)
+        self.of_runs = self.found.talks.of_runs
+
+    def judge(self) -> dict[str, list[str]]:
+        """By the rules of tasks and of conversations."""
+        return judge(self.found)
+
+    def report(self, complaints: dict[str, list[str]]) -> str:
+        """As counts, and what happened around a broken promise."""
+        return "\n".join([_counts(self, complaints), *_timeline(self, json.dumps(complaints))])
 
 
 async def _work_in(work: Work, places: asyncio.Semaphore, session_id: str, requests: int) -> None:
@@ -68,7 +109,7 @@ async def _work_in(work: Work, places: asyncio.Semaphore, session_id: str, reque
 
 async def _request(work: Work, body: dict[str, Any], rng: random.Random, key: str) -> str:
     """Request a run; return its session."""
-    headers = {"Idempotency-Key": f"{work.storm.seed}-{key}"}
+    headers = {"Idempotency-Key": f"{work.seed}-{key}"}
     answer = await work.client.surely("POST", "/v1/runs", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
     run, session = str(answer.json()["run_id"]), str(answer.json()["session_id"])
@@ -117,14 +158,14 @@ async def _is_quiet(work: Work, session: str) -> bool:
 
 async def _until_over(work: Work) -> None:
     """Wait until the queues are empty and every session is quiet: then nothing more happens. Send the people home."""
-    bus = await evidence.connect(work.session.system.nats)
+    bus = await evidence.connect(work.system.nats)
 
     async def over() -> bool:
         is_drained = not any((await evidence.left(bus)).values())
         return is_drained and all([await _is_quiet(work, session) for session in sorted(work.open)])
 
     try:
-        await wait_until(over, timeout=chaos.DRAIN_LIMIT, what="nothing goes on")
+        await wait_until(over, timeout=DRAIN_LIMIT_S, what="nothing goes on")
     except AssertionError as error:
         work.found.talks.of_runs.hung.append(str(error))
     finally:
@@ -147,7 +188,7 @@ async def _listed(work: Work, session: str) -> tuple[list[dict[str, Any]], list[
 
 async def _act_in(work: Work, session: str) -> None:
     """Decide about what waits for a person in a session, until the end; now and then cancel or seal something."""
-    rng = random.Random(f"{work.storm.seed}.{session}.people")
+    rng = random.Random(f"{work.seed}.{session}.people")
     while session in work.open:
         found = await work.client.surely("GET", f"/v1/sessions/{session}")
         if found.status_code == 200:  # Before its first run has begun, there is no session.
@@ -219,43 +260,50 @@ async def _send_control(work: Work, path: str, action: str, target: str) -> None
     assert control.status in {200, 404, 409}, (control, answer.text)
 
 
-async def hold(storm: chaos.Storm, system: System, *, sessions: int) -> Work:
-    """Hold one storm; afterwards everything runs again and what was frozen has had its time."""
-    session = chaos.Session(storm, system, random.Random(storm.seed))
-    stack = system.stack
-    async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client:
-        work = Work(storm, session, TaskStorm(Conversations(Evidence([]))), client)
-        await schedules.make_webhook(client, work.found)
-        async with asyncio.TaskGroup() as tasks:
-            raging = tasks.create_task(chaos.rage(session))
-            supervising = tasks.create_task(chaos.supervise(session))
-            places = asyncio.Semaphore(_AT_ONCE)
-            names = [f"work-{storm.seed}-{n}" for n in range(sessions)]
-            await asyncio.gather(*(_work_in(work, places, name, storm.runs // sessions) for name in names))
-            await raging
-            supervising.cancel()
-        await asyncio.to_thread(stack.mend)
-        await schedules.until_fired(client, work.found)
-        await _until_over(work)
-    await asyncio.sleep(chaos.AFTERMATH)
-    return work
+def _counts(work: Work, complaints: dict[str, list[str]]) -> str:
+    ends: Counter[str] = Counter()
+    for run in work.found.talks.of_runs.runs:
+        end, request = end_of(run), start_of(run)
+        cause = "?" if request is None else request["cause"]
+        ends[f"{cause} {'none' if end is None else end[1].get('route') or end[1].get('code') or end[1]['type']}"] += 1
+    events = Counter(
+        event["type"] for each in work.found.talks.sessions.values() for record in each for event in record.events
+    )
+    said = {
+        "seed": work.seed,
+        "runs": len(work.found.talks.of_runs.runs),
+        "ends": dict(sorted(ends.items())),
+        "events of sessions": dict(sorted(events.items())),
+        "decisions": dict(Counter(f"{each.decision} {each.status}" for each in work.found.talks.decisions)),
+        "controls": dict(Counter(f"{each.action} {each.status} {each.code}".strip() for each in work.found.controls)),
+        "fires": len(work.found.fires),
+        "executions": len(work.found.talks.of_runs.executions),
+        "blows": dict(work.struck),
+        "complaints": complaints,
+    }
+    return json.dumps(said, indent=1)
 
 
-async def judged(work: Work) -> dict[str, list[str]]:
-    """Gather the evidence and apply every rule."""
-    bus = await evidence.connect(work.session.system.nats)
-    try:
-
-        async def drained() -> bool:
-            return not any((await evidence.left(bus)).values())
-
-        with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
-            await wait_until(drained, timeout=chaos.DRAIN_LIMIT, what="the queues are empty")
-        await gather(bus, work.found, work.session.system.ledger)
-        work.found.talks.of_runs.dead_letters = [
-            f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
+def _timeline(work: Work, complaints: str) -> Iterator[str]:
+    """What happened in the sessions and to the runs that the complaints name, and the blows, in the order of time."""
+    logs = {name: records for name, records in work.found.talks.sessions.items() if name in complaints}
+    named = {run.run_id for run in work.found.talks.of_runs.runs if run.run_id in complaints}
+    for records in logs.values():
+        named |= {run for run in work.found.runs() if run in json.dumps([record.events for record in records])}
+    logs |= {
+        run.run_id: run.records for run in work.found.talks.of_runs.runs if run.run_id in named and complaints != "{}"
+    }
+    moments = [(at, f"* {blow} {name}") for at, blow, name in work.history] if logs else []
+    for name, records in logs.items():
+        moments += [
+            (each.at, f"{name[:12]} {_brief(event)}")
+            for each in records
+            if each.kind != "stream"
+            for event in each.events
         ]
-        work.found.talks.of_runs.crashed = work.session.crashes
-        return judge(work.found)
-    finally:
-        await bus.leave()
+    yield from (f"{at % 10_000:9.3f} {what}" for at, what in sorted(moments))
+
+
+def _brief(event: Event) -> str:
+    shown = {name: value for name, value in event.items() if name not in _LONG and value not in (None, "", [], {})}
+    return f"{event['type']} {json.dumps(shown)}"[:400]

@@ -18,6 +18,9 @@ from tests.system.tasks.evidence import Control, Fire, TaskStorm
 from tests.system.tasks.rules import RULES, judge
 from tests.system.traces import Event, Evidence, RunEvidence, StoredRecord
 
+#: A rule is trusted by those who change it; `make chaos` proves each with its mutants.
+pytestmark = pytest.mark.chaos
+
 FIRST, WAITS, GATED, STOPPED = ("1" * 32, "2" * 32, "3" * 32, "4" * 32)
 TASK_A, TASK_B, TASK_W, TASK_G, TASK_S = ("a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32)
 REPORT, REPORT_G, TIMED, HOOKED, SKIPPED = ("5" * 32, "6" * 32, "7" * 32, "8" * 32, "9" * 32)

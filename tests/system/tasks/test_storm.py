@@ -1,15 +1,7 @@
-"""Each task, group, report, schedule and delivery is handled once, and no result is lost, whatever is killed.
-
-Set TEST_SEED to repeat a storm's choices.
-"""
+"""Each task, group, report, schedule and delivery is handled once, and no result is lost, whatever is killed."""
 
 import asyncio
-import json
-import os
-import random
-import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,33 +9,21 @@ import pytest
 
 from contracts.sessions.schedules import MAX_LATENESS_S
 from contracts.wire.ids import new_id
+from tests.support.samples import first_seed
 from tests.support.waiting import wait_until
-from tests.system import chaos
 from tests.system.client import Client
 from tests.system.conversations.evidence import Conversations
+from tests.system.storm import survive
 from tests.system.system import System, planned
-from tests.system.tasks.evidence import TaskStorm, start_of
+from tests.system.tasks.evidence import TaskStorm
 from tests.system.tasks.model import TasksModel
 from tests.system.tasks.schedules import one_off
-from tests.system.tasks.storm import Work, hold, judged
+from tests.system.tasks.storm import Work
 from tests.system.tasks.workload import AGENTS
-from tests.system.traces import Event, Evidence, end_of
+from tests.system.traces import Evidence
 
 pytestmark = [pytest.mark.system]
 _TOOLS = Path(__file__).parent / "tools.py"
-_LONG = {
-    "type",
-    "request",
-    "limits",
-    "tools",
-    "report_as",
-    "llm_context",
-    "payload",
-    "usage",
-    "spent",
-    "state",
-    "input_schema",
-}
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +41,14 @@ def task_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 @pytest.mark.timeout(300)
 async def test_a_short_storm_breaks_no_promise(task_system: System) -> None:
     """Sixteen requests in four sessions, eight blows on processes and one on the server."""
-    await _survive(16, 4, 9, 1, task_system)
+    await survive(Work(task_system, runs=16, blows=9, server_kills=1, seed=first_seed(), sessions=4))
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 async def test_a_long_storm_breaks_no_promise(task_system: System) -> None:
     """Two hundred requests in twenty-five sessions, a hundred blows and more, five of them on the server."""
-    await _survive(200, 25, 120, 5, task_system)
+    await survive(Work(task_system, runs=200, blows=120, server_kills=5, seed=first_seed(), sessions=25))
 
 
 @pytest.mark.chaos
@@ -93,63 +73,3 @@ async def test_a_missed_time_is_skipped_or_made_up_for_once(task_system: System)
 
         await wait_until(has_run, timeout=30, what="the missed run was made up for")
         assert (await client.surely("GET", f"/v1/runs/{skipped}")).status_code == 404
-
-
-async def _survive(runs: int, sessions: int, blows: int, server_kills: int, system: System) -> None:
-    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    storm = chaos.Storm(runs=runs, blows=blows, server_kills=server_kills, seed=seed)
-    with system.stack.showing_logs():
-        work = await hold(storm, system, sessions=sessions)
-        complaints = await judged(work)
-        report = "\n".join([_summary(work, complaints), *_timeline(work, json.dumps(complaints))])
-        sys.stdout.write(report + "\n")
-        assert not complaints, report
-
-
-def _summary(work: Work, complaints: dict[str, list[str]]) -> str:
-    ends: Counter[str] = Counter()
-    for run in work.found.talks.of_runs.runs:
-        end, request = end_of(run), start_of(run)
-        cause = "?" if request is None else request["cause"]
-        ends[f"{cause} {'none' if end is None else end[1].get('route') or end[1].get('code') or end[1]['type']}"] += 1
-    events = Counter(
-        event["type"] for each in work.found.talks.sessions.values() for record in each for event in record.events
-    )
-    said = {
-        "seed": work.storm.seed,
-        "runs": len(work.found.talks.of_runs.runs),
-        "ends": dict(sorted(ends.items())),
-        "events of sessions": dict(sorted(events.items())),
-        "decisions": dict(Counter(f"{each.decision} {each.status}" for each in work.found.talks.decisions)),
-        "controls": dict(Counter(f"{each.action} {each.status} {each.code}".strip() for each in work.found.controls)),
-        "fires": len(work.found.fires),
-        "executions": len(work.found.talks.of_runs.executions),
-        "blows": dict(work.session.blows),
-        "complaints": complaints,
-    }
-    return json.dumps(said, indent=1)
-
-
-def _timeline(work: Work, complaints: str) -> Iterator[str]:
-    """What happened in the sessions and to the runs that the complaints name, and the blows, in the order of time."""
-    logs = {name: records for name, records in work.found.talks.sessions.items() if name in complaints}
-    named = {run.run_id for run in work.found.talks.of_runs.runs if run.run_id in complaints}
-    for records in logs.values():
-        named |= {run for run in work.found.runs() if run in json.dumps([record.events for record in records])}
-    logs |= {
-        run.run_id: run.records for run in work.found.talks.of_runs.runs if run.run_id in named and complaints != "{}"
-    }
-    moments = [(at, f"* {blow} {name}") for at, blow, name in work.session.history] if logs else []
-    for name, records in logs.items():
-        moments += [
-            (each.at, f"{name[:12]} {_brief(event)}")
-            for each in records
-            if each.kind != "stream"
-            for event in each.events
-        ]
-    yield from (f"{at % 10_000:9.3f} {what}" for at, what in sorted(moments))
-
-
-def _brief(event: Event) -> str:
-    shown = {name: value for name, value in event.items() if name not in _LONG and value not in (None, "", [], {})}
-    return f"{event['type']} {json.dumps(shown)}"[:400]

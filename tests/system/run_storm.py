@@ -1,0 +1,152 @@
+"""A storm over runs: one after another, eight at a time.
+
+Clients drop their connections all the time, and every eighth run is cancelled by its client. Of five runs two have the
+strategy `planned`.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from tests.system import evidence
+from tests.system.checker import judge
+from tests.system.client import Client
+from tests.system.model import WRITES, Plan
+from tests.system.storm import Storm
+from tests.system.summary import summary
+from tests.system.traces import OpenRun, RunEvidence
+
+IDEMPOTENT = {"often": True, "once": False, "refuse": False}
+RUN_LIMIT_S = 60
+"""For one run, whatever happens to it."""
+_AT_ONCE = 8
+_CHECKED_RUNS = 12
+"""Newest runs; those before them have ended."""
+_CHECK_EVERY_S = 0.5
+_CANCEL_EVERY = 8
+PLANNED = 0.4
+"""The share of runs with the strategy `planned`."""
+_DIRECT, _WRONG, _REFUSED = 0.15, 0.2, 0.25
+"""Shares of these: direct responses, plans that are rejected, plans with a call that fails."""
+_HURRIED, _WRITTEN = 0.2, 0.25
+"""Shares of these: with a short deadline, and with a plan as JSON."""
+
+
+@dataclass
+class RunStorm(Storm):
+    """One storm under way."""
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    connections: int = 0
+    open_runs: list[OpenRun] = field(default_factory=list)
+
+    async def work(self, client: Client) -> None:
+        """Start runs, a few at once, until there were enough of them and the storm is over."""
+        running: set[asyncio.Task[None]] = set()
+        nth = 0
+        while nth < self.runs or self.struck.total() < self.blows:
+            nth += 1
+            running.add(asyncio.create_task(_one(self, client, nth, random.Random(f"{self.seed}.{nth}"))))
+            if len(running) >= _AT_ONCE:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        await asyncio.gather(*running)
+        self.connections = client.connections
+
+    def meanwhile(self) -> list[Coroutine[Any, Any, None]]:
+        """Note what others find of the open runs."""
+        return [_watch(self)]
+
+    async def gather(self, bus: Bus) -> None:
+        """With what the model was asked for."""
+        requests = self.system.model.requests()
+        for run in self.of_runs.runs:
+            run.requests = dict(requests[self.plans[run.run_id].nth])
+        self.of_runs = await evidence.gather(bus, self.of_runs.runs, self.system.ledger, IDEMPOTENT)
+        self.of_runs.open_runs, self.of_runs.blows = self.open_runs, [at for at, _, _ in self.history]
+
+    def judge(self) -> dict[str, list[str]]:
+        """By the rules of runs and of plans."""
+        return judge(self.of_runs)
+
+    def report(self, complaints: dict[str, list[str]]) -> str:
+        """As a table."""
+        rows = [("seed", str(self.seed)), ("event streams opened", str(self.connections))]
+        rows += [(blow, str(count)) for blow, count in sorted(self.struck.items())]
+        return summary(
+            rows, self.of_runs, complaints, {run: str(plan) for run, plan in self.plans.items()}, self.history
+        )
+
+
+async def _watch(storm: RunStorm) -> None:
+    bus = await evidence.connect(storm.system.nats)
+    followed: dict[str, RunEvidence] = {}
+    try:
+        while True:
+            for run in storm.of_runs.runs[-_CHECKED_RUNS:]:
+                with contextlib.suppress(BusError):  # Its server may be down.
+                    found = await evidence.open_run_of(bus, followed.setdefault(run.run_id, RunEvidence(run.run_id)))
+                    storm.open_runs += [found] if found is not None else []
+            await asyncio.sleep(_CHECK_EVERY_S)
+    finally:
+        await bus.leave()
+
+
+def draw(rng: random.Random, nth: int) -> Plan:
+    """Choose what a run does: a plan, or up to four turns of one call, or of two or three at once, then the answer."""
+    turns = tuple(
+        tuple(rng.choice(["often", "once"]) for _ in range(rng.choice([1, 1, 2, 3]))) for _ in range(rng.randint(0, 4))
+    )
+    chosen = Plan(
+        turns=turns,
+        call_ms=rng.choice([0, 0, 50, 300, 900]),
+        tokens=rng.randint(3, 40),
+        pace_ms=rng.choice([0, 2, 20]),
+        delay_ms=rng.choice([0, 50, 400]),
+        fails=rng.choice([0, 0, 0, 1, 2]),
+        nth=f"{nth:05d}",
+    )
+    return planned(chosen, rng) if rng.random() < PLANNED else chosen
+
+
+def planned(plan: Plan, rng: random.Random) -> Plan:
+    """Choose a plan of up to five calls: they are made, one of them fails, the plan is rejected, or it has none."""
+    kind, tools = rng.random(), [rng.choice(["often", "once"]) for _ in range(rng.randint(1, 5))]
+    wrong, last = "", len(tools) - 1
+    if kind < _DIRECT:
+        tools = []
+    elif kind < _DIRECT + _WRONG:
+        wrong = rng.choice([f"${last}.output.did", "$0.output.absent", "$9.output.did", "$0.output."])
+    elif kind < _DIRECT + _WRONG + _REFUSED:
+        tools[rng.randint(0, last)] = "refuse"
+    deadline_s = rng.randint(1, 4) if rng.random() < _HURRIED else 0
+    turns = tuple((tool,) for tool in tools)
+    agent = WRITES if rng.random() < _WRITTEN else plan.agent
+    return replace(plan, strategy="planned", turns=turns, wrong=wrong, deadline_s=deadline_s, agent=agent)
+
+
+async def _one(storm: RunStorm, client: Client, nth: int, rng: random.Random) -> None:
+    plan = draw(rng, nth)
+    run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0, may_fail=plan.deadline_s > 0, script=plan)
+    async with asyncio.TaskGroup() as tasks:
+        run.run_id = await client.ask(plan.query, key=f"chaos-{storm.seed}-{nth}", **plan.request)
+        storm.of_runs.runs.append(run)
+        storm.plans[run.run_id] = plan
+        if run.cancelled_by_client:
+            tasks.create_task(_cancel_soon(client, run.run_id, rng.uniform(0, 1.5)))
+        try:
+            async with asyncio.timeout(RUN_LIMIT_S):
+                await client.follow(run.run_id, run.seen, hop=lambda: rng.uniform(0.03, 0.8))
+        except TimeoutError:
+            storm.of_runs.hung.append(f"{run.run_id}: {plan}")
+
+
+async def _cancel_soon(client: Client, run_id: str, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    await client.cancel(run_id)
