@@ -13,7 +13,6 @@ says `result`, or `failure` with a `Fault` as body. Unknown artifacts and those 
 | artifact.head | HeadArtifact | StoredArtifact |
 | artifact.list | ListArtifacts | ArtifactPage |
 | artifact.delete | DeleteArtifact | ArtifactDeleted |
-| artifact.presign | PresignArtifact | PresignedUrl |
 | artifact.assemble | AssembleStream | AssembledStream: the value, or above 32 KiB the reference |
 
 A chunk without bytes asks whether the chunk of this number has arrived and is not acknowledged yet. If not, the chunk
@@ -182,19 +181,6 @@ class ArtifactDeleted(Message):
     """The reference was deleted."""
 
     artifact_id: ArtifactId
-
-
-class PresignArtifact(HeadArtifact):
-    """Return a URL under which the S3 server serves the bytes to any client. Callers must be able to reach it."""
-
-    expires_s: int = Field(default=300, ge=1, le=604_800)
-
-
-class PresignedUrl(Message):
-    """A URL that is valid until `expires_at`. Until then it is a secret."""
-
-    url: str = Field(repr=False)
-    expires_at: int = Field(description="Unix ms")
 
 
 class AssembleStream(Message):

@@ -334,7 +334,6 @@ OF_ARTIFACTS = (
     _asks("head", "ARTIFACT_HEAD", _ALL, _model(artifacts.HeadArtifact), _model(artifacts.StoredArtifact)),
     _asks("list", "ARTIFACT_LIST", (GATEWAY, PLANNER), _model(artifacts.ListArtifacts), _model(artifacts.ArtifactPage)),
     _asks("delete", "ARTIFACT_DELETE", _ALL, _model(artifacts.DeleteArtifact), _model(artifacts.ArtifactDeleted)),
-    _asks("presign", "ARTIFACT_PRESIGN", (), _model(artifacts.PresignArtifact), _model(artifacts.PresignedUrl)),
     _asks(
         "assemble", "ARTIFACT_ASSEMBLE", (TOOL_RUNNER,), _model(artifacts.AssembleStream),
         _model(artifacts.AssembledStream),

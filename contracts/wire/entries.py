@@ -90,10 +90,6 @@ IN_BUCKETS = (
         ("reference_key",), _json("Reference", "Private to the store."), (STORE,), (STORE,),
     ),
     _entry(
-        "blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",),
-        _json("Blob", "Of earlier versions; it is only removed."), (STORE,), (STORE,),
-    ),
-    _entry(
         "listing", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("listing_key", "listings_of"),
         Body("Listing", {"type": "integer"}, "The time of the entry, Unix ms."), (STORE,), (STORE,),
     ),

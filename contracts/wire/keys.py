@@ -30,8 +30,6 @@ _DAY = re.compile(r"[0-9]{8}", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _LISTING = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
 _OBJECT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}", re.ASCII)
-_SHARED_OBJECT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
-_ANY_OBJECT = re.compile(f"{_OBJECT.pattern}|{_SHARED_OBJECT.pattern}", re.ASCII)
 _OWN_ID = re.compile(rf"own\.[^.]+\.{_LISTING.pattern}(\.[0-9a-f]{{32}}){{2}}", re.ASCII)
 _NONCE_CHARACTERS = 8
 
@@ -168,24 +166,6 @@ def is_reference_key(key: str) -> bool:
     return key.startswith("ref.")
 
 
-def blob_key(tenant: str, name: str) -> str:
-    """The key of the users of a shared object, as earlier versions stored them."""
-    return f"blob.{checked_tenant(tenant)}.{checked(_SHARED_OBJECT, 'shared object', name)}"
-
-
-def parse_blob_key(key: str) -> tuple[str, str]:
-    """Return tenant and name of a shared object from the key of its users, or raise InvalidName."""
-    _, tenant, name = (*key.split("."), "", "")[:3]
-    if key != blob_key(tenant, name):
-        raise InvalidName(f"{shortened(key)!r} is not the key of a shared object's users")
-    return tenant, name
-
-
-def is_blob_key(key: str) -> bool:
-    """Whether a key of the bucket of artifacts is that of the users of a shared object."""
-    return key.startswith("blob.")
-
-
 def new_object_name(artifact: str) -> str:
     """Make the name of an object for the bytes of an artifact, which no other object has had."""
     return f"{new_id()[-_NONCE_CHARACTERS:]}-{checked_id(artifact)}"
@@ -196,14 +176,9 @@ def artifact_of_object(name: str) -> str:
     return checked(_OBJECT, "object name", name)[_NONCE_CHARACTERS + 1 :]
 
 
-def is_shared_object(name: str) -> bool:
-    """Whether an object was stored by an earlier version, for all artifacts with the same SHA-256."""
-    return _SHARED_OBJECT.fullmatch(name) is not None
-
-
 def object_key(tenant: str, name: str) -> str:
     """The key of an object in the S3 bucket, of [a-z0-9/_-] only, since S3 servers differ on other characters."""
-    return f"{checked_tenant(tenant)}/{checked(_ANY_OBJECT, 'object name', name)[:2]}/{name}"
+    return f"{checked_tenant(tenant)}/{checked(_OBJECT, 'object name', name)[:2]}/{name}"
 
 
 def parse_object_key(key: str) -> tuple[str, str]:

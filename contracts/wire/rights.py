@@ -67,7 +67,7 @@ _RECEIVED: dict[str, tuple[str, ...]] = {
         f"check.tool {TOOL_RUNNER}",  # what operators ask
     ),
     STORE: (
-        *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete", "presign")),
+        *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete")),
         *("artifact.assemble artifact_store", "artifact.chunk.*"),
     ),
 }

@@ -72,8 +72,7 @@ ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = (
     "artifact.get",
     "artifact.head",
 )
-ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
-ARTIFACT_ASSEMBLE = "artifact.assemble"
+ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_ASSEMBLE = "artifact.list", "artifact.delete", "artifact.assemble"
 
 
 def request(tenant: str, run: str) -> str:

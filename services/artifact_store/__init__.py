@@ -1,4 +1,4 @@
-"""The only service with the keys of the S3 server: put, get, list, delete, presign, assemble, expire."""
+"""The only service with the keys of the S3 server: put, get, list, delete, assemble, expire."""
 
 from services.runtime import import_without, import_without_part
 

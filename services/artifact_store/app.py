@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.artifact_store.collector.bucket_owner import claim_bucket
 from services.artifact_store.collector.deletions import Deletions
+from services.artifact_store.collector.orphans import claim_bucket
 from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.handlers import Broker, build_router, drained
 from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.artifact_keys import ArtifactKeys
 from services.artifact_store.references.entries import References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store.store import ArtifactStore
@@ -34,9 +34,9 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
     """Compose the store and register its handlers. The settings' S3 server may be unavailable: that fails readiness."""
     bucket, kv = Bucket(settings), entries_bucket(bus)
     references = References(kv)
-    own_ids, deletions = OwnIds(kv, references), Deletions(references, bucket)
-    collector = GarbageCollector(bus, kv, bucket, references, own_ids, deletions, settings.artifact_grace_s)
-    store = ArtifactStore(bucket, references, own_ids, deletions, settings)
+    artifact_keys, deletions = ArtifactKeys(kv, references), Deletions(references, bucket)
+    collector = GarbageCollector(bus, kv, bucket, references, artifact_keys, deletions, settings.artifact_grace_s)
+    store = ArtifactStore(bucket, references, artifact_keys, deletions, settings)
     uploads = Uploads(store, settings.artifact_uploads)
     assembler = Assembler(bus, store)
     watch = BucketWatch(bucket, kv)

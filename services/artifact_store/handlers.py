@@ -19,24 +19,7 @@ from faststream.response import PublishCommand
 from nats.aio.client import Client
 from pydantic import SkipValidation, ValidationError, WithJsonSchema
 
-from contracts.artifacts.references import (
-    ARTIFACT_HEADER,
-    SEQ_HEADER,
-    UPLOAD_HEADER,
-    WARNING_HEADER,
-    ArtifactDeleted,
-    ArtifactPage,
-    AssembledStream,
-    AssembleStream,
-    DeleteArtifact,
-    GetArtifact,
-    HeadArtifact,
-    ListArtifacts,
-    PresignArtifact,
-    PresignedUrl,
-    PutArtifact,
-    StoredArtifact,
-)
+from contracts.artifacts import references as artifacts
 from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import subjects
 from contracts.wire.base import Message
@@ -86,18 +69,17 @@ class Broker(NatsBroker):
 
 def build_router(store: ArtifactStore, uploads: Uploads, assembler: Assembler, max_uploads: int) -> NatsRouter:
     """Return the router with one subscriber per verb. Nothing is subscribed yet."""
-    on = Handlers(store, uploads, assembler)
+    on = Handlers(store, uploads)
     router = NatsRouter(middlewares=[ReplyHeaders])
     shared: dict[str, Any] = {"queue": QUEUE, "max_workers": _MAX_REQUESTS, "pending_bytes_limit": _MAX_PENDING_BYTES}
     router.subscriber(subjects.ARTIFACT_PUT, **shared, decoder=_raw)(on.put)
     router.subscriber(subjects.ARTIFACT_OPEN, **shared)(on.open)
     router.subscriber(subjects.ARTIFACT_GET, **shared)(on.get)
-    router.subscriber(subjects.ARTIFACT_HEAD, **shared)(on.head)
-    router.subscriber(subjects.ARTIFACT_LIST, **shared)(on.list)
-    router.subscriber(subjects.ARTIFACT_DELETE, **shared)(on.delete)
-    router.subscriber(subjects.ARTIFACT_PRESIGN, **shared)(on.presign)
+    router.subscriber(subjects.ARTIFACT_HEAD, **shared)(store.head)
+    router.subscriber(subjects.ARTIFACT_LIST, **shared)(store.list)
+    router.subscriber(subjects.ARTIFACT_DELETE, **shared)(store.delete)
     # A caller that times out repeats its request, so several requests may wait for one stream.
-    router.subscriber(subjects.ARTIFACT_ASSEMBLE, **{**shared, "max_workers": 4 * MAX_STREAMS})(on.assemble)
+    router.subscriber(subjects.ARTIFACT_ASSEMBLE, **{**shared, "max_workers": 4 * MAX_STREAMS})(assembler.assemble)
     # One worker for each chunk in flight, so that no upload waits for another, and one for probes.
     chunks = {**shared, "queue": "", "max_workers": max_uploads * (WINDOW_CHUNKS + 1)}
     router.subscriber(subjects.artifact_chunk(uploads.instance), **chunks, decoder=_raw)(on.chunk)
@@ -105,50 +87,33 @@ def build_router(store: ArtifactStore, uploads: Uploads, assembler: Assembler, m
 
 
 class Handlers:
-    """One method per verb."""
+    """One method per verb that has more to translate than a message."""
 
-    def __init__(self, store: ArtifactStore, uploads: Uploads, assembler: Assembler) -> None:
+    def __init__(self, store: ArtifactStore, uploads: Uploads) -> None:
         self._store = store
         self._uploads = uploads
-        self._assembler = assembler
 
     async def put(self, sent: Bytes) -> Response:
         """Store the bytes and return their reference."""
-        return _stored(*await self._store.put(_parsed(sent.headers.get(ARTIFACT_HEADER)), sent.data))
+        put = artifacts.PutArtifact.model_validate_json(sent.headers.get(artifacts.ARTIFACT_HEADER) or "")
+        return _stored(*await self._store.put(put, sent.data))
 
-    async def open(self, put: PutArtifact) -> Response:
+    async def open(self, put: artifacts.PutArtifact) -> Response:
         """Open the upload of a large artifact, and return the subject for its chunks."""
         return _stored(*await self._uploads.open(put))
 
     async def chunk(self, sent: Bytes) -> Response:
         """Forward the next bytes of an upload."""
-        upload_id, seq = sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER))
-        return _stored(*await self._uploads.take(upload_id, seq, sent.data))
+        seq = sent.headers.get(artifacts.SEQ_HEADER)
+        if seq is None or not seq.isascii() or not seq.isdigit():
+            raise ArtifactInvalid(f"the header {artifacts.SEQ_HEADER} is missing or not a number")
+        upload_id = sent.headers.get(artifacts.UPLOAD_HEADER, "")
+        return _stored(*await self._uploads.take(upload_id, int(seq), sent.data))
 
-    async def get(self, request: GetArtifact) -> Response:
+    async def get(self, request: artifacts.GetArtifact) -> Response:
         """Return a range of bytes. The reference is in a header."""
         ref, data = await self._store.get(request)
-        return NatsResponse(data, headers={ARTIFACT_HEADER: header_value(ref)})
-
-    async def head(self, request: HeadArtifact) -> StoredArtifact:
-        """Return the metadata of an artifact."""
-        return await self._store.head(request)
-
-    async def list(self, request: ListArtifacts) -> ArtifactPage:
-        """Return the artifacts of a session or run."""
-        return await self._store.list(request)
-
-    async def delete(self, request: DeleteArtifact) -> ArtifactDeleted:
-        """Delete an artifact."""
-        return await self._store.delete(request)
-
-    async def presign(self, request: PresignArtifact) -> PresignedUrl:
-        """Return a presigned URL."""
-        return await self._store.presign(request)
-
-    async def assemble(self, request: AssembleStream) -> AssembledStream:
-        """Assemble an artifact stream from its pieces."""
-        return await self._assembler.assemble(request)
+        return NatsResponse(data, headers={artifacts.ARTIFACT_HEADER: header_value(ref)})
 
 
 @lru_cache(maxsize=1024)
@@ -209,22 +174,9 @@ async def _raw(message: NatsMessage) -> RawRequest:
     return RawRequest(message.body, message.headers)
 
 
-def _parsed(text: str | None) -> PutArtifact:
-    try:
-        return PutArtifact.model_validate_json(text or "")
-    except ValidationError as error:
-        raise ArtifactInvalid(describe(error)) from None
-
-
-def _number(text: str | None) -> int:
-    if text is None or not text.isascii() or not text.isdigit():
-        raise ArtifactInvalid(f"the header {SEQ_HEADER} is missing or not a number")
-    return int(text)
-
-
 def _stored(message: Message, warning: str | None) -> NatsResponse:
     """Return the reply to a put, or to a part of it."""
-    return NatsResponse(message, headers={WARNING_HEADER: warning} if warning else None)
+    return NatsResponse(message, headers={artifacts.WARNING_HEADER: warning} if warning else None)
 
 
 def _failure(error: ArtifactFailed) -> NatsResponse:

@@ -27,9 +27,6 @@ class ArtifactStoreSettings(BusSettings):
     )
     s3_secure: bool = Field(default=False, description="TLS to the S3 server")
     s3_region: str = "us-east-1"
-    s3_public_endpoint: str | None = Field(
-        default=None, description="how callers of presigned URLs reach the S3 server"
-    )
     artifact_max_bytes: int = Field(
         default=2 << 30, ge=1, description="of one artifact; at most 5 GB, the limit of one S3 put"
     )
@@ -53,10 +50,9 @@ class ArtifactStoreSettings(BusSettings):
             raise ValueError("RUNWIRE_S3_ACCESS_KEY and RUNWIRE_S3_SECRET_KEY (or their _FILE forms) are needed")
         return self
 
-    def endpoint(self, *, public: bool = False) -> tuple[str, bool]:
+    def endpoint(self) -> tuple[str, bool]:
         """Return host:port and whether it speaks TLS."""
-        given = (self.s3_public_endpoint if public else None) or self.s3_endpoint
-        if "://" not in given:
-            return given, self.s3_secure
-        parts = urlsplit(given)
+        if "://" not in self.s3_endpoint:
+            return self.s3_endpoint, self.s3_secure
+        parts = urlsplit(self.s3_endpoint)
         return parts.netloc, parts.scheme == "https"

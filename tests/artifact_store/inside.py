@@ -8,7 +8,7 @@ from services.artifact_store.collector.deletions import Deletions
 from services.artifact_store.collector.orphans import remove_orphans
 from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.artifact_keys import ArtifactKeys
 from services.artifact_store.references.entries import ArtifactEntry, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store.store import ArtifactStore
@@ -30,12 +30,12 @@ class Inside:
         self.kv = entries_bucket(bus)
         self.bucket = bucket(settings)
         self.references = References(self.kv)
-        self.own_ids = OwnIds(self.kv, self.references)
+        self.artifact_keys = ArtifactKeys(self.kv, self.references)
         self.deletions = Deletions(self.references, self.bucket)
         self.collector = GarbageCollector(
-            bus, self.kv, self.bucket, self.references, self.own_ids, self.deletions, grace_s
+            bus, self.kv, self.bucket, self.references, self.artifact_keys, self.deletions, grace_s
         )
-        self.store = ArtifactStore(self.bucket, self.references, self.own_ids, self.deletions, settings)
+        self.store = ArtifactStore(self.bucket, self.references, self.artifact_keys, self.deletions, settings)
 
     async def begin(self, put: PutArtifact, body: bytes) -> ArtifactEntry:
         """Do what a put does before its reference: the entry, the list entry, the bytes."""

@@ -44,7 +44,7 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
                 ready = await http.get("/readyz")
             info = json.loads((await bus.request("$SRV.INFO.runwire-artifact_store", b"", 5)).data)
     assert ready.json()["status"] == "ready"
-    for verb in ("put", "open", "get", "head", "list", "delete", "presign", "assemble"):
+    for verb in ("put", "open", "get", "head", "list", "delete", "assemble"):
         assert f"artifact.{verb}" in info["metadata"]["subjects"].split()
 
 
@@ -72,7 +72,6 @@ async def test_without_keys_it_does_not_start(server: NatsServer) -> None:
 def test_endpoints(endpoint: str, expected: tuple[str, bool]) -> None:
     """A host, or a URL whose scheme decides."""
     assert _settings(s3_endpoint=endpoint).endpoint() == expected
-    assert _settings(s3_public_endpoint=endpoint).endpoint(public=True) == expected
 
 
 @pytest.mark.parametrize("bucket", ["", "UPPER", "a", "with_underscore", "../x", "x" * 64])

@@ -26,7 +26,7 @@ SUBSCRIPTIONS = {
         *(f"answer.{tool}.<id>.info" for tool in TOOLS),
     },
     ("CORE", "artifact_store"): {
-        *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete", "presign")),
+        *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete")),
         *("artifact.assemble artifact_store", "artifact.chunk.<id>"),
     },
     ("TOOLS", "local"): {

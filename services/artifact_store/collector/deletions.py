@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import structlog
 
-from contracts.wire import keys
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.references.entries import ArtifactEntry, References, Unfinished
 from services.messaging.errors import BusError
@@ -49,7 +48,6 @@ class Deletions:
         return await self._references.replace(entry, deleting)
 
     async def _finish(self, entry: ArtifactEntry) -> None:
-        if not keys.is_shared_object(entry.reference.object_name):  # `orphans` deletes those.
-            await self._bucket.remove(entry.object_key)
+        await self._bucket.remove(entry.object_key)
         await self._references.remove(entry)
         logger.info("artifact_removed", tenant=entry.tenant, artifact_id=entry.artifact)

@@ -1,26 +1,56 @@
 """Delete objects that no entry names: a process wrote them that was suspended until its put was given up.
 
-Names of objects are used once, and an entry names them before they are written. So an object that no entry names will
-not be named later.
+Rule 1: names of objects are used once, and an entry names them before they are written. So an object that no entry
+names will not be named later.
+Rule 2: nothing is deleted unless the S3 and the KV bucket hold the same random mark. Without this check, a bucket that
+two deployments share, or whose entries were lost with a NATS volume, would look like garbage.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import structlog
 
 from contracts.wire import keys
-from contracts.wire.ids import unix_ms
+from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.names import InvalidName
-from services.artifact_store.collector.bucket_owner import is_ours
-from services.artifact_store.collector.shared_objects import SharedObjects
+from services.artifact_store.errors import BytesMissing
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.references.entries import References
+from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket as KeyValueBucket
 
 logger = structlog.get_logger(__name__)
 
 _PAGE_OBJECTS = 1000
+_MARK_BYTES = 32
+
+
+async def claim_bucket(kv: KeyValueBucket, bucket: Bucket) -> None:
+    """Write our mark into a bucket without a mark.
+
+    If only the bucket lost its mark, write it again only while the bucket is empty.
+    """
+    if await bucket.size(keys.OWNER_OBJECT_KEY) is not None:
+        return
+    mark = (await kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)).data
+    if mark and await bucket.listed(None, 1):
+        return
+    if not mark:
+        mark = new_id().encode()
+        try:
+            await kv.update(keys.ARTIFACT_OWNER_KEY, mark, revision=0)
+        except Outdated:  # Another instance of the store was faster, and writes its mark.
+            return
+    await bucket.write(keys.OWNER_OBJECT_KEY, mark)
+
+
+async def is_ours(kv: KeyValueBucket, bucket: Bucket) -> bool:
+    """Whether the bucket holds the same mark as the KV store."""
+    mark = (await kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)).data
+    try:
+        return bool(mark) and await bucket.read(keys.OWNER_OBJECT_KEY, 0, _MARK_BYTES) == mark
+    except BytesMissing:
+        return False
 
 
 async def remove_orphans(kv: KeyValueBucket, bucket: Bucket, references: References, older_ms: int) -> int:
@@ -31,20 +61,12 @@ async def remove_orphans(kv: KeyValueBucket, bucket: Bucket, references: Referen
             advice="objects without an entry are left alone: the bucket was filled under another NATS",
         )
         return 0
-    shared = await SharedObjects.found(kv, older_ms)
     removed, after = 0, None
     while objects := await bucket.listed(after, _PAGE_OBJECTS):
         after = objects[-1].key
-        for tenant, name in _names([each.key for each in objects if each.modified_at < unix_ms() - older_ms]):
-            is_unused = shared.release if keys.is_shared_object(name) else references.is_unnamed
-            if await is_unused(tenant, name):
-                await bucket.remove(keys.object_key(tenant, name))
-                removed += 1
+        for key in [each.key for each in objects if each.modified_at < unix_ms() - older_ms]:
+            with suppress(InvalidName):  # The bucket may hold other things.
+                if await references.is_unnamed(*keys.parse_object_key(key)):
+                    await bucket.remove(key)
+                    removed += 1
     return removed
-
-
-def _names(object_keys: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield tenant and name of each object; the bucket may hold other things."""
-    for key in object_keys:
-        with suppress(InvalidName):
-            yield keys.parse_object_key(key)

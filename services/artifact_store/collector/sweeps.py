@@ -5,7 +5,7 @@ Rule 2: it skips pending entries younger than the grace period, since their put 
 Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
 and its request is gone; a run may still wait for its start.
 Rule 4: entries of an unknown version, as after a downgrade, are skipped.
-Rule 5: what a tool's own id names is removed once that artifact is gone (`own_ids`).
+Rule 5: what an artifact key names is removed once that artifact is gone (`artifact_keys`).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from services.artifact_store.collector.deletions import Deletions
 from services.artifact_store.collector.orphans import remove_orphans
 from services.artifact_store.errors import UnknownVersion
 from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.artifact_keys import ArtifactKeys
 from services.artifact_store.references.entries import ArtifactEntry, Reference, References, Unfinished, parsed
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
@@ -45,7 +45,7 @@ class GarbageCollector:
         kv: KeyValueBucket,
         bucket: Bucket,
         references: References,
-        own_ids: OwnIds,
+        artifact_keys: ArtifactKeys,
         deletions: Deletions,
         grace_s: float,
     ) -> None:
@@ -53,7 +53,7 @@ class GarbageCollector:
         self._kv = kv
         self._bucket = bucket
         self._references = references
-        self._own_ids = own_ids
+        self._artifact_keys = artifact_keys
         self._deletions = deletions
         self._grace_ms = int(grace_s * 1000)
 
@@ -80,29 +80,32 @@ class GarbageCollector:
                 with contextlib.suppress(Outdated):
                     await self._deletions.delete(entry)
                     removed += 1
-            await self._own_ids.remove_stale(page)
+            await self._artifact_keys.remove_stale(page)
             await asyncio.sleep(_PAUSE_S)
         return removed
 
     async def _due(self, page: list[Entry]) -> list[ArtifactEntry]:
-        """Return the artifacts of a page that are to be deleted."""
-        entries = [entry for found in page if (entry := _artifact_of(found)) is not None]
-        return [entry for entry in entries if self._is_over(entry.content)] + await self._purged(entries)
+        """Return the artifacts of a page that are to be deleted.
 
-    def _is_over(self, content: Reference | Unfinished) -> bool:
-        """Whether an artifact has expired, is being deleted, or was never finished."""
-        if isinstance(content, Reference):
-            return content.is_expired
-        return content.state == "deleting" or content.at < unix_ms() - self._grace_ms
-
-    async def _purged(self, entries: list[ArtifactEntry]) -> list[ArtifactEntry]:
-        """Return the artifacts whose run was purged."""
-        of_runs = [(entry, (entry.tenant, run)) for entry in entries if (run := _followed_run(entry.content))]
+        Those that have expired, are being deleted or were never finished, and those whose run was purged. The run of an
+        artifact younger than a day is not looked at.
+        """
+        due: list[ArtifactEntry] = []
+        of_runs: list[tuple[ArtifactEntry, tuple[str, str]]] = []
+        now = unix_ms()
+        for entry in [entry for found in page if (entry := _artifact_of(found)) is not None]:
+            match entry.content:
+                case Unfinished(state=state, at=at):
+                    due += [entry] if state == "deleting" or at < now - self._grace_ms else []
+                case Reference(is_expired=True):
+                    due.append(entry)
+                case Reference(ref=ref, run_id=run) if run is not None and ref.expires_at is None:
+                    of_runs += [(entry, (entry.tenant, run))] if (ref.created_at or 0) < now - _DAY_MS else []
         runs = sorted({run for _, run in of_runs})
         # Requests first: a run that starts meanwhile has a log by then.
         there = await self._existing(subjects.REQUESTS, runs, subjects.request)
         there |= await self._existing(subjects.RUNS, runs, subjects.log)
-        return [entry for entry, run in of_runs if run not in there]
+        return due + [entry for entry, run in of_runs if run not in there]
 
     async def _existing(
         self, stream: str, runs: list[tuple[str, str]], subject: Callable[[str, str], str]
@@ -125,10 +128,3 @@ def _artifact_of(entry: Entry) -> ArtifactEntry | None:
     except UnknownVersion:
         return None
     return ArtifactEntry(*keys.parse_reference_key(entry.key), content, entry.sequence) if content else None
-
-
-def _followed_run(content: Reference | Unfinished) -> str | None:
-    """Return the run whose purge deletes the artifact; None without one, and for an artifact younger than a day."""
-    if not isinstance(content, Reference) or content.ref.expires_at is not None:
-        return None
-    return content.run_id if (content.ref.created_at or 0) < unix_ms() - _DAY_MS else None

@@ -1,4 +1,4 @@
-"""The only module that uses S3: write, read, list and delete the objects of one bucket, and sign URLs for them.
+"""The only module that uses S3: write, read, list and delete the objects of one bucket.
 
 Rule 1: an object never changes after it was written. The module uses no metadata, tags, retention or conditional
 writes, because S3 servers differ on them (one destroys the object). Keys contain only [a-z0-9/_-].
@@ -16,7 +16,6 @@ from datetime import timedelta
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import urllib3
 from minio import Minio
@@ -33,7 +32,6 @@ _CONNECT_S, _READ_S = 2.0, 5.0
 _STREAM_READ_S = 120.0
 """A server may only answer once a large object is safe on its disk."""
 _UPLOAD_URL_LIFETIME = timedelta(hours=1)
-_INLINE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
 _BINARY_TYPE = "application/octet-stream"
 _MISSING_CODES = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
 _EXISTS_CODES = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
@@ -91,22 +89,30 @@ class Bucket:
         self._pool = S3Pool(
             timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_MAX_THREADS, retries=retries
         )
-        self._client = _client(settings, self._pool, public=False)
-        self._public = _client(settings, self._pool, public=True)
+        endpoint, secure = settings.endpoint()
+        self._client = Minio(
+            endpoint=endpoint,
+            access_key=settings.s3_access_key.get_secret_value(),
+            secret_key=settings.s3_secret_key.get_secret_value(),
+            secure=secure,
+            region=settings.s3_region,  # given, so that signing needs no request
+            http_client=self._pool,
+        )
         self._threads = ThreadPoolExecutor(_MAX_THREADS, "s3")
         self._streams = ThreadPoolExecutor(settings.artifact_uploads, "s3-stream")
 
     async def ensure(self) -> None:
         """Create the bucket if it does not exist."""
-        await self._run(self._ensure)
 
-    def _ensure(self) -> None:
-        if not self._client.bucket_exists(self._name):
-            try:
-                self._client.make_bucket(self._name)
-            except S3Error as error:
-                if error.code not in _EXISTS_CODES:
-                    raise
+        def ensure() -> None:
+            if not self._client.bucket_exists(self._name):
+                try:
+                    self._client.make_bucket(self._name)
+                except S3Error as error:
+                    if error.code not in _EXISTS_CODES:
+                        raise
+
+        await self._run(ensure)
 
     async def size(self, key: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
@@ -153,7 +159,9 @@ class Bucket:
         response = self._client.get_object(self._name, key, offset=offset, length=length)
         try:
             if int(response.headers.get("content-length", length)) > length:  # The server ignored the range.
-                _skip(response, offset)
+                left = offset
+                while left > 0 and (skipped := len(response.read(min(left, 1 << 20)))):
+                    left -= skipped
             data = response.read(length)
         finally:
             response.close()
@@ -164,34 +172,24 @@ class Bucket:
 
     async def remove(self, key: str) -> None:
         """Delete an object, in one request that is not repeated. A missing object is no error."""
-        await self._run(lambda: self._delete(key))
 
-    def _delete(self, key: str) -> None:
-        url = self._client.get_presigned_url("DELETE", self._name, key, expires=_UPLOAD_URL_LIFETIME)
-        response = self._pool.urlopen("DELETE", url, retries=False)
-        if response.status not in {HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}:
-            raise ServerError("delete", response.status)
+        def delete() -> None:
+            url = self._client.get_presigned_url("DELETE", self._name, key, expires=_UPLOAD_URL_LIFETIME)
+            response = self._pool.urlopen("DELETE", url, retries=False)
+            if response.status not in {HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}:
+                raise ServerError("delete", response.status)
+
+        await self._run(delete)
 
     async def listed(self, after: str | None, limit: int) -> list[Listed]:
         """Return the next objects in the order of their keys."""
-        return await self._run(lambda: list(islice(self._list(after), limit)))
 
-    def _list(self, after: str | None) -> Iterator[Listed]:
-        for found in self._client.list_objects(self._name, recursive=True, start_after=after):
-            if found.object_name and found.last_modified and not found.is_dir:
-                yield Listed(found.object_name, found.size or 0, int(found.last_modified.timestamp() * 1000))
+        def found() -> Iterator[Listed]:
+            for each in self._client.list_objects(self._name, recursive=True, start_after=after):
+                if each.object_name and each.last_modified and not each.is_dir:
+                    yield Listed(each.object_name, each.size or 0, int(each.last_modified.timestamp() * 1000))
 
-    def signed_url(self, key: str, seconds: int, mime_type: str, filename: str | None) -> str:
-        """Return a URL that serves an object for `seconds`, with a media type that no browser executes."""
-        shown = mime_type.partition(";")[0]
-        name = f"; filename*=UTF-8''{quote(filename, safe='')}" if filename else ""
-        headers = {
-            "response-content-type": shown if shown in _INLINE_TYPES else _BINARY_TYPE,
-            "response-content-disposition": f"{'inline' if shown in _INLINE_TYPES else 'attachment'}{name}",
-        }
-        return self._public.presigned_get_object(
-            self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers)
-        )
+        return await self._run(lambda: list(islice(found(), limit)))
 
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:
@@ -212,21 +210,3 @@ class Bucket:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._streams.shutdown(wait=False, cancel_futures=True)
         self._pool.clear()
-
-
-def _client(settings: ArtifactStoreSettings, pool: S3Pool, *, public: bool) -> Minio:
-    endpoint, secure = settings.endpoint(public=public)
-    return Minio(
-        endpoint=endpoint,
-        access_key=settings.s3_access_key.get_secret_value(),
-        secret_key=settings.s3_secret_key.get_secret_value(),
-        secure=secure,
-        region=settings.s3_region,  # given, so that signing needs no request
-        http_client=pool,
-    )
-
-
-def _skip(response: urllib3.BaseHTTPResponse, offset: int) -> None:
-    left = offset
-    while left > 0 and (skipped := len(response.read(min(left, 1 << 20)))):
-        left -= skipped

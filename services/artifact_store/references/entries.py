@@ -41,7 +41,7 @@ _DELETED_TTL_S = 3600
 
 
 class Reference(Message):
-    """A stored artifact. `object_name`: its bytes; of earlier versions, bytes that several references share."""
+    """A stored artifact. `object_name`: of its bytes."""
 
     v: Literal[1] = 1
     ref: ArtifactRef

@@ -10,32 +10,20 @@ references.
 
 import asyncio
 import hashlib
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
 
-from contracts.artifacts.references import (
-    ArtifactDeleted,
-    ArtifactPage,
-    ArtifactRef,
-    DeleteArtifact,
-    GetArtifact,
-    HeadArtifact,
-    ListArtifacts,
-    PresignArtifact,
-    PresignedUrl,
-    PutArtifact,
-    StoredArtifact,
-)
+from contracts.artifacts import references as artifacts
+from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire.ids import unix_ms
 from contracts.wire.keys import new_object_name, object_key
 from services.artifact_store.collector.deletions import Deletions
 from services.artifact_store.errors import BytesMissing
 from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.artifact_keys import OwnIds
+from services.artifact_store.references.artifact_keys import ArtifactKeys
 from services.artifact_store.references.entries import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
@@ -65,13 +53,13 @@ class ArtifactStore:
         self,
         bucket: Bucket,
         references: References,
-        own_ids: OwnIds,
+        artifact_keys: ArtifactKeys,
         deletions: Deletions,
         settings: ArtifactStoreSettings,
     ) -> None:
         self._bucket = bucket
         self._references = references
-        self._own_ids = own_ids
+        self._artifact_keys = artifact_keys
         self._deletions = deletions
         self._settings = settings
 
@@ -80,7 +68,12 @@ class ArtifactStore:
         if len(body) != put.size:
             raise ArtifactInvalid(f"received {len(body)} bytes; {put.size} were announced")
         mime_type = self.mime_type(put, body[:HEAD_BYTES])
-        digest, entry = await asyncio.gather(_digest(body), self.begin(put))
+
+        async def hashed() -> str:
+            is_small = len(body) < _INLINE_HASH_BYTES
+            return (hashlib.sha256(body) if is_small else await asyncio.to_thread(hashlib.sha256, body)).hexdigest()
+
+        digest, entry = await asyncio.gather(hashed(), self.begin(put))
         if digest != put.sha256:
             raise ArtifactInvalid("the bytes do not match the announced digest")
         if isinstance(entry, Done):
@@ -102,24 +95,24 @@ class ArtifactStore:
         while True:
             with suppress(Outdated):
                 if entry is None:
-                    return await self._references.write(put.tenant, put.artifact_id, self._pending(put), after=sequence)
+                    reference = Reference(
+                        ref=self._ref(put, put.mime_type or OCTETS),
+                        session_id=put.session_id,
+                        run_id=put.run_id,
+                        user_id=put.user_id,
+                        object_name=new_object_name(put.artifact_id),
+                    )
+                    pending = Unfinished(state="pending", reference=reference)
+                    return await self._references.write(put.tenant, put.artifact_id, pending, after=sequence)
                 match entry.content:
                     case Reference(is_expired=False) as found:
                         if not found.is_of(put):
                             raise ArtifactInvalid("another artifact has this id")
-                        return Done(found.ref, await self._own_ids.assign(entry))
-                    case Unfinished(state="pending") as pending if pending.reference.is_of(put):
+                        return Done(found.ref, await self._artifact_keys.assign(entry))
+                    case Unfinished(state="pending", reference=reference) if reference.is_of(put):
                         return entry
                 await self._deletions.delete(entry)
             entry, sequence = await self._references.read(put.tenant, put.artifact_id)
-
-    def _pending(self, put: PutArtifact) -> Unfinished:
-        name = new_object_name(put.artifact_id)
-        ref = self._ref(put, put.mime_type or OCTETS)
-        reference = Reference(
-            ref=ref, session_id=put.session_id, run_id=put.run_id, user_id=put.user_id, object_name=name
-        )
-        return Unfinished(state="pending", reference=reference)
 
     def mime_type(self, put: PutArtifact, head: bytes) -> str:
         """Return the type to store. Raises ArtifactInvalid when the bytes contradict the declared type."""
@@ -143,13 +136,17 @@ class ArtifactStore:
     async def _store(
         self, put: PutArtifact, entry: ArtifactEntry, writing: Awaitable[object], mime_type: Callable[[], str]
     ) -> Done:
-        """Write the reference after the bytes, then what its own id names."""
+        """Write the reference after the bytes, then what its artifact key names."""
         try:
             await writing
             ref = self._ref(put, mime_type())
             stored = await self._references.replace(entry, entry.reference.model_copy(update={"ref": ref}))
-        except Outdated:
-            return await self._superseded(entry)
+        except Outdated:  # Another attempt of this put has led to something, or nothing names these bytes any more.
+            now, _ = await self._references.read(entry.tenant, entry.artifact)
+            if now is not None and isinstance(now.content, Reference) and now.object_key == entry.object_key:
+                return Done(now.content.ref, await self._artifact_keys.assign(now))
+            await self._bucket.remove(entry.object_key)
+            raise StorageUnavailable("the put took so long that its bytes were deleted") from None
         logger.info(
             "artifact_stored",
             tenant=put.tenant,
@@ -158,18 +155,12 @@ class ArtifactStore:
             size=put.size,
             object_name=entry.reference.object_name,
         )
-        return Done(ref, await self._own_ids.assign(stored))
-
-    async def _superseded(self, entry: ArtifactEntry) -> Done:
-        """Return what another attempt of this put led to, or delete the bytes that nothing names any more."""
-        now, _ = await self._references.read(entry.tenant, entry.artifact)
-        if now is not None and isinstance(now.content, Reference) and now.object_key == entry.object_key:
-            return Done(now.content.ref, await self._own_ids.assign(now))
-        await self._bucket.remove(entry.object_key)
-        raise StorageUnavailable("the put took so long that its bytes were deleted")
+        return Done(ref, await self._artifact_keys.assign(stored))
 
     def _ref(self, put: PutArtifact, mime_type: str) -> ArtifactRef:
-        now, ttl_s = unix_ms(), self._ttl_s(put)
+        now, ttl_s = unix_ms(), put.ttl_s
+        if ttl_s is None and put.run_id is None:
+            ttl_s = int(self._settings.artifact_default_days * _DAY_S)
         return ArtifactRef(
             artifact_id=put.artifact_id,
             mime_type=mime_type,
@@ -187,42 +178,33 @@ class ArtifactStore:
             expires_at=now + ttl_s * 1000 if ttl_s is not None else None,
         )
 
-    def _ttl_s(self, put: PutArtifact) -> int | None:
-        if put.ttl_s is not None or put.run_id is not None:
-            return put.ttl_s
-        return int(self._settings.artifact_default_days * _DAY_S)
-
-    async def head(self, request: HeadArtifact) -> StoredArtifact:
+    async def head(self, request: artifacts.HeadArtifact) -> artifacts.StoredArtifact:
         """Return the reference with its session and run. Raises ArtifactNotFound."""
         return (await self._references.resolve(request)).stored()
 
-    async def get(self, request: GetArtifact) -> tuple[ArtifactRef, bytes]:
+    async def get(self, request: artifacts.GetArtifact) -> tuple[ArtifactRef, bytes]:
         """Return the reference with the bytes of the range, which ends with the artifact. Raises ArtifactNotFound."""
         reference = await self._references.resolve(request)
         length = min(request.length, reference.ref.size - request.offset)
         if length <= 0:
             return reference.ref, b""
+        key = object_key(request.tenant, reference.object_name)
         try:
-            return reference.ref, await self._read(
-                object_key(request.tenant, reference.object_name), request.offset, length
-            )
-        except StorageUnavailable:
+            return reference.ref, await self._bucket.read(key, request.offset, length)
+        except (BytesMissing, StorageUnavailable) as error:
+            if is_missing := isinstance(error, BytesMissing):
+                logger.warning("artifact_bytes_missing", key=key)
             await self._references.resolve(request)  # It may have been deleted a moment ago.
+            if is_missing:
+                raise StorageUnavailable("the S3 server does not have the bytes") from None
             raise
 
-    async def _read(self, key: str, offset: int, length: int) -> bytes:
-        try:
-            return await self._bucket.read(key, offset, length) if length else b""
-        except BytesMissing:
-            logger.warning("artifact_bytes_missing", key=key)
-            raise StorageUnavailable("the S3 server does not have the bytes") from None
-
-    async def list(self, request: ListArtifacts) -> ArtifactPage:
+    async def list(self, request: artifacts.ListArtifacts) -> artifacts.ArtifactPage:
         """Return a page of the artifacts of a session or run."""
-        found = self._references if request.own_id is None else self._own_ids
+        found = self._references if request.own_id is None else self._artifact_keys
         return await found.page(request)
 
-    async def delete(self, request: DeleteArtifact) -> ArtifactDeleted:
+    async def delete(self, request: artifacts.DeleteArtifact) -> artifacts.ArtifactDeleted:
         """Delete an artifact: for its readers at once, its bytes soon. Raises ArtifactNotFound."""
         await self._references.resolve(request)
         while True:
@@ -233,26 +215,4 @@ class ArtifactStore:
                 await self._deletions.begin(entry)
                 break
         logger.info("artifact_deleted", tenant=request.tenant, artifact_id=request.artifact_id)
-        return ArtifactDeleted(artifact_id=request.artifact_id)
-
-    async def presign(self, request: PresignArtifact) -> PresignedUrl:
-        """Return a URL that needs no key. It expires no later than the artifact. Raises ArtifactNotFound."""
-        reference = await self._references.resolve(request)
-        until, seconds = _valid(reference.ref, request.expires_s)
-        key = object_key(request.tenant, reference.object_name)
-        url = self._bucket.signed_url(key, seconds, reference.ref.mime_type, reference.ref.filename)
-        return PresignedUrl(url=url, expires_at=until)
-
-
-def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
-    """Return until when (Unix ms) and for how many seconds a URL is valid: no longer than its artifact."""
-    until = min(unix_ms() + seconds * 1000, ref.expires_at or sys.maxsize)
-    return until, max(1, (until - unix_ms()) // 1000)
-
-
-async def _digest(body: bytes) -> str:
-    return _sha256(body) if len(body) < _INLINE_HASH_BYTES else await asyncio.to_thread(_sha256, body)
-
-
-def _sha256(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
+        return artifacts.ArtifactDeleted(artifact_id=request.artifact_id)

@@ -24,8 +24,6 @@ from contracts.artifacts.references import (
     HeadArtifact,
     JsonType,
     ListArtifacts,
-    PresignArtifact,
-    PresignedUrl,
     PutArtifact,
     StoredArtifact,
 )
@@ -198,15 +196,6 @@ class ArtifactClient:
         """Delete an artifact. Repeating a finished deletion raises ArtifactNotFound."""
         request = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         await self._requests.answered(subjects.ARTIFACT_DELETE, request, ArtifactDeleted)
-
-    async def presign(
-        self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None
-    ) -> PresignedUrl:
-        """Return a URL of the S3 server, for callers that can reach that server."""
-        request = _lookup(
-            PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s
-        )
-        return await self._requests.answered(subjects.ARTIFACT_PRESIGN, request, PresignedUrl)
 
     async def assemble(
         self,

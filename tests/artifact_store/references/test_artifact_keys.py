@@ -9,7 +9,7 @@ import pytest
 from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire import keys
 from contracts.wire.ids import new_id
-from services.artifact_store.references.artifact_keys import SHARED_ID
+from services.artifact_store.references.artifact_keys import SHARED_KEY
 from services.artifact_store.references.entries import ArtifactEntry
 from services.shared.artifacts.errors import ArtifactInvalid
 from tests.artifact_store.inside import Inside
@@ -47,7 +47,7 @@ async def test_an_id_names_the_newest_artifact(embedded: Store) -> None:
     assert (first.own_id, first.skill_id, first.skill_name) == ("abc-123", "writing", "Writing")
     assert (await named(embedded), warnings) == ([first], [])
     second = await ask.put(embedded.tenant, b"second", skill_id="editing", **about)
-    assert (await named(embedded), warnings) == ([second], [SHARED_ID])
+    assert (await named(embedded), warnings) == ([second], [SHARED_KEY])
     assert [each.ref for each in (await ask.list(embedded.tenant, session="s")).artifacts] == [first, second]
     by_skill = await ask.list(embedded.tenant, session="s", skill_id="writing")
     assert [each.ref for each in by_skill.artifacts] == [first]
@@ -96,8 +96,8 @@ async def test_a_repeated_put_warns_again_and_changes_nothing(embedded: Store, s
         await embedded.client.put(embedded.tenant, body, artifact_id=artifact, on_warning=found.append, **about)
         return found
 
-    assert [await put(0), await put(0), await put(1), await put(1)] == [[], [], [SHARED_ID], [SHARED_ID]]
-    assert [await put(2), await put(1), await put(0)] == 3 * [[SHARED_ID]]
+    assert [await put(0), await put(0), await put(1), await put(1)] == [[], [], [SHARED_KEY], [SHARED_KEY]]
+    assert [await put(2), await put(1), await put(0)] == 3 * [[SHARED_KEY]]
     assert [ref.artifact_id for ref in await named(embedded)] == [puts[2][1]]
 
 
@@ -112,7 +112,7 @@ async def test_a_put_that_died_before_its_id_is_finished_by_its_repetition(embed
     await inside.store.put(blog(embedded), b"{}")
     put = blog(embedded, b"[]")
     await stored(inside, put, b"[]")
-    assert (await inside.store.put(put, b"[]")).warning == SHARED_ID
+    assert (await inside.store.put(put, b"[]")).warning == SHARED_KEY
     assert [ref.artifact_id for ref in await named(embedded)] == [put.artifact_id]
 
 
@@ -121,7 +121,7 @@ async def test_an_older_put_that_wakes_up_late_takes_nothing(embedded: Store, in
     older, newer = blog(embedded), blog(embedded, b"[]")
     asleep = await stored(inside, older, b"{}")
     assert (await inside.store.put(newer, b"[]")).warning is None
-    assert await inside.own_ids.assign(asleep) == SHARED_ID
+    assert await inside.artifact_keys.assign(asleep) == SHARED_KEY
     assert [ref.artifact_id for ref in await named(embedded)] == [newer.artifact_id]
 
 
@@ -168,7 +168,7 @@ async def test_an_artifact_that_is_stored_again_under_its_id_has_its_name_again(
     await embedded.client.delete(embedded.tenant, put.artifact_id)
     asleep = await stored(inside, blog(embedded, b"[]"), b"[]")
     assert (await inside.store.put(put, b"{}")).warning is None
-    assert await inside.own_ids.assign(asleep) == SHARED_ID
+    assert await inside.artifact_keys.assign(asleep) == SHARED_KEY
     assert [ref.artifact_id for ref in await named(embedded)] == [put.artifact_id]
 
 

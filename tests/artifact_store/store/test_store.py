@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-import httpx
 import pytest
 
 from contracts.artifacts.references import ARTIFACT_HEADER, PutArtifact
@@ -100,8 +99,6 @@ async def test_what_one_may_not_see_does_not_exist(store: Store) -> None:
             ask.head(tenant, artifact, **scope),
             ask.delete(tenant, artifact, **scope),
         ]
-        if "run" not in scope:
-            calls.append(ask.presign(tenant, artifact, **scope))
         for call in calls:
             with pytest.raises(ArtifactNotFound) as failure:
                 await call
@@ -260,7 +257,7 @@ class _Fixed:
 )
 async def test_requests_that_are_none_get_a_fault(embedded: Store, body: bytes) -> None:
     """On every verb, in a moment, without their own words."""
-    verbs = ("GET", "HEAD", "LIST", "DELETE", "PRESIGN", "OPEN", "PUT")
+    verbs = ("GET", "HEAD", "LIST", "DELETE", "OPEN", "PUT")
     for subject in [getattr(subjects, f"ARTIFACT_{verb}") for verb in verbs]:
         answer = await embedded.bus.nc.request(subject, body, timeout=5)
         assert (answer.headers or {})[REPLY_HEADER] == "failure"
@@ -287,19 +284,10 @@ async def test_a_reader_that_leaves_early_leaves_nothing_behind(embedded: Store)
     await wait_until(lambda: len(asyncio.all_tasks()) <= before, what="its tasks have ended")
 
 
-async def test_presigned_urls_work_without_the_store(store: Store) -> None:
-    """For callers that reach the S3 server."""
-    ref = await store.client.put(store.tenant, PNG, filename="chart.png")
-    signed = await store.client.presign(store.tenant, ref.artifact_id, expires_s=60)
-    async with httpx.AsyncClient() as http:
-        answer = await http.get(signed.url)
-    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, PNG, "image/png")
-
-
 async def test_names_that_cannot_be_are_failures_of_the_same_kinds(embedded: Store) -> None:
     """A caller may pass on what it was given: an id from a URL, a namespace, a session."""
     for artifact in ("", "x", "../../etc", "0" * 31, "0" * 33, "*"):
-        for verb in (embedded.client.head, embedded.client.get, embedded.client.delete, embedded.client.presign):
+        for verb in (embedded.client.head, embedded.client.get, embedded.client.delete):
             with pytest.raises(ArtifactNotFound):
                 await verb(embedded.tenant, artifact)
     for wrong in ({"namespace": "a b"}, {"session": "x" * 201}, {"run": "x"}, {"ttl_s": 0}, {"artifact_id": "x"}):

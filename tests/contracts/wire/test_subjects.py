@@ -128,13 +128,12 @@ def test_foreign_subjects_are_refused(subject: str) -> None:
 
 
 def test_keys_parse_back() -> None:
-    """Those of the index, of artifacts, of shared objects, of sessions and runs; no other key is taken for one."""
+    """Those of the index, of artifacts, of sessions and runs; no other key is taken for one."""
     assert keys.parse_run_key(keys.run_key("acme", 1_700_000_000_000, RUN)) == ("acme", RUN)
-    assert keys.parse_blob_key(keys.blob_key("acme", "a" * 64 + "-2")) == ("acme", "a" * 64 + "-2")
     assert keys.parse_reference_key(keys.reference_key("acme", RUN)) == ("acme", RUN)
     for where in (keys.listing("s", RUN), keys.listing(None, RUN), keys.listing("s", None)):
         assert keys.parse_listing_key(keys.listing_key("acme", where, RUN)) == ("acme", RUN)
-    for parse in (keys.parse_run_key, keys.parse_reference_key, keys.parse_blob_key, keys.parse_listing_key):
+    for parse in (keys.parse_run_key, keys.parse_reference_key, keys.parse_listing_key):
         for key in (
             "",
             "a",
