@@ -158,7 +158,7 @@ class Fields:
             if keyword == "properties" and isinstance(value, dict) and "object" in self.own_types(schema):
                 yield schema, True
             elif keyword == "$ref":
-                yield self._document.target(value)[1], False
+                yield self._document.target(value), False
             elif keyword in {"allOf", "anyOf", "oneOf"} and isinstance(value, list):
                 for part in value:
                     yield part, False

@@ -8,9 +8,8 @@ Rule 3: each schema that is visited is a step (`Steps`).
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar
-from urllib.parse import unquote
 
-from ..templates import is_index
+from .references import schema_at, steps_of
 from .steps import Steps
 
 T = TypeVar("T")
@@ -65,7 +64,7 @@ class Document:
     def __init__(self, root: Schema, steps: Steps) -> None:
         self.root = root
         self.steps = steps
-        self._targets: dict[str, tuple[bool, Schema]] = {}
+        self._targets: dict[str, Schema | None] = {}
         self._parts: dict[int, Parts] = {}
 
     def fold(self, schema: Schema, reading: Reading[T]) -> T:
@@ -105,10 +104,9 @@ class Document:
     def _read_parts(self, schema: Mapping[str, Any]) -> Parts:
         parts = Parts()
         if "$ref" in schema:
-            found, target = self.target(schema["$ref"])
-            if found:
-                parts.together.append(target)
-            parts.unknown = not found
+            target = self.target(schema["$ref"])
+            parts.unknown = target is None
+            parts.together += [] if target is None else [target]
         parts.together += map(self.plain, _list(schema.get("allOf")))
         parts.unions = [
             list(map(self.plain, members)) for keyword in _UNIONS if (members := _list(schema.get(keyword)))
@@ -122,36 +120,21 @@ class Document:
             if not isinstance(schema, dict) or len(schema) != 1 or "$ref" not in schema:
                 return schema
             self.steps.take()
-            found, target = self.target(schema["$ref"])
-            if not found:
+            target = self.target(schema["$ref"])
+            if target is None:
                 return schema
             schema = target
         return schema
 
-    def target(self, reference: Any) -> tuple[bool, Schema]:
-        """Return whether a reference leads to a schema in this document, and the schema."""
-        if not isinstance(reference, str):
-            return False, None
-        known = self._targets.get(reference)
-        if known is None:
-            known = self._targets[reference] = self._follow(reference)
-        return known
-
-    def _follow(self, reference: str) -> tuple[bool, Schema]:
-        if reference != "#" and not reference.startswith("#/"):
-            return False, None
-        names = unquote(reference[1:]).split("/")[1:]
-        self.steps.take(len(names))
-        place = self.root
-        for name in names:
-            key = name.replace("~1", "/").replace("~0", "~")
-            if isinstance(place, dict) and key in place:
-                place = place[key]
-            elif isinstance(place, list) and is_index(key) and int(key) < len(place):
-                place = place[int(key)]
-            else:
-                return False, None
-        return isinstance(place, dict | bool), place
+    def target(self, reference: Any) -> Schema | None:
+        """Return the schema to which a reference leads in this document; None: it leads nowhere."""
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+            return None
+        if reference not in self._targets:
+            steps = steps_of(reference)
+            self.steps.take(len(steps))
+            self._targets[reference] = schema_at(self.root, steps)
+        return self._targets[reference]
 
 
 def _combines(schema: Schema) -> bool:

@@ -4,11 +4,13 @@ A schema is refused by its expanded size, in which each reference counts as ever
 has no such size. For it, and for unusually large values, the steps of checking this value are counted before the check.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
-from services.shared.json_schema.graph import Graph, InvalidSchema, Subschema
+from runwire.plans.arguments import is_deeper
+from runwire.plans.json_schema.patterns import MAX_PATTERN_CHARACTERS, pattern_size
+from services.shared.json_schema.graph import Subschema, read_graph
 
 MAX_SCHEMA_BYTES = 128 << 10
 MAX_SCHEMA_DEPTH = 100
@@ -16,7 +18,6 @@ MAX_SCHEMA_DEPTH = 100
 MAX_EXPANDED_SUBSCHEMAS = 50_000
 """Subschemas, with each reference counted as all that it leads to."""
 MAX_PATTERNS = 100
-MAX_PATTERN_CHARACTERS = 1_000
 MAX_PATTERN_PARTS = 20_000
 """Characters and character classes of all regular expressions together, with counts such as `{3,90}` written out."""
 
@@ -28,24 +29,84 @@ _TOO_MANY_SUBSCHEMAS = (
 )
 
 
+_SCALARS_PER_STEP = 10
+"""Scalars of an `enum` that are compared in the time of one step."""
+_EXACT_DIVISION_BELOW = 1e-9
+_EXACT_DIVISION_STEPS = 500
+"""Steps of checking a `multipleOf` below that number: the checker divides by it in exact fractions."""
+
+
+class InvalidSchema(ValueError):
+    """A JSON Schema cannot be used; the text says why."""
+
+
 class TooMuchWork(InvalidSchema):
     """Checking this value against this schema would take too long."""
+
+
+@dataclass(slots=True, eq=False)
+class Counted(Subschema):
+    """A subschema with what checking a value against it costs."""
+
+    steps: int = 1
+    """Steps of checking a value against the keywords of this subschema alone."""
+    is_leaf: bool = False
+    revisits: bool = False
+    """It has an `unevaluated…` keyword: the checker visits all that applies to the value once more for each of its
+    parts."""
+    alternatives: list[Self] = field(default_factory=list)
+    """Members of anyOf and oneOf. Where none fits, the faults of each are reported."""
+    same: list[Self] = field(default_factory=list)
+    """Other subschemas of the same value."""
+    members: list[Self] = field(default_factory=list)
+    """Subschemas of every member of an object."""
+    each: list[Self] = field(default_factory=list)
+    """Subschemas of every item of a list."""
+
+
+def read_counted(schema: Any) -> list[Counted]:
+    """Return the nodes of a schema, its root first. Raises InvalidSchema for a reference that cannot be followed."""
+    nodes = read_graph(schema, Counted)
+    for node in nodes:
+        if node is not nodes[0] and isinstance(node.schema, Mapping) and isinstance(node.schema.get("$id"), str):
+            raise InvalidSchema("a part of it has an `$id` of its own; references are local to the whole")
+        if node.unresolved:
+            raise InvalidSchema(node.unresolved)
+        node.is_leaf = next(node.parts(), None) is None
+        node.revisits = node.unevaluated is not None or node.unevaluated_items is not None
+        node.alternatives = [member for union in node.unions for member in union]
+        applying = (node.negated, *(part for condition in node.conditions for part in condition))
+        node.same = [*node.everything, *filter(None, applying)]
+        node.members = [*node.patterns.values(), *filter(None, (node.additional, node.unevaluated))]
+        node.each = list(filter(None, (node.items, node.contains, node.unevaluated_items)))
+        if isinstance(node.schema, Mapping):
+            node.steps = _own_steps(node.schema)
+    return nodes
+
+
+def _own_steps(schema: Mapping[str, Any]) -> int:
+    """Count what is compared as a whole: the values of `const` and `enum`, and exact divisions."""
+    scalars = containers = inside = 0
+    todo: list[Any] = [schema.get("const"), *(values if isinstance(values := schema.get("enum"), list) else ())]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict | list):
+            containers += 1
+            inside += len(value)
+            todo += value.values() if isinstance(value, dict) else value
+        else:
+            scalars += 1
+    multiple = schema.get("multipleOf")
+    is_exact = isinstance(multiple, int | float) and 0 < abs(multiple) < _EXACT_DIVISION_BELOW
+    return 1 + containers + inside + scalars // _SCALARS_PER_STEP + is_exact * _EXACT_DIVISION_STEPS
 
 
 def check_text(size: int, schema: Any) -> None:
     """Raise InvalidSchema if a schema is too large or too deep to parse. `size`: its bytes as JSON."""
     if size > MAX_SCHEMA_BYTES:
         raise InvalidSchema(f"it has {size:,} bytes, and at most {MAX_SCHEMA_BYTES:,} are taken")
-    level = [schema]
-    for _ in range(MAX_SCHEMA_DEPTH):
-        level = [item for place in level for item in _inside(place) if isinstance(item, dict | list)]
-        if not level:
-            return
-    raise InvalidSchema(f"it is nested more than {MAX_SCHEMA_DEPTH} levels deep")
-
-
-def _inside(place: Any) -> Any:
-    return place.values() if isinstance(place, dict) else place
+    if is_deeper(schema, MAX_SCHEMA_DEPTH):
+        raise InvalidSchema(f"it is nested more than {MAX_SCHEMA_DEPTH} levels deep")
 
 
 class Size(NamedTuple):
@@ -55,69 +116,43 @@ class Size(NamedTuple):
     counts: bool
 
 
-def size_of(graph: Graph) -> Size:
+def size_of(nodes: list[Counted]) -> Size:
     """Return the expanded size of a schema. Raises InvalidSchema above the bounds."""
-    if len(graph.patterns) > MAX_PATTERNS:
-        raise InvalidSchema(f"it has {len(graph.patterns)} regular expressions, and at most {MAX_PATTERNS} are taken")
-    if (longest := max(map(len, graph.patterns), default=0)) > MAX_PATTERN_CHARACTERS:
+    texts = [node.schema["pattern"] for node in nodes if isinstance(node.schema, Mapping) and "pattern" in node.schema]
+    patterns = [each for each in texts if isinstance(each, str)] + [each for node in nodes for each in node.patterns]
+    if len(patterns) > MAX_PATTERNS:
+        raise InvalidSchema(f"it has {len(patterns)} regular expressions, and at most {MAX_PATTERNS} are taken")
+    if (longest := max(map(len, patterns), default=0)) > MAX_PATTERN_CHARACTERS:
         raise InvalidSchema(
             f"a regular expression has {longest:,} characters, and at most {MAX_PATTERN_CHARACTERS:,} are taken"
         )
-    if sum(map(pattern_size, graph.patterns)) > MAX_PATTERN_PARTS:
+    if sum(pattern_size(pattern, MAX_PATTERN_PARTS + 1) for pattern in patterns) > MAX_PATTERN_PARTS:
         raise InvalidSchema(
             f"its regular expressions expand to more than {MAX_PATTERN_PARTS:,} parts; use smaller counts"
         )
-    components = _components(graph)
-    expanded: dict[Subschema, int] = {}
+    components = _components(nodes[0])
+    expanded: dict[Counted, int] = {}
     for component in components:  # A component comes after all those that it references.
-        total = sum(_of_node(node, expanded) for node in component)
+        total = sum(
+            node.steps + (1 + node.revisits) * sum(expanded.get(part, part.steps) for part in node.parts())
+            for node in component
+        )
         expanded |= dict.fromkeys(component, total)
         if total > MAX_EXPANDED_SUBSCHEMAS:
             raise InvalidSchema(_TOO_MANY_SUBSCHEMAS)
-    _check_in_place(graph)
-    recursive = any(len(component) > 1 for component in components) or any(node in node.parts() for node in graph.nodes)
-    return Size(expanded[graph.root], recursive or any(node.revisits for node in graph.nodes))
+    _check_in_place(nodes)
+    recursive = any(len(component) > 1 for component in components) or any(node in node.parts() for node in nodes)
+    return Size(expanded[nodes[0]], recursive or any(node.revisits for node in nodes))
 
 
-_PATTERN_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
-
-
-def pattern_size(pattern: str) -> int:
-    """Return the size of a regular expression with its counts, such as `{3,90}`, written out; capped at the bound."""
-    totals, lasts = [0], [0]
-    for part in _PATTERN_PART.finditer(pattern):
-        text = part.group()
-        if part.group(1) is not None:
-            times = min(max(int(part.group(1)[:6]), int((part.group(2) or "0")[:6])), MAX_PATTERN_PARTS + 1)
-            added = min(lasts[-1] * times, MAX_PATTERN_PARTS + 1) - lasts[-1]
-            totals[-1] += max(0, added)
-            lasts[-1] += max(0, added)
-        elif text == "(":
-            totals.append(0)
-            lasts.append(0)
-        elif text == ")" and len(totals) > 1:
-            group = totals.pop()
-            lasts.pop()
-            totals[-1] += group
-            lasts[-1] = group
-        else:
-            totals[-1] += 1
-            lasts[-1] = 1
-    return sum(totals)
-
-
-def _of_node(node: Subschema, expanded: Mapping[Subschema, int]) -> int:
-    return node.steps + (1 + node.revisits) * sum(expanded.get(part, part.steps) for part in node.parts())
-
-
-def _check_in_place(graph: Graph) -> None:
+def _check_in_place(nodes: list[Counted]) -> None:
     """Bound the subschemas that apply to one value without going deeper into it.
 
     A recursion among these would never end, so it is refused.
     """
-    expanded: dict[Subschema, int] = {}
-    begun: set[Subschema] = set()
-    for start in graph.nodes:
+    expanded: dict[Counted, int] = {}
+    begun: set[Counted] = set()
+    for start in nodes:
         todo = [start]
         while todo:
             node = todo[-1]
@@ -134,14 +169,14 @@ def _check_in_place(graph: Graph) -> None:
                 todo += [part for part in node.in_place() if part not in expanded]
 
 
-def _components(graph: Graph) -> list[list[Subschema]]:
+def _components(root: Counted) -> list[list[Counted]]:
     """Return the strongly connected subschemas, referenced ones first (Tarjan's algorithm, without recursion)."""
-    number: dict[Subschema, int] = {}
-    low: dict[Subschema, int] = {}
-    waiting: list[Subschema] = []
-    is_waiting: set[Subschema] = set()
-    found: list[list[Subschema]] = []
-    path = [(graph.root, graph.root.parts())]
+    number: dict[Counted, int] = {}
+    low: dict[Counted, int] = {}
+    waiting: list[Counted] = []
+    is_waiting: set[Counted] = set()
+    found: list[list[Counted]] = []
+    path = [(root, root.parts())]
     while path:
         node, parts = path[-1]
         if node not in number:
@@ -187,7 +222,7 @@ class _Counter:
         self._left = most
         self._known: dict[tuple[int, int], Work] = {}
 
-    def work(self, node: Subschema, value: Any) -> Work:
+    def work(self, node: Counted, value: Any) -> Work:
         if node.is_leaf and node.steps == 1:
             return _LEAF
         pair = (id(node), id(value))
@@ -209,35 +244,30 @@ class _Counter:
         return found
 
 
-def _parts(node: Subschema, value: Any) -> Iterator[tuple[Subschema, Any]]:
+def _parts(node: Counted, value: Any) -> Iterator[tuple[Counted, Any]]:
     """Yield the other subschemas that apply to a value, each with the part of the value."""
     yield from ((part, value) for part in node.same)
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _parts_of_key(node, value, key, item)
+            if key in node.dependent:
+                yield node.dependent[key], value
+            if key in node.properties:
+                yield node.properties[key], item
+            yield from ((part, item) for part in node.members)
+            if node.names:
+                yield node.names, key
     elif isinstance(value, list):
         yield from zip(node.prefix, value, strict=False)
-        yield from ((part, item) for item in value for part in node.items)
+        yield from ((part, item) for item in value for part in node.each)
 
 
-def _parts_of_key(node: Subschema, value: Any, key: str, item: Any) -> Iterator[tuple[Subschema, Any]]:
-    if key in node.dependent:
-        yield node.dependent[key], value
-    if key in node.properties:
-        yield node.properties[key], item
-    for part in (*node.patterns, *node.others):
-        yield part, item
-    for part in node.names:
-        yield part, key
-
-
-def work_of(graph: Graph, value: Any, most: int) -> Work:
+def work_of(root: Counted, value: Any, most: int) -> Work:
     """Return the work of checking a value against a schema.
 
     Raises TooMuchWork above `MAX_STEPS`, and for more than `most` pairs of a subschema and a part of the value.
     """
     try:
-        work = _Counter(most).work(graph.root, value)
+        work = _Counter(most).work(root, value)
     except RecursionError:
         raise TooMuchWork("schema and value together are too deep") from None
     if work.steps > MAX_STEPS:

@@ -14,8 +14,8 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
-from services.shared.json_schema.bounds import MAX_STEPS, TooMuchWork, Work, check_text, size_of, work_of
-from services.shared.json_schema.graph import Graph, InvalidSchema, read_graph
+from services.shared.json_schema import bounds
+from services.shared.json_schema.bounds import InvalidSchema
 from services.shared.redaction.placeholders import wire_size
 
 __all__ = ["InvalidSchema", "check_schema", "complaints"]
@@ -47,29 +47,30 @@ class _Checker:
 
     def __init__(self, text: bytes, mask: str | None) -> None:
         schema = json.loads(text)
-        check_text(len(text), schema)
-        self._graph: Graph = read_graph(schema)
-        self._size = size_of(self._graph)
-        self._declared = None if mask is None else {name for node in self._graph.nodes for name in node.properties}
+        bounds.check_text(len(text), schema)
+        nodes = bounds.read_counted(schema)
+        self._root = nodes[0]
+        self._size = bounds.size_of(nodes)
+        self._declared = None if mask is None else {name for node in nodes for name in node.properties}
         self._validator = jsonschema_rs.Draft202012Validator(
             schema, retriever=_refuse, validate_formats=False, mask=mask
         )
 
     def complaints(self, value: Any) -> list[str]:
         size = wire_size(value)
-        if self._size.counts or self._size.expanded * size > MAX_STEPS:
-            work_of(self._graph, value, _MAX_COUNTED_PAIRS + size)
+        if self._size.counts or self._size.expanded * size > bounds.MAX_STEPS:
+            bounds.work_of(self._root, value, _MAX_COUNTED_PAIRS + size)
         return [] if self._validator.is_valid(value) else self._explained(value, size)
 
     def _explained(self, value: Any, size: int) -> list[str]:
         """Describe why a value does not fit, as far as that costs no more than the check."""
         try:
             work = (
-                work_of(self._graph, value, _MAX_EXPLAINED_PAIRS)
+                bounds.work_of(self._root, value, _MAX_EXPLAINED_PAIRS)
                 if self._size.expanded * size > _MAX_ALTERNATIVE_STEPS
-                else Work(0)
+                else bounds.Work(0)
             )
-        except TooMuchWork:
+        except bounds.TooMuchWork:
             return [_NO_DETAILS]
         if work.steps <= _MAX_LISTED_STEPS and work.alternatives <= _MAX_ALTERNATIVE_STEPS:
             faults = islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)

@@ -1,219 +1,172 @@
-"""A JSON Schema (draft 2020-12) as a graph of subschemas, to bound the cost of checking a value. Pure.
+"""A JSON Schema (drafts 7 to 2020-12) as a graph of subschemas, for `bounds` and for the annotations of `redaction`.
 
 Rule 1: a subschema is one node, however often it is referenced, so parsing time depends on the text, not on its
-expanded size.
-Rule 2: the graph contains everything that a checker would follow. A reference that is not local, or unresolvable, is
-refused.
-Rule 3: no recursion, so neither depth nor a chain of references exhausts the stack.
+expanded size. A recursive schema becomes a cycle of nodes.
+Rule 2: the graph contains everything that a checker would follow. References are local: a node knows why one of its
+references cannot be followed.
+Rule 3: no recursion, so neither depth nor a chain of references exhausts the stack. No value makes it raise.
 """
 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
-_REFERENCES = ("$ref", "$dynamicRef")
+from runwire.plans.json_schema.references import schema_at, steps_of
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _SHOWN_CHARACTERS = 80
-_SCALARS_PER_STEP = 10
-"""Scalars of an `enum` that are compared in the time of one step."""
-_EXACT_DIVISION_BELOW = 1e-9
-_EXACT_DIVISION_STEPS = 500
-"""Steps of checking a `multipleOf` below that number: the checker divides by it in exact fractions."""
-
-
-class InvalidSchema(ValueError):
-    """A JSON Schema cannot be used; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
 class Subschema:
     """One node. Each field holds the subschemas that its keywords apply to the same value, or to a part of it."""
 
-    alternatives: list["Subschema"] = field(default_factory=list)
-    """Members of anyOf and oneOf. Where none fits, the faults of each are reported."""
-    same: list["Subschema"] = field(default_factory=list)
-    dependent: dict[str, "Subschema"] = field(default_factory=dict)
-    properties: dict[str, "Subschema"] = field(default_factory=dict)
-    patterns: list["Subschema"] = field(default_factory=list)
-    others: list["Subschema"] = field(default_factory=list)
-    names: list["Subschema"] = field(default_factory=list)
-    prefix: list["Subschema"] = field(default_factory=list)
-    items: list["Subschema"] = field(default_factory=list)
-    revisits: bool = False
-    """It has an `unevaluated…` keyword: the checker visits all that applies to the value once more for each of its
-    parts."""
-    is_leaf: bool = False
-    steps: int = 1
-    """Steps of checking a value against the keywords of this subschema alone."""
+    schema: Any = True
+    """Its own JSON: an object, true or false. Anything else counts as true."""
+    everything: list[Self] = field(default_factory=list)
+    """The members of allOf, and what references lead to."""
+    unions: list[list[Self]] = field(default_factory=list)
+    """The members of anyOf, and of oneOf."""
+    conditions: list[tuple[Self, Self | None, Self | None]] = field(default_factory=list)
+    """if, then and else."""
+    negated: Self | None = None
+    dependent: dict[str, Self] = field(default_factory=dict)
+    properties: dict[str, Self] = field(default_factory=dict)
+    patterns: dict[str, Self] = field(default_factory=dict)
+    additional: Self | None = None
+    unevaluated: Self | None = None
+    names: Self | None = None
+    prefix: list[Self] = field(default_factory=list)
+    items: Self | None = None
+    unevaluated_items: Self | None = None
+    contains: Self | None = None
+    unresolved: str = ""
+    """Why a reference cannot be followed."""
 
-    def in_place(self) -> Iterator["Subschema"]:
+    def in_place(self) -> Iterator[Self]:
         """Yield the subschemas that apply to the same value."""
-        yield from self.alternatives
-        yield from self.same
+        yield from self.everything
+        for union in self.unions:
+            yield from union
+        for condition in self.conditions:
+            yield from filter(None, condition)
+        if self.negated:
+            yield self.negated
         yield from self.dependent.values()
 
-    def parts(self) -> Iterator["Subschema"]:
-        """Yield every subschema that this one leads to directly."""
+    def parts(self) -> Iterator[Self]:
+        """Yield every subschema to which this one leads directly."""
         yield from self.in_place()
         yield from self.properties.values()
-        for several in (self.patterns, self.others, self.names, self.prefix, self.items):
-            yield from several
+        yield from self.patterns.values()
+        yield from self.prefix
+        members = (self.additional, self.unevaluated, self.names, self.items, self.unevaluated_items, self.contains)
+        yield from filter(None, members)
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """A parsed schema."""
-
-    root: Subschema
-    nodes: list[Subschema]
-    patterns: list[str]
+N = TypeVar("N", bound=Subschema)
 
 
-def read_graph(schema: Any) -> Graph:
-    """Parse a schema. Raises InvalidSchema for a reference that cannot be resolved inside it."""
-    reader = _Reader(schema)
-    root = reader.node(schema)
-    reader.read_all()
-    for node in reader.nodes:
-        node.is_leaf = next(node.parts(), None) is None
-    return Graph(root, reader.nodes, reader.patterns)
+def read_graph(schema: Any, kind: type[N]) -> list[N]:
+    """Return the nodes of a schema, its root first. `kind`: the class of the nodes."""
+    return _Reader(schema, kind).nodes
 
 
-def _own_steps(schema: Mapping[str, Any]) -> int:
-    """Count what is compared as a whole: the values of `const` and `enum`, and exact divisions."""
-    scalars = containers = 0
-    todo: list[Any] = [schema.get("const"), *(values if isinstance(values := schema.get("enum"), list) else ())]
-    inside = 0
-    while todo:
-        value = todo.pop()
-        if isinstance(value, dict | list):
-            containers += 1
-            inside += len(value)
-            todo += value.values() if isinstance(value, dict) else value
-        else:
-            scalars += 1
-    multiple = schema.get("multipleOf")
-    is_exact = isinstance(multiple, int | float) and 0 < abs(multiple) < _EXACT_DIVISION_BELOW
-    return 1 + containers + inside + scalars // _SCALARS_PER_STEP + is_exact * _EXACT_DIVISION_STEPS
+class _Unresolved(Exception):
+    pass
 
 
-class _Reader:
-    def __init__(self, root: Any) -> None:
+class _Reader(Generic[N]):
+    def __init__(self, root: Any, kind: type[N]) -> None:
         self._root = root
-        self._by_identity: dict[int, Subschema] = {}
+        self._kind = kind
+        self._by_identity: dict[int, N] = {}
         self._anchors: dict[str, Any] | None = None
-        self._todo: deque[tuple[Subschema, Mapping[str, Any]]] = deque()
-        self.nodes: list[Subschema] = []
-        self.patterns: list[str] = []
+        self._ambiguous = ""
+        self._todo: deque[tuple[N, Mapping[str, Any]]] = deque()
+        self.nodes: list[N] = []
+        self._node(root)
+        while self._todo:
+            self._read(*self._todo.popleft())
 
-    def node(self, schema: Any) -> Subschema:
-        """Return the node of a subschema, which is parsed later."""
+    def _node(self, schema: Any) -> N:
+        """Return the node of a subschema. It is parsed later, since a schema may contain itself."""
         node = self._by_identity.get(id(schema)) if isinstance(schema, Mapping) else None
         if node is None:
-            node = Subschema()
+            node = self._kind(schema)
             self.nodes.append(node)
             if isinstance(schema, Mapping):
                 self._by_identity[id(schema)] = node
                 self._todo.append((node, schema))
         return node
 
-    def read_all(self) -> None:
-        while self._todo:
-            node, schema = self._todo.popleft()
-            if schema is not self._root and isinstance(schema.get("$id"), str):
-                raise InvalidSchema("a part of it has an `$id` of its own; references are local to the whole")
-            self._read_in_place(node, schema)
-            self._read_object(node, schema)
-            self._read_array(node, schema)
-            node.steps = _own_steps(schema)
-            if isinstance(pattern := schema.get("pattern"), str):
-                self.patterns.append(pattern)
-
-    def _read_in_place(self, node: Subschema, schema: Mapping[str, Any]) -> None:
-        node.alternatives = [*self._several(schema, "anyOf"), *self._several(schema, "oneOf")]
-        node.same = self._several(schema, "allOf")
-        for keyword in ("not", "if", "then", "else"):
-            node.same += self._one(schema, keyword)
-        node.same += [self.node(self._resolved(schema[keyword])) for keyword in _REFERENCES if keyword in schema]
-        for keyword in ("dependentSchemas", "dependencies"):
-            node.dependent |= {
-                key: part for key, part in self._mapped(schema, keyword).items() if key not in node.dependent
-            }
-
-    def _read_object(self, node: Subschema, schema: Mapping[str, Any]) -> None:
-        node.properties = self._mapped(schema, "properties")
-        patterns = self._mapped(schema, "patternProperties")
-        self.patterns += patterns
-        node.patterns = list(patterns.values())
+    def _read(self, node: N, schema: Mapping[str, Any]) -> None:
+        node.everything = self._several(schema, "allOf")
+        for keyword in _REFERENCES:
+            if keyword in schema:
+                try:
+                    node.everything.append(self._node(self._resolved(schema[keyword])))
+                except _Unresolved as error:
+                    node.unresolved = node.unresolved or str(error)
+        node.unions = [union for keyword in ("anyOf", "oneOf") if (union := self._several(schema, keyword))]
+        if (condition := self._one(schema, "if")) is not None:
+            node.conditions = [(condition, self._one(schema, "then"), self._one(schema, "else"))]
+        node.negated = self._one(schema, "not")
+        node.dependent = self._named(schema, "dependencies") | self._named(schema, "dependentSchemas")
+        node.properties = self._named(schema, "properties")
+        node.patterns = self._named(schema, "patternProperties")
+        node.additional = self._one(schema, "additionalProperties")
+        node.unevaluated = self._one(schema, "unevaluatedProperties")
         node.names = self._one(schema, "propertyNames")
-        node.others = [*self._one(schema, "additionalProperties"), *self._one(schema, "unevaluatedProperties")]
-        node.revisits = "unevaluatedProperties" in schema or "unevaluatedItems" in schema
+        is_old = isinstance(schema.get("items"), list)  # drafts before 2020-12
+        node.prefix = self._several(schema, "items" if is_old else "prefixItems")
+        node.items = self._one(schema, "additionalItems" if is_old else "items")
+        node.unevaluated_items = self._one(schema, "unevaluatedItems")
+        node.contains = self._one(schema, "contains")
 
-    def _read_array(self, node: Subschema, schema: Mapping[str, Any]) -> None:
-        node.prefix = self._several(schema, "prefixItems")
-        for keyword in ("items", "contains", "unevaluatedItems", "additionalItems"):
-            node.items += self._one(schema, keyword)
+    def _one(self, schema: Mapping[str, Any], keyword: str) -> N | None:
+        return self._node(schema[keyword]) if isinstance(schema.get(keyword), Mapping | bool) else None
 
-    def _one(self, schema: Mapping[str, Any], keyword: str) -> list[Subschema]:
-        return [self.node(schema[keyword])] if isinstance(schema.get(keyword), Mapping | bool) else []
-
-    def _several(self, schema: Mapping[str, Any], keyword: str) -> list[Subschema]:
+    def _several(self, schema: Mapping[str, Any], keyword: str) -> list[N]:
         parts = schema.get(keyword)
-        return [self.node(part) for part in parts] if isinstance(parts, list) else []
+        return [self._node(part) for part in parts] if isinstance(parts, list) else []
 
-    def _mapped(self, schema: Mapping[str, Any], keyword: str) -> dict[str, Subschema]:
+    def _named(self, schema: Mapping[str, Any], keyword: str) -> dict[str, N]:
         parts = schema.get(keyword)
-        return (
-            {key: self.node(part) for key, part in parts.items() if not isinstance(part, list)}
-            if isinstance(parts, Mapping)
-            else {}
-        )
+        named = parts.items() if isinstance(parts, Mapping) else ()
+        return {key: self._node(part) for key, part in named if not isinstance(part, list)}
 
     def _resolved(self, reference: Any) -> Any:
+        """Return the schema to which `#`, `#/a/json/pointer`, `#anchor`, or one of them after the own `$id`, leads."""
         name = str(reference)[:_SHOWN_CHARACTERS]
         if not isinstance(reference, str):
-            raise InvalidSchema(f"the reference {name!r} is no text")
+            raise _Unresolved(f"the reference {name!r} is no text")
         own = self._root.get("$id") if isinstance(self._root, Mapping) else None
         local = reference.removeprefix(own) if isinstance(own, str) and own and not own.startswith("#") else reference
         if local and not local.startswith("#"):
-            raise InvalidSchema(f"the reference {name!r} points to another document; put it under $defs")
-        found = self._at(unquote(local[1:]))
-        if not isinstance(found, Mapping | bool):
-            raise InvalidSchema(f"the reference {name!r} leads nowhere")
+            raise _Unresolved(f"the reference {name!r} points to another document; put it under $defs")
+        anchor = unquote(local[1:])
+        is_pointer = not anchor or anchor.startswith("/")
+        found = schema_at(self._root, steps_of(local)) if is_pointer else self._anchored(anchor)
+        if found is None:
+            raise _Unresolved(f"the reference {name!r} leads nowhere")
         return found
 
-    def _at(self, pointer: str) -> Any:
-        if pointer and not pointer.startswith("/"):
-            return self._anchored(pointer)
-        place = self._root
-        for step in pointer.split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(place, Mapping):
-                place = place.get(key)
-            elif (
-                isinstance(place, list)
-                and key.isdecimal()
-                and len(key) < len(str(len(place))) + 1
-                and int(key) < len(place)
-            ):
-                place = place[int(key)]
-            else:
-                return None
-        return place
-
     def _anchored(self, name: str) -> Any:
+        """Return the subschema with an anchor; None: there is none."""
         if self._anchors is None:
             self._anchors = {}
             todo = [self._root]
             while todo:
                 place = todo.pop()
                 for keyword in _ANCHORS if isinstance(place, Mapping) else ():
-                    if (
-                        isinstance(anchor := place.get(keyword), str)
-                        and self._anchors.setdefault(anchor, place) is not place
-                    ):
-                        raise InvalidSchema(f"the anchor {anchor[:_SHOWN_CHARACTERS]!r} stands in two places")
+                    anchor = place.get(keyword)
+                    if isinstance(anchor, str) and self._anchors.setdefault(anchor, place) is not place:
+                        self._ambiguous = f"the anchor {anchor[:_SHOWN_CHARACTERS]!r} stands in two places"
                 todo.extend(place.values() if isinstance(place, Mapping) else place if isinstance(place, list) else ())
+        if self._ambiguous:
+            raise _Unresolved(self._ambiguous)
         return self._anchors.get(name)

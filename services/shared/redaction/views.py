@@ -132,7 +132,7 @@ class Views:
 
 
 def _for_key(node: Node, key: str) -> list[Node]:
-    parts = [part for matches, part in node.patterns if matches(key)]
+    parts = [part for matches, part in node.matching if matches(key)]
     if key in node.properties:
         parts.append(node.properties[key])
     if not parts and node.additional:
@@ -141,7 +141,13 @@ def _for_key(node: Node, key: str) -> list[Node]:
 
 
 def _for_index(node: Node, index: int, *, loose: bool = True) -> list[Node]:
-    parts = [node.prefix[index]] if index < len(node.prefix) else [node.items] if node.items else []
+    parts = (
+        [node.prefix[index]]
+        if index < len(node.prefix)
+        else [part]
+        if (part := node.items or node.unevaluated_items)
+        else []
+    )
     if loose and node.contains:
         parts.append(node.contains)
     return parts
