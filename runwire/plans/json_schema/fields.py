@@ -137,6 +137,21 @@ class Fields:
                     return list(found)
         return list(found)
 
+    def required(self) -> set[str]:
+        """Return the members that the schema requires, by itself, by a reference or by `allOf`. Raises TooManySteps."""
+        found: set[str] = set()
+        seen: set[int] = set()
+        stack = [self.root]
+        while stack:
+            place = stack.pop()
+            if isinstance(place, dict) and id(place) not in seen:
+                seen.add(id(place))
+                self._steps.take()
+                required = place.get("required")
+                found |= {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+                stack += self._document.parts(place).together
+        return found
+
     def properties(self, schema: Schema) -> Iterator[Mapping[str, Schema]]:
         """Yield the `properties` of a schema and of all that applies to the same value, in their order."""
         seen: set[int] = set()

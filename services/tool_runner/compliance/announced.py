@@ -148,30 +148,11 @@ def _types(fields: Fields, *path: str) -> frozenset[str] | None:
 
 
 def required_names(schema: Mapping[str, Any]) -> set[str]:
-    """Return the members that a schema requires, by itself, by a local reference or by `allOf`."""
-    found: set[str] = set()
-    stack: list[Any] = [schema]
-    seen: set[int] = set()
-    while stack:
-        part = stack.pop()
-        if not isinstance(part, Mapping) or id(part) in seen:
-            continue
-        seen.add(id(part))
-        required, combined = part.get("required"), part.get("allOf")
-        found |= {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-        stack += combined if isinstance(combined, list) else []
-        stack.append(_referenced(schema, part.get("$ref")))
-    return found
-
-
-def _referenced(root: Mapping[str, Any], reference: Any) -> Any:
-    """Return what a local reference names; None for any other."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    place: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, Mapping) else None
-    return place
+    """Return the members that a schema requires; none for what is too complex."""
+    try:
+        return Fields(schema, Steps()).required()
+    except TooManySteps:
+        return set()
 
 
 def _artifact_type(found: str | None) -> Finding:
