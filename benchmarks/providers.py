@@ -136,7 +136,7 @@ class Asking:
         )
         run = Run()
         fold(run, 1, 0, [started])
-        asked, reading, note = self._react.request(run, [ORDERS], Agent()), self._react.reading(run, [ORDERS]), ""
+        asked, reading, note = self._react.request(run, [ORDERS], Agent()), self._react.read(run, [ORDERS]), ""
         try:
             reply = await self._reply(asked, reading)
         except ModelFailed as error:

@@ -102,6 +102,6 @@ class Alone:
             text = f'{{"next_node": "instant", "args": {{"at": {len(self.moments)}}}}}'
         else:
             text = '{"next_node": "final_response", "args": {"answer": "done"}}'
-        reading = self._react.reading(self.run, [SPEC])
+        reading = self._react.read(self.run, [SPEC])
         reading.feed(text)
         return reading.decide(Reply(text=text, usage=Usage(model_calls=1)))

@@ -23,9 +23,9 @@ from services.planner.models.model_table import known_model
 from services.planner.models.providers import Endpoints
 from services.planner.models.selection import find_model, named_models
 from services.planner.models.types import Model
-from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules
-from services.planner.run.opening import Defaults
-from services.planner.strategies import strategies_of
+from services.planner.resolution import CHARACTERS_PER_TOKEN, Deployment
+from services.planner.run.commands import FIRST_PAUSE_S, Rules
+from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import retention, schedules
 from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Forgotten
@@ -55,17 +55,12 @@ def build_planner(
     `vision_support`: which models take images; None: no model does. `first_pause_s`: pause before the first retry of a
     model. `direct_calls`: None: all calls of tools go through CALLS.
     """
-    strategies = strategies_of(settings)
+    deployment = _deployment(settings, agents, default_model, vision_support or vision.VisionSupport())
     model_requests = ModelRequests(
-        model=model,
-        defaults=_defaults(settings, default_model, vision_support or vision.VisionSupport()),
-        agents=agents,
-        catalogue=catalogue,
-        strategies=strategies,
-        image_loader=ImageLoader(bus),
+        model=model, deployment=deployment, catalogue=catalogue, image_loader=ImageLoader(bus)
     )
     rules = Rules(
-        strategy=strategies[DEFAULT_STRATEGY],
+        strategy=deployment.strategies[DEFAULT_STRATEGY],
         max_repairs=settings.max_repairs,
         max_provider_failures=settings.max_provider_failures,
         first_pause_s=first_pause_s,
@@ -82,9 +77,13 @@ def build_planner(
     )
 
 
-def _defaults(settings: PlannerSettings, default_model: str, vision_support: vision.VisionSupport) -> Defaults:
-    return Defaults(
+def _deployment(
+    settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str, vision_support: vision.VisionSupport
+) -> Deployment:
+    return Deployment(
         default_model,
+        agents,
+        strategies_of(settings),
         settings.reasoning_effort,
         settings.triage_model,
         tuple(settings.fallback_models),
@@ -99,9 +98,8 @@ def profiles_of(
     settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str, vision_support: vision.VisionSupport
 ) -> list[ModelProfile]:
     """Describe all models that runs may use, for the gateway."""
-    return vision.profiles(
-        vision_support, agents, default_model, named_models(agents, _defaults(settings, default_model, vision_support))
-    )
+    named = named_models(agents, _deployment(settings, agents, default_model, vision_support))
+    return vision.profiles(vision_support, agents, default_model, named)
 
 
 def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByProvider:

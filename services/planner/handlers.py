@@ -30,6 +30,7 @@ from services.planner.errors import short
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.resolution import max_characters
 from services.planner.run.advance import advance
 from services.planner.run.commands import (
     DECIDES_NOTHING,
@@ -71,7 +72,7 @@ class Planner:
         self._model_requests = model_requests
         self._rules = rules
         session_logs = SessionLogs(bus)
-        self._logs = RunLogs(bus, session_logs, cached_runs=cached_runs)
+        self._logs = RunLogs(bus, session_logs, model_requests.strategy, cached_runs=cached_runs)
         self._sessions = Sessions(bus, self._logs, session_logs)
         self._schedules = Schedules(bus)
         self._chunks = ChunkWriter(bus, chunk_ttl_s)
@@ -194,7 +195,9 @@ class Planner:
         request = run.request
         spending = self._key_spending.known(KeyDay.of(request)) if request is not None and request.key_budget else None
         strategy = self._model_requests.strategy(started)
-        return replace(self._rules, strategy=strategy, direct=direct, key_spending=spending)
+        model = run.model or (started.model if started is not None else "")
+        characters = max_characters(model, self._rules.max_characters)
+        return replace(self._rules, strategy=strategy, direct=direct, key_spending=spending, max_characters=characters)
 
 
 def _is_of_run(subject: str) -> bool:

@@ -68,7 +68,7 @@ class World:
     def write(self, handling: Attempt, events: Sequence[Any]) -> None:
         """Store a record, as the handler does."""
         self.written.append([*events])
-        fold(self.run, len(self.written), handling.now, events)
+        fold(self.run, len(self.written), handling.now, events, lambda _: self.rules.strategy)
         handling.wrote(events)
 
     def play(self, handling: Attempt, *replies: Decision) -> list[object]:

@@ -9,12 +9,11 @@ import pytest
 
 from contracts.runs import events
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
-from contracts.runs.requests import RunLimits
+from contracts.runs.requests import RunLimits, StrategyName
 from services.planner.agents import Agent, parse_agents
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.strict_json import MAX_DEPTH
 from services.planner.run.calls.joins import SOURCES
-from services.planner.run.opening import STRATEGIES
 from services.planner.settings import PlannerSettings
 from tests.support.documents import blocks, in_code, rows, text_of
 
@@ -70,7 +69,9 @@ def test_the_tables_name_what_there_is() -> None:
     assert documented == {model.model_fields["type"].default for model in events.KNOWN} - of_tools
     [step] = [row[1] for row in rows(PAGE, "event", "says") if row[0] == "`step`"]
     assert set(in_code(step.partition("Its `node`")[0])) == set(get_args(events.Step.model_fields["status"].annotation))
-    assert [in_code(row[0])[0] for row in rows(PAGE, "`strategy`", "asks the model", "described")] == list(STRATEGIES)
+    assert [in_code(row[0])[0] for row in rows(PAGE, "`strategy`", "asks the model", "described")] == list(
+        get_args(StrategyName)
+    )
 
 
 def test_settings_and_fields_are_there() -> None:

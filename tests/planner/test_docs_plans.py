@@ -16,13 +16,13 @@ from runwire.plans import DirectResponse, Plan, PlanBounds, check_plan, is_candi
 from runwire.plans.json_schema.steps import MAX_STEPS
 from runwire.plans.templates import holds_embedded
 from services.planner.agents import parse_agents
-from services.planner.conversation.plans import (
+from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES
+from services.planner.strategies.planned.rendering import (
     MAX_ALL_RESULTS_CHARACTERS,
     MAX_RESULT_CHARACTERS,
     PLANNING,
     planning_function,
 )
-from services.planner.run.calls.plan_execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES
 from services.shared.runs.plan_settings import PlanSettings
 from tests.support.documents import blocks, in_code, rows, text_of
 

@@ -26,6 +26,8 @@ from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
+from services.planner.settings import PlannerSettings
+from services.planner.strategies.registry import strategies_of
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
 from tests.support.buses import connected
@@ -34,6 +36,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning
 from tests.support.waiting import wait_until
 
+STRATEGIES = strategies_of(PlannerSettings())
 WHERE = Address("default", "0" * 32)
 
 
@@ -56,7 +59,10 @@ async def test_a_late_read_does_not_replace_what_was_appended_meanwhile(nats_ser
     async with connected(nats_server.url, "planner") as bus:
         await provision(bus)
         sessions = SessionLogs(bus)
-        logs, first = SlowLogs(bus, sessions, cached_runs=1), RunLogs(bus, sessions, cached_runs=1)
+        logs, first = (
+            SlowLogs(bus, sessions, STRATEGIES.of, cached_runs=1),
+            RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1),
+        )
         logs.released = asyncio.Event()
         await first.append(WHERE, await first.load(WHERE, fresh=True), 1, [started()])
         late = asyncio.create_task(logs.load(WHERE, fresh=True))
@@ -80,7 +86,7 @@ def runs_of(count: int) -> list[KnownSessionEvent]:
 
 async def rendered(bus: Bus, sessions: SessionLogs, where: Address) -> bytes:
     """The messages of a run, as a planner sends them that does not know the run yet."""
-    run = await RunLogs(bus, sessions, cached_runs=1).load(where, fresh=False)
+    run = await RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1).load(where, fresh=False)
     pieces = Renderer().request(run, {"role": "system", "content": ""}, []).pieces
     return b"".join(encoded(piece) for piece in pieces)
 
@@ -100,7 +106,7 @@ async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_
         opening = started()
         request = opening.request.model_copy(update={"session_id": session_id})
         changes = {"conversation_seq": session.seq, "memory": Memory(recent_turns=30), "request": request}
-        logs = RunLogs(bus, sessions, cached_runs=1)
+        logs = RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1)
         await logs.append(where, await logs.load(where, fresh=True), 1, [opening.model_copy(update=changes)])
         first = await rendered(bus, sessions, where)
         newest = session.turns[-1].question.encode()

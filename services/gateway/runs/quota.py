@@ -22,6 +22,7 @@ from services.gateway.runs.queue import open_runs
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
+from services.shared.runs.causes import CAUSES
 
 MAX_COUNT_AGE_S = 1.0
 MAX_FULL_COUNT_AGE_S = 0.2
@@ -107,7 +108,7 @@ class RunQuota:
             stored = await self._runs.find(tenant, run)
         request = stored.request() if stored is not None else None
         # Nobody waits for a summary, and its key may ask for the next run meanwhile.
-        self._remember(run, request.key_id if request is not None and request.cause != "summary" else "")
+        self._remember(run, request.key_id if request is not None and CAUSES[request.cause].counts_for_key else "")
 
     def _remember(self, run: str, key_id: str) -> None:
         self._key_ids[run] = key_id

@@ -10,6 +10,7 @@ from services.planner.conversation import texts
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.messages import Message, as_data, outcome, rejection, says
+from services.planner.run.state.history import Executed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class JsonActions:
     def rejection(self, repaired: Repaired) -> list[Message]:
         """Render a reply that was not accepted, and the complaint about it."""
         return rejection(repaired, texts.REPAIR)
+
+    def executed(self, item: Executed) -> list[Message]:
+        """Render nothing: no strategy that writes these actions adds such an item."""
+        del item
+        return []
 
     @property
     def _legacy(self) -> bool:

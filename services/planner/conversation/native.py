@@ -15,6 +15,7 @@ from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, co
 from services.planner.conversation.compact import compact
 from services.planner.conversation.messages import Message, as_data, outcome, rejection
 from services.planner.conversation.task_tools import TASK_SCHEMA, task_specs
+from services.planner.run.state.history import Executed
 
 _SOURCE = {
     "type": "object",
@@ -137,6 +138,11 @@ class NativeTools:
     def rejection(self, repaired: Repaired) -> list[Message]:
         """Render a reply that was not accepted, and the complaint about it."""
         return rejection(repaired, texts.NATIVE_REPAIR)
+
+    def executed(self, item: Executed) -> list[Message]:
+        """Render nothing: see `JsonActions`."""
+        del item
+        return []
 
 
 def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Message:

@@ -18,7 +18,6 @@ from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import Message, answer_note, input_message, question_message
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.past_turns import lead_lines, past_messages
-from services.planner.conversation.plans import PlanReplies, executed_messages
 from services.planner.run.state.history import (
     Added,
     Compaction,
@@ -49,6 +48,10 @@ class Dialect(Protocol):
         """Render a reply that was not accepted, and the complaint about it."""
         ...
 
+    def executed(self, item: Executed) -> list[Message]:
+        """Render calls that a strategy made without the model, and what came of them."""
+        ...
+
 
 def dialect(action_format: ActionFormat = "auto", transport: ActionTransport = "json") -> Dialect:
     """Return the dialect of an action format and transport."""
@@ -56,9 +59,7 @@ def dialect(action_format: ActionFormat = "auto", transport: ActionTransport = "
 
 
 def dialect_of(started: RunStarted) -> Dialect:
-    """Return the dialect of a run."""
-    if started.strategy == "planned":
-        return PlanReplies()
+    """Return the dialect of a run by its action format and transport."""
     return dialect(started.action_format, started.action_transport)
 
 
@@ -123,7 +124,7 @@ class _Rendered:
             case Outcomes():
                 return self.dialect.outcomes(item.step, item.observed, item.note)
             case Executed():
-                return executed_messages(item)
+                return self.dialect.executed(item)
             case ImagesShown():
                 return images_messages(item.images)
             case _:
@@ -131,9 +132,17 @@ class _Rendered:
 
 
 class Renderer:
-    """Renders the conversations of runs. `keeps_items`: whether the rendered items of a run are kept, too."""
+    """Renders the conversations of runs, each in the dialect that its strategy chooses.
 
-    def __init__(self, keeps_items: Callable[[Run], bool] = lambda _: True) -> None:
+    `keeps_items`: whether the rendered items of a run are kept, too.
+    """
+
+    def __init__(
+        self,
+        keeps_items: Callable[[Run], bool] = lambda _: True,
+        dialect_of: Callable[[RunStarted], Dialect] = dialect_of,
+    ) -> None:
+        self._dialect_of = dialect_of
         self._keeps_items = keeps_items
         self._rendered: WeakKeyDictionary[History, _Rendered] = WeakKeyDictionary()
 
@@ -158,7 +167,7 @@ class Renderer:
         assert run.started is not None  # noqa: S101, a model is asked after `run_started` only
         rendered = self._rendered.get(run.history)
         if rendered is None:
-            rendered = self._rendered[run.history] = _Rendered(dialect_of(run.started))
+            rendered = self._rendered[run.history] = _Rendered(self._dialect_of(run.started))
         rendered.catch_up(run.history)
         if not self._keeps_items(run):
             run.history.drop()

@@ -1,7 +1,7 @@
 """Prepares model calls: the run's agent, its pinned tool specifications, its strategy, the model."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
@@ -10,23 +10,22 @@ import structlog
 from contracts.runs.events import RunStarted
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import Usage
-from contracts.runs.requests import DEFAULT_STRATEGY, RunLimits, RunRequested
+from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
-from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.redaction import Redactor
-from services.planner.errors import CannotOpen
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
-from services.planner.run import opening
+from services.planner.resolution import Deployment
 from services.planner.run.commands import Opening
 from services.planner.run.people.input_rules import ADMITTED, Checked, check
 from services.planner.run.state.run import Run
 from services.planner.run.turn.triage_critique import Critique, Triage
-from services.planner.strategies.base import JOB, Reading, Strategies, Strategy
+from services.planner.strategies.base import Reading, Strategy
+from services.shared.runs.causes import CAUSES
 from services.shared.tools.catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
@@ -44,45 +43,35 @@ class ModelRequests:
         self,
         *,
         model: Model,
-        defaults: opening.Defaults,
-        agents: Mapping[str, Agent],
+        deployment: Deployment,
         catalogue: Catalogue,
-        strategies: Strategies,
         image_loader: ImageLoader,
     ) -> None:
         self._model = model
-        self._defaults = defaults
-        self._agents = agents
+        self._deployment = deployment
         self._catalogue = catalogue
-        self._strategies = strategies
         self._image_loader = image_loader
         self._redactor = Redactor()
 
     def open(self, request: RunRequested) -> Opening:
         """Return the fact that opens the run, and a fault if the request is refused."""
-        try:
-            return Opening(opening.open_run(request, self._agents, self._catalogue.live(), self._defaults))
-        except CannotOpen as error:
-            bare = RunStarted(
-                run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits()
-            )
-            return Opening(bare, error.fault)
+        return self._deployment.opening(request, self._catalogue.live())
 
     async def check_texts(self, started: RunStarted, texts: Sequence[str]) -> Checked:
         """Return what the rules of the run's agent say of texts of its user. Never raises."""
-        rules = self._agent(started).input_rules if started.request.cause == "user" else []
+        rules = self._deployment.agent(started).input_rules if CAUSES[started.request.cause].is_callers_choice else []
         return await asyncio.to_thread(check, rules, texts) if rules else ADMITTED
 
     def refused_images(self, run: Run) -> Fault | None:
         """Return why the run's model is not shown images of an input; None if it takes them."""
         model = run.calling or run.model
-        if self._defaults.vision_support.takes_images(model):
+        if self._deployment.vision_support.takes_images(model):
             return None
         return Fault(code="vision_unsupported", reason=f"{model} does not take images")
 
     def lacks_tools(self, request: RunRequested) -> bool:
         """Whether a tool that the run's agent names is unavailable."""
-        return bool(opening.absent(request, self._agents, self._catalogue.live()))
+        return bool(self._deployment.absent(request, self._catalogue.live()))
 
     async def await_tools(self, request: RunRequested) -> None:
         """Wait until the agent's tools are available, at most some seconds: they may be starting."""
@@ -93,21 +82,14 @@ class ModelRequests:
 
     def strategy(self, started: RunStarted | None) -> Strategy:
         """Return the strategy of a run; the default one for a run that is not open, or was refused."""
-        if started is not None and started.request.cause == "job":
-            return self._strategies[JOB]
-        name = DEFAULT_STRATEGY if started is None else started.strategy
-        return self._strategies.get(name) or self._strategies[DEFAULT_STRATEGY]
-
-    def _agent(self, started: RunStarted) -> Agent:
-        # The runs of an agent that is not in the agents file any more use the default agent.
-        return agent_of(self._agents, started.request.agent) or self._agents[DEFAULT_AGENT]
+        return self._deployment.strategies.of(started)
 
     async def think(
         self, run: Run, now: int, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
         """Start one request of the model call, at `now` (Unix ms). `warn` receives the images that were left out."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        agent = self._agent(run.started)
+        agent = self._deployment.agent(run.started)
         tools = list((await self.specs(run.started)).values())
         strategy = self.strategy(run.started)
         asked = strategy.request(run, tools, agent)
@@ -116,7 +98,7 @@ class ModelRequests:
             left_s = asked.total_s - (now - run.call_at) / 1000
             asked = replace(asked, total_s=max(left_s, asked.timeout_s))
         stream = self._with_images(asked, run, run.started, warn) if run.has_images else self._model.stream(asked)
-        return stream, strategy.reading(run, tools)
+        return stream, strategy.read(run, tools)
 
     async def _with_images(
         self, asked: ModelRequest, run: Run, started: RunStarted, warn: Callable[[list[str]], object]

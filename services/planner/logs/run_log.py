@@ -28,7 +28,7 @@ from services.planner.logs.ownership_watch import Address, Tail
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
-from services.planner.run.state.fold import fold
+from services.planner.run.state.fold import StrategyOf, fold
 from services.planner.run.state.run import Event, Run, begin_history
 from services.planner.sessions import conversation
 
@@ -40,9 +40,10 @@ CHUNK_TYPE = b'"chunk"'
 class RunLogs:
     """Reads and writes the logs of all runs."""
 
-    def __init__(self, bus: Bus, sessions: SessionLogs, *, cached_runs: int) -> None:
+    def __init__(self, bus: Bus, sessions: SessionLogs, strategy_of: StrategyOf, *, cached_runs: int) -> None:
         self._bus = bus
         self._sessions = sessions
+        self._strategy_of = strategy_of
         self._offloader = Offloader(bus)
         self._cached_runs = cached_runs
         self._runs: OrderedDict[Address, Run] = OrderedDict()
@@ -130,7 +131,7 @@ class RunLogs:
             await self._take_in(where, run, newer)
             return []
         if sequence > run.seq:
-            fold(run, sequence, record.at, record.events)
+            fold(run, sequence, record.at, record.events, self._strategy_of)
         _log_refusals(where.run, record)
         _log_end(where, run, record)
         return [event for event in record.events if not isinstance(event, UnknownEvent)]
@@ -177,7 +178,7 @@ class RunLogs:
                     self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}"
                 )
                 continue
-            fold(run, sequence, record.at, record.events)
+            fold(run, sequence, record.at, record.events, self._strategy_of)
 
 
 def _text_shown(turn: int, stored: list[bytes]) -> str:

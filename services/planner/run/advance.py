@@ -58,7 +58,7 @@ from contracts.runs.inbox import (
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run import turns
-from services.planner.run.calls import outcomes, plan_execution, takeovers
+from services.planner.run.calls import outcomes, takeovers
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -163,7 +163,7 @@ def _received(
         return _settle(run, handling, own, rules)
     match message:
         case TimerFired():
-            return _on_timer(run, handling, message)
+            return _on_timer(run, handling, message, rules)
         case TopUpRequested():
             return _top_up(run, handling.progress, message)
         case CallPaused() if (paused := pauses.of_call(run, handling, message)) is not None:
@@ -233,7 +233,7 @@ def _lacks_specs(run: Run, progress: Progress) -> bool:
     return run.step is not None and run.step.join is not None and not run.joined and progress.specs is None
 
 
-def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
+def _on_timer(run: Run, handling: Handling, timer: TimerFired, rules: Rules) -> Command:
     """A timer fired. It changes nothing if it was replaced meanwhile, or if its reason no longer holds."""
     if timer.timer == "retry":
         is_due = run.retry is not None and run.paused is None and timer.at == run.retry.retry_at
@@ -248,12 +248,10 @@ def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
         return pauses.after_decision(run, handling.progress) if run.waits_seq else Ack()
     if run.paused is not None:
         return _wait(run, handling, run.paused)
-    if plan_execution.is_late_without_request(run):
-        return pauses.wake(run, handling.progress)
+    if (own := rules.strategy.on_deadline(run, handling, timer)) is not None:
+        return own
     if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
-        return plan_execution.later_deadline(run, handling) or Ack()
-    if (halted := plan_execution.at_deadline(run, handling)) is not None:
-        return Append(halted)
+        return Ack()  # It was replaced, or the deadline stands still.
     return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
 
 

@@ -1,8 +1,9 @@
 """What one handling of a message has received and done, and the commands that `advance` may return for it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from contracts.runs import inbox
 from contracts.runs.events import (
@@ -31,15 +32,14 @@ from contracts.wire.faults import Fault
 from services.planner.run.calls.direct import DirectRules
 from services.planner.run.people.input_rules import ADMITTED, Checked
 from services.planner.run.session_place import Place
+from services.planner.run.state.fold import StrategyFold
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run, round_id
-from services.planner.run.turn.decision import Decision, Final
+from services.planner.run.turn.decision import Decision, Final, OwnDecision
 from services.planner.run.turn.triage_critique import Critique, Triage
 from services.shared.budgets.totals import Spending
 
 FIRST_PAUSE_S = 0.5
-CHARACTERS_PER_TOKEN = 4
-"""A rough average over languages and JSON. Only the decision when to compact depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,20 +176,47 @@ def _rounds(calls: Iterable[PlannedCall]) -> frozenset[str]:
     return frozenset(map(round_id, calls))
 
 
-class StrategyRules(Protocol):
-    """What the rules of a run need to know of its strategy. Pure."""
+class StrategyRules(StrategyFold, ABC):
+    """The part of a strategy in the rules of its runs. Pure. The rules know no more of any strategy than this.
 
-    def next(self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[Observed] = ()) -> list[Event]:
+    The three methods that return None by default leave what happened to the general rules.
+    """
+
+    @abstractmethod
+    def on_step_ended(
+        self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[Observed] = ()
+    ) -> list[Event]:
         """Return the events that follow when nothing is in flight and no budget is exhausted.
 
         It is called when the run opens, with an empty log, and when a step with its join has ended. `observed`: the
         outcomes in the record that is being made.
         """
-        ...
+
+    def on_decision(
+        self, run: Run, handling: Handling, asked: Asked, decision: OwnDecision, rules: "Rules"
+    ) -> list[Event]:
+        """Return the events of a decision of the strategy's own kind."""
+        raise NotImplementedError
+
+    def on_outcome(
+        self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[Observed] = ()
+    ) -> list[Event] | None:
+        """Return the events that follow once no call is open any more; None: the join and the end of the step.
+
+        `observed`: the outcomes in the record that is being made.
+        """
+        del run, handling, rules, observed
+        return None
+
+    def on_deadline(self, run: Run, handling: Handling, timer: inbox.TimerFired) -> "Command | None":
+        """Return the next command for the timer of the deadline of a run that is not paused; None: the run ends."""
+        del run, handling, timer
+        return None
 
     def length(self, run: Run) -> Length:
-        """Measure the conversation as the model receives it."""
-        ...
+        """Measure the conversation as the model receives it; empty where no model is asked."""
+        del run
+        return Length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +233,7 @@ class Rules:
     model_total_s: float = 900.0
     """Limit of one model call with its retries, fallbacks and waits."""
     max_characters: int = 400_000
-    """Length of a conversation above which it is compacted; a model with a small context may need less."""
+    """Length above which a conversation with the model of the run is compacted."""
     direct: DirectRules | None = None
     """None: calls go through the stream CALLS."""
     key_spending: Spending | None = None

@@ -25,13 +25,14 @@ from services.planner.run.commands import (
 from services.planner.run.ending import terminal
 from services.planner.run.session_place import Begun, Busy, Place, Refused, Waiting
 from services.planner.run.state.run import Run
+from services.shared.runs.causes import CAUSES
 
 MERGED_ROUTE = "merged"
 
 
 def has_session(request: RunRequested) -> bool:
     """Whether the run takes turns in a session."""
-    return request.session_id is not None and request.cause in {"user", "report"}
+    return request.session_id is not None and CAUSES[request.cause].has_turn
 
 
 def request_of(run: Run, message: Received) -> RunRequested | None:

@@ -75,6 +75,7 @@ from services.planner.sessions.commands import (
 )
 from services.planner.sessions.tasks import machine
 from services.shared.redaction.placeholders import wire_size
+from services.shared.runs.causes import CAUSES
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session
 
@@ -137,7 +138,7 @@ def _refusal(session: Session, request: RunRequested) -> Fault | None:
         return None
     if _on_busy(session, request) == "reject":
         return Fault(code="session_busy", reason="another run of the session has the turn", retryable=True)
-    if len(session.queue) >= MAX_QUEUED_RUNS and request.cause != "report":
+    if len(session.queue) >= MAX_QUEUED_RUNS and not CAUSES[request.cause].gives_way:
         reason = f"{MAX_QUEUED_RUNS} runs of the session wait for their turn"
         return Fault(code="session_busy", reason=reason, retryable=True)
     return None
@@ -180,7 +181,7 @@ def receive(session: Session, message: Received, by: str) -> Events:
         return events
     ready = [each for each in later.queue if each.forwarded_to is None]
     # Users do not wait behind reports.
-    following = next((each for each in ready if each.cause != "report"), ready[0] if ready else None)
+    following = next((each for each in ready if not CAUSES[each.cause].gives_way), ready[0] if ready else None)
     return events if following is None else [*events, RunBegun(run=following.run)]
 
 
@@ -228,7 +229,7 @@ def _ended(session: Session, message: SessionRunEnded) -> Events:
     ended = message.ended
     if ended.run in session.background.tasks:
         return [*machine.run_ended(session, message)]
-    if message.cause in {"user", "report"}:
+    if CAUSES[message.cause].has_turn:
         if not session.is_open(ended.run):
             return []
         later = after(session, [ended])

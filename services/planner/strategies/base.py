@@ -1,19 +1,36 @@
-"""The interface of a strategy: it builds model requests, reads replies while they stream, and says what follows.
+"""The interface of a strategy. It owns its state, its requests to the model, and what follows from the replies.
 
-A strategy does no I/O.
+`request` builds a request to the model, and `read` reads its reply while it streams. `on_step_ended`, `on_decision`,
+`on_outcome` and `on_deadline` give the facts that follow; `fold` keeps the state of the strategy, and `view` says what
+a step adds to the conversation. The rules of a run know the last six only (`run.commands.StrategyRules`). A strategy
+does no I/O.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
+from contracts.runs.events import ActionTransport, Observed, RunStarted
+from contracts.runs.requests import DEFAULT_STRATEGY
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
+from services.planner.conversation import Dialect, Renderer
+from services.planner.conversation.messages import Message
+from services.planner.conversation.rendering import dialect_of
 from services.planner.models import demo
-from services.planner.models.types import CallPiece, ModelRequest, Reply
-from services.planner.run.commands import StrategyRules
-from services.planner.run.state.run import Run
+from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
+from services.planner.run.commands import Handling, Rules, StrategyRules
+from services.planner.run.state.history import Length
+from services.planner.run.state.run import Event, Run
+from services.planner.run.turn import asking, budgets
 from services.planner.run.turn.decision import Decision
+from services.shared.runs.causes import CAUSES
+
+JOB = "job"
+"""The strategy of runs with the cause `job`."""
+MAX_CACHED_PREFIXES = 256
+Prefix = tuple[Message, list[dict[str, Any]]]
+"""The system message of a request, and the functions that it offers."""
 
 
 class Reading(Protocol):
@@ -41,43 +58,111 @@ class Reading(Protocol):
         ...
 
 
-class Strategy(StrategyRules, Protocol):
+class Strategy(StrategyRules):
     """One strategy."""
 
+    transport: ActionTransport = "json"
+    """How the model writes actions where neither the agent nor the deployment says so."""
+
+    def warnings(self, model: str) -> list[str]:
+        """Return the warnings with which a run of this model begins."""
+        del model
+        return []
+
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
-        """Build the request for the run's next decision."""
-        ...
+        """Build the request for the run's next decision. A strategy whose runs ask no model has neither of these."""
+        raise NotImplementedError
 
-    def reading(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
+    def read(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
         """Start reading a reply."""
-        ...
+        raise NotImplementedError
 
 
-Strategies = Mapping[str, Strategy]
-"""By name."""
-MAX_CACHED_PREFIXES = 256
-JOB = "job"
-"""The strategy of runs with the cause `job`."""
+class Strategies(dict[str, Strategy]):
+    """The strategies of a deployment, by name."""
+
+    def of(self, started: RunStarted | None) -> Strategy:
+        """Return the strategy of a run; the default one for a run that is not open, or was refused."""
+        if started is not None and not CAUSES[started.request.cause].asks_model:
+            return self[JOB]
+        return self.get(DEFAULT_STRATEGY if started is None else started.strategy) or self[DEFAULT_STRATEGY]
 
 
-Prefix = tuple[dict[str, Any], list[dict[str, Any]]]
-"""The system message of a request, and the functions that it offers."""
+class AskingStrategy(Strategy):
+    """Base of the strategies that ask a model, turn after turn, over a history of which each item is rendered once."""
 
+    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float) -> None:
+        self._native_reasoning = native_reasoning
+        self._idle_s = idle_s
+        self._total_s = total_s
+        self._renderer = Renderer(may_call_demo_model, self.dialect)
+        self._prefixes: OrderedDict[Hashable, Prefix] = OrderedDict()
 
-class Prefixes:
-    """The prefixes of requests, each rendered once for all runs that share it."""
+    def dialect(self, started: RunStarted) -> Dialect:
+        """Return how the conversation of a run is written."""
+        return dialect_of(started)
 
-    def __init__(self) -> None:
-        self._rendered: OrderedDict[Hashable, Prefix] = OrderedDict()
+    def on_step_ended(
+        self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
+    ) -> list[Event]:
+        """Ask for the next decision: at the opening, and after each step."""
+        del observed
+        return asking.ask_next(run, handling, rules)
 
-    def get(self, key: Hashable, render: Callable[[], Prefix]) -> Prefix:
-        """Return the prefix of this key. Beyond 256 of them the oldest is forgotten."""
-        found = self._rendered.get(key)
+    def length(self, run: Run) -> Length:
+        """Measure the conversation, without the system message."""
+        return self._renderer.length(run)
+
+    def _prefix(self, key: Hashable, render: Callable[[], Prefix]) -> Prefix:
+        """Return the prefix of this key, rendered once for all runs that share it; the oldest of many is forgotten."""
+        found = self._prefixes.get(key)
         if found is None:
-            found = self._rendered[key] = render()
-            if len(self._rendered) > MAX_CACHED_PREFIXES:
-                self._rendered.popitem(last=False)
+            found = self._prefixes[key] = render()
+            if len(self._prefixes) > MAX_CACHED_PREFIXES:
+                self._prefixes.popitem(last=False)
         return found
+
+    @staticmethod
+    def _facts(run: Run, tools: Sequence[ToolSpec], **own: Any) -> Facts:
+        return Facts(
+            history=run.history.items,
+            rejected=tuple(run.rejected),
+            tools=tools,
+            steps_left=run.limits.max_steps - run.turn + 1,
+            tool_calls_left=budgets.tool_calls_left(run),
+            text_alone=run.final_args is not None,
+            **own,
+        )
+
+    def _request(
+        self,
+        run: Run,
+        facts: Facts,
+        system: Message,
+        notes: list[Message],
+        *,
+        functions: list[dict[str, Any]] | None = None,
+        must_call: bool = False,
+        is_json: bool = False,
+    ) -> ModelRequest:
+        """Build a request: the stable prefix, the history, the notes of this turn.
+
+        `functions`: those that the model may call, or has to (`must_call`). `is_json`: the reply is to be an object.
+        """
+        effort = run.effort if self._native_reasoning else None
+        # Some providers refuse a forced call with reasoning.
+        choice = "required" if must_call and effort is None else "auto"
+        return ModelRequest(
+            model=(run.asked.model if run.asked else None) or run.model,
+            messages=self._renderer.request(run, system, notes),
+            reasoning_effort=effort,
+            response_format={"type": "json_object"} if is_json else None,
+            tools=functions,
+            tool_choice=choice if functions is not None else None,
+            timeout_s=self._idle_s,
+            total_s=self._total_s,
+            facts=facts,
+        )
 
 
 def may_call_demo_model(run: Run) -> bool:

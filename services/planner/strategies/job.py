@@ -1,31 +1,29 @@
 """The strategy of a job: one call of a tool, whose result is the answer. No model is called."""
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from contracts.runs.events import Observed, PlannedCall, Step
 from contracts.sessions.records import MAX_TURN_BYTES
-from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
-from services.planner.agents import Agent
 from services.planner.conversation.compact import compact
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import terminal
-from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import budgets
 from services.planner.run.turn.asking import run_after
+from services.planner.strategies.base import Strategy
 from services.shared.redaction.json_values import cut
 
-_NO_MODEL = "a job calls no model"
 
-
-class Job:
+class Job(Strategy):
     """Makes the one call of a job, and ends the run with its result."""
 
-    def next(self, run: Run, handling: Handling, _rules: Rules, observed: Sequence[Observed] = ()) -> list[Event]:
+    def on_step_ended(
+        self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
+    ) -> list[Event]:
         """Return the call; once it has ended, the end of the run."""
+        del rules
         started = run.started
         job = started.request.job if started is not None else None
         if job is None:
@@ -39,18 +37,6 @@ class Job:
         calls = [PlannedCall(call_id="1-1", tool=job.tool, args=job.args)]
         step = Step(step=1, node=job.tool, status="started", calls=calls, by=handling.incoming.owner)
         return [step, *approvals.held(run, now, 1, calls)]
-
-    def length(self, _run: Run) -> Length:
-        """Return nothing: there is no conversation."""
-        return Length()
-
-    def request(self, _run: Run, _tools: Sequence[ToolSpec], _agent: Agent) -> NoReturn:
-        """Refuse: no model is called."""
-        raise AssertionError(_NO_MODEL)
-
-    def reading(self, _run: Run, _tools: Sequence[ToolSpec]) -> NoReturn:
-        """Refuse: no model is called."""
-        raise AssertionError(_NO_MODEL)
 
 
 def _end(run: Run, outcome: Observed) -> Event:

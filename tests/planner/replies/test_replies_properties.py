@@ -107,7 +107,7 @@ class Played:
     def ask(self, handling: Attempt, key: tuple[int, int], text: str, rng: random.Random) -> None:
         """Let the model say a reply, in pieces of any size."""
         REACT.request(self.run, TOOLS, Agent())
-        reading = REACT.reading(self.run, TOOLS)
+        reading = REACT.read(self.run, TOOLS)
         shown, rest = "", text
         while rest:
             size = rng.choice([1, 3, 17, 400])

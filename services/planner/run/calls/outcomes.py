@@ -8,11 +8,10 @@ from itertools import accumulate
 
 from contracts.runs.events import Called, Observed, PlannedCall, Step, StepStatus
 from contracts.wire.limits import MAX_OUTCOME_BYTES
-from services.planner.run.calls import approvals, plan_execution
+from services.planner.run.calls import approvals
 from services.planner.run.calls.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.people import pauses
-from services.planner.run.state.active_plan import EXECUTE
 from services.planner.run.state.run import Event, Run, waiting_calls
 from services.planner.run.turn import budgets
 from services.planner.run.turn.asking import go_on, run_after
@@ -55,8 +54,8 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
 
     `last`: the outcomes in the record that is being made.
     """
-    if step.node == EXECUTE and run.plan is not None:
-        return plan_execution.after_call(run, handling, run.plan, rules, last)
+    if (own := rules.strategy.on_outcome(run, handling, rules, last)) is not None:
+        return own
     outcomes = run.observed | {each.call_id: each for each in last}
     join = _join(run, handling, step, outcomes)
     if isinstance(join, PlannedCall):

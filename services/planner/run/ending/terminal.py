@@ -10,7 +10,6 @@ from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import Record
 from services.planner.run.ending import payload
-from services.planner.run.state.active_plan import begins_answer
 from services.planner.run.state.run import Event, Run
 
 MAX_ANSWER_BYTES = 600_000
@@ -73,11 +72,10 @@ def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:
 def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
     """The model ended the run: `args` of `final_response`. `score` is the critique's, 0..1, where there was one.
 
-    Where neither the arguments nor the tool results hold an answer, the reason is `no_path`. After a plan that the
-    deadline has halted it is `budget_exhausted`.
+    Where neither the arguments nor the tool results hold an answer, the reason is `no_path`. Where the deadline has
+    halted calls before it, it is `budget_exhausted`.
     """
-    is_late = run.plan is not None and run.plan.is_late
-    done = _done(run, "budget_exhausted" if is_late else "answer_complete", args, (), score)
+    done = _done(run, "budget_exhausted" if run.strategy_state.is_late else "answer_complete", args, (), score)
     if done.raw_answer != payload.NO_ANSWER:
         return done
     return done.model_copy(
@@ -115,7 +113,11 @@ def _done(
 def shown(run: Run, events: list[Event]) -> list[Event]:
     """Insert the text of a forced end as a chunk of the same record, under a turn newer than all streamed ones."""
     end = events[-1] if events else None
-    if not isinstance(end, Done) or begins_answer(events) or not end.raw_answer:
+    begins_answer = any(
+        isinstance(event, Step) and event.status == "started" and not event.calls and event.plan is None
+        for event in events
+    )
+    if not isinstance(end, Done) or begins_answer or not end.raw_answer:
         return events
     end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]

@@ -1,7 +1,7 @@
 """Folds the log of a run: each record changes the `Run`. Pure: no clock, no await, no randomness."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from contracts.runs import events
@@ -24,29 +24,64 @@ from contracts.runs.payload import FinalPayload
 from services.planner.run.calls.task_budgets import with_settled
 from services.planner.run.calls.tool_images import allowed_images
 from services.planner.run.people.pause_decisions import called_again
-from services.planner.run.state.active_plan import EXECUTE, ActivePlan
 from services.planner.run.state.history import (
     Added,
     Compaction,
     Decided,
-    Executed,
     History,
     ImagesShown,
+    Item,
     Outcomes,
     Question,
 )
-from services.planner.run.state.run import Run, waiting_calls
+from services.planner.run.state.run import Run, StrategyState, take_in, waiting_calls
 from services.shared.budgets.usage import spent
 
 
-def fold(run: Run, seq: int, at: int, happened: Iterable[RunEvent]) -> None:
-    """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
+class StrategyFold:
+    """The part of a strategy in the fold of its runs. These defaults are of a strategy without a state of its own."""
+
+    def fold(self, run: Run, event: RunEvent) -> StrategyState:
+        """Return the strategy's state after an event, which the run has taken in already. Changes nothing itself."""
+        del event
+        return run.strategy_state
+
+    def view(self, run: Run, step: Step) -> Item | None:
+        """Return what a step adds to the conversation with the model, as it begins or ends; None: nothing."""
+        if step.status == "started":
+            return Decided(step) if step.calls or step.answer is not None else None
+        if step.status not in NOT_BEGUN and run.observed and run.step is not None:
+            return Outcomes(run.step, tuple(run.observed.values()), step.note)
+        return None
+
+
+StrategyOf = Callable[[RunStarted], StrategyFold]
+"""Chooses the strategy of a run by the fact that opens it."""
+NOT_BEGUN = frozenset({"skipped", "invalid"})
+"""How a step ends that has no `started` event."""
+_WITHOUT_STATE = StrategyFold()
+
+
+def fold(
+    run: Run, seq: int, at: int, happened: Iterable[RunEvent], strategy_of: StrategyOf = lambda _: _WITHOUT_STATE
+) -> None:
+    """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing.
+
+    `strategy_of`: without it the run is folded as one of a strategy without a state of its own.
+    """
     run.seq = seq
     waited, had = run.waits_since is not None, [*run.pauses.values()]
     for event in happened:
         take = _FOLDS.get(event.type)
         if take is not None:
             take(run, event, at)
+        if run.started is not None:
+            strategy = strategy_of(run.started)
+            if isinstance(event, Step) and (item := strategy.view(run, event)) is not None:
+                run.history.add(item)
+                if event.status != "started" and event.status not in NOT_BEGUN:
+                    _show_images(run)
+            run.strategy_state = strategy.fold(run, event)
     if had or run.pauses:
         _note_waiting(run, at, changed=had != [*run.pauses.values()], waited=waited)
 
@@ -168,7 +203,6 @@ def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
         for added in run.inputs.take_unread(lambda added: _is_held(run, added)):
             run.history.add(Added(added))
-            run.plan = None  # What the user adds may need calls, so the model plans again.
 
 
 def _is_held(run: Run, added: events.InputAdded) -> bool:
@@ -191,38 +225,17 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.warnings += step.warnings
     if step.node == TASK:
         run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
-    if step.plan is not None:
-        run.plan = ActivePlan(step)
-    elif step.node == EXECUTE and run.plan is not None:
-        run.plan = replace(run.plan, has_begun=True)
-    elif step.calls or step.answer is not None:
-        run.history.add(Decided(step))
 
 
 def _conclude(run: Run, step: Step) -> None:
     """Apply the end of a step. A skipped or invalid step has no `started` event before it."""
     run.concluded = True
-    if step.node == EXECUTE and run.plan is not None:
-        _end_execution(run, run.plan, step)
-    elif step.status in {"skipped", "invalid"}:
+    run.deadline_at = step.deadline_at or run.deadline_at
+    if step.status in NOT_BEGUN:
         run.asked = None
         run.usage = spent(run.usage, step.usage)
-        if step.errors:
-            run.plan = ActivePlan(step, has_ended=True)
-            run.warnings += step.warnings
-            run.history.add(Executed(step))
-    elif run.observed and run.step is not None:
-        run.history.add(Outcomes(run.step, tuple(run.observed.values()), step.note))
-        _show_images(run)
-
-
-def _end_execution(run: Run, plan: ActivePlan, step: Step) -> None:
-    is_late = step.deadline_at is not None
-    run.plan = replace(plan, has_ended=True, is_late=is_late, halt_reason=step.halt_reason)
-    run.warnings += step.warnings
-    run.deadline_at = step.deadline_at or run.deadline_at
-    run.history.add(Executed(plan.step, step, tuple(run.observed.values())))
-    _show_images(run)
+    if step.status not in NOT_BEGUN or step.errors:  # The end of the run that follows any other has its warnings.
+        run.warnings += step.warnings
 
 
 def _show_images(run: Run) -> None:
@@ -256,14 +269,6 @@ def _fold_task_settled(run: Run, settled: events.TaskSettled, _at: int) -> None:
     reserved = run.set_aside.pop(settled.call_id, None)
     if reserved is not None:
         run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, settled.spent)
-
-
-def take_in(run: Run, observed: Observed) -> None:
-    """Add an outcome to the payload of the run."""
-    run.collected.take(observed)
-    run.warnings += observed.warnings
-    if observed.status == "succeeded":
-        run.last_observation = observed.observation
 
 
 def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:

@@ -76,7 +76,10 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What came of a plan of the strategy `planned`: the outcomes of its calls, or why it was rejected."""
+    """Calls that were planned in one decision and made without the model, one after another, and what came of them.
+
+    A strategy adds it, and its own dialect renders it.
+    """
 
     step: Step
     """The decision, with the plan."""

@@ -29,12 +29,30 @@ from contracts.sessions.tasks import Reservation
 from services.planner.run.calls.collected import Collected
 from services.planner.run.people.added_inputs import AddedInputs
 from services.planner.run.people.pause_decisions import PauseDecisions
-from services.planner.run.state.active_plan import ActivePlan
 from services.planner.run.state.history import Conversation, History, ToolImage
 
 NOTHING_SPENT = Usage(cost_usd=0.0)
 Event = KnownEvent
 """What a planner writes. A log may also hold events of a newer version, which `fold` ignores."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyState:
+    """What the strategy of a run keeps of the log: this base, or the strategy's own subclass with fields of its own.
+
+    The rules of a run store the state and never look inside. Only the strategy's `fold` makes a new one. The properties
+    are all that the rules ask of it. `strategies.registry` closes the union of the states.
+    """
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has halted the calls of the run, so that its answer ends a run out of budget."""
+        return False
+
+    @property
+    def halted(self) -> str | None:
+        """Why calls were halted before the request to the model in flight; the fault of a failed request quotes it."""
+        return None
 
 
 @dataclass(slots=True)
@@ -103,8 +121,8 @@ class Run:
     """Call id -> time of the record that made it a call of its owner, Unix ms by the clock of its writer."""
     observed: dict[str, Observed] = field(default_factory=dict)
     """Outcomes of the newest step, by call id."""
-    plan: ActivePlan | None = None
-    """Of the strategy `planned`: the plan that the next request, or the next call, is about."""
+    strategy_state: StrategyState = StrategyState()
+    """What the strategy of the run keeps of it."""
     joined: bool = False
     concluded: bool = True
     """The newest step has ended."""
@@ -173,6 +191,14 @@ def begin_history(run: Run, conversation: Conversation) -> None:
     if run.conversation is None and run.terminal is None:
         run.conversation = conversation
         run.history.begin_with(conversation)
+
+
+def take_in(run: Run, observed: Observed) -> None:
+    """Add an outcome to the payload of the run."""
+    run.collected.take(observed)
+    run.warnings += observed.warnings
+    if observed.status == "succeeded":
+        run.last_observation = observed.observation
 
 
 def waiting_calls(run: Run) -> list[PlannedCall]:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from contracts.runs.events import Asked, AskedCause, Compacted, Observed
-from services.planner.models.model_table import known_model
-from services.planner.run.commands import CHARACTERS_PER_TOKEN, Handling, Rules
-from services.planner.run.state.fold import take_in
-from services.planner.run.state.run import Event, Run
+from services.planner.run.commands import Handling, Rules
+from services.planner.run.state.run import Event, Run, take_in
 from services.planner.run.turn import budgets
 from services.planner.run.turn.decision import Decision
 from services.shared.budgets.usage import spent
@@ -26,31 +24,19 @@ def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observe
     budget = budgets.spent_steps(run) or budgets.spent(run, handling.progress.now)
     if budget is not None:
         return [budgets.out_of(run_after(run, observed=observed), budget, handling.progress.now)]
-    return rules.strategy.next(run, handling, rules, observed)
+    return rules.strategy.on_step_ended(run, handling, rules, observed)
 
 
 def ask_next(run: Run, handling: Handling, rules: Rules) -> list[Event]:
     """Ask the model for the next decision. A conversation that is too long is compacted first."""
     asked = next_asked(run, handling, run.turn + 1, 1, "turn")
-    length, limit = rules.strategy.length(run), max_characters(run.model, rules)
+    length, limit = rules.strategy.length(run), rules.max_characters
     # A history that stays above the limit must grow by a quarter before the next attempt: not at every step.
     if length.characters <= max(limit, length.compacted_characters * 5 // 4):
         return [asked]
     # The more messages, the shorter their lines, so that the history stays below the limit for some steps.
     line = max(MIN_LINE_CHARACTERS, limit // (4 * max(1, length.messages)))
     return [Compacted(turn=run.turn + 1, cause="threshold", line_characters=line), asked]
-
-
-def max_characters(model: str, rules: Rules) -> int:
-    """Return the length above which a conversation with this model is compacted.
-
-    It is the limit of the deployment, and at most half of the model's context where that is known. The other half is
-    for the system message, the reply and texts with fewer characters per token than estimated.
-    """
-    known = known_model(model)
-    if known is None or not known.context_tokens:
-        return rules.max_characters
-    return min(rules.max_characters, known.context_tokens * CHARACTERS_PER_TOKEN // 2)
 
 
 def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: AskedCause) -> Asked:

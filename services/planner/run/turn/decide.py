@@ -8,16 +8,15 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from contracts.runs.events import Asked, AskedCause, Compacted, ModelFailed, PlannedCall, Repaired, Step, StepStatus
-from services.planner.run.calls import approvals, plan_execution, task_calls
+from services.planner.run.calls import approvals, task_calls
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import terminal
 from services.planner.run.people import followups
 from services.planner.run.people.followups import Continues
-from services.planner.run.state.active_plan import PLAN
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import budgets, failures
 from services.planner.run.turn.asking import next_asked, run_after
-from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, Planned
+from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
 from services.planner.run.turn.triage_critique import Critique
 from services.shared.budgets.usage import spent
 
@@ -72,8 +71,8 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
     match decision:
         case Calls():
             return _step_of_calls(run, handling, asked, decision)
-        case Planned():
-            return plan_execution.decided(run, handling, _step(asked, decision, PLAN, "started"), decision, rules)
+        case OwnDecision():
+            return rules.strategy.on_decision(run, handling, asked, decision, rules)
         case Final() if not decision.has_text and run.final_args is None:
             return _ask_for_the_text(run, handling, asked, decision)
         case Final() if handling.progress.critique is not None and _is_wanting(run, handling.progress.critique):
@@ -116,7 +115,8 @@ def _out_of_budget(
     return None if budget is None else budgets.out_of(later, budget, handling.progress.now, args)
 
 
-def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
+def step_of(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
+    """Return the step of a decision of the model call in flight."""
     return Step.model_validate(
         {
             "step": asked.turn,
@@ -137,7 +137,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     # The join counts with the branches, so that a plan that has started can finish.
     budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
     if budget is not None:
-        skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
+        skipped = step_of(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
         return [skipped, budgets.out_of(run_after(run, decision=decision), budget, handling.progress.now)]
     calls = [
         PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
@@ -147,7 +147,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     if calls[0].tool == task_calls.SPAWN:
         spawned, refusal = task_calls.with_share(run_after(run, decision=decision), calls[0])
         calls, refused = [spawned], [refusal] if refusal is not None else []
-    started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
+    started = step_of(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
     return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]
 
 
@@ -181,7 +181,7 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
     score = critique.score if critique is not None else None
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
-    started = _step(asked, decision, decision.node, "started")
+    started = step_of(asked, decision, decision.node, "started")
     done = terminal.answered(run_after(run, decision=decision), decision.args, score)
     status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
     ended = Step(
@@ -213,7 +213,7 @@ def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules
             turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage
         )
         return _ask_again(run, handling, asked, decision, "repair", repaired)
-    invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
+    invalid = step_of(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
     return [invalid, terminal.no_path(run_after(run, decision=decision), decision.complaint)]
 
 
@@ -226,7 +226,9 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
     remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
     if remedy is None:
-        fault = plan_execution.with_halt_reason(run, failures.combined(run, decision))
+        fault = failures.combined(run, decision)
+        if (halted := run.strategy_state.halted) is not None:
+            fault = fault.model_copy(update={"reason": f"{halted}; {fault.reason}"})
         return [terminal.failed(run_after(run, decision=decision), fault)]
     failed = ModelFailed(
         turn=asked.turn,

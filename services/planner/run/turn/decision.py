@@ -6,7 +6,6 @@ from typing import Any
 from contracts.runs.actions import FINAL_RESPONSE, Join
 from contracts.runs.events import Chunk, Thinking
 from contracts.runs.payload import Usage
-from contracts.runs.plans import Plan, PlanError
 from contracts.wire.faults import Fault
 
 
@@ -52,12 +51,8 @@ class Final(_Common):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned(_Common):
-    """Run the calls of a plan one after another; where it has errors, tell the model instead, and run nothing."""
-
-    plan: Plan
-    errors: tuple[PlanError, ...] = ()
-    errors_left_out: int = 0
+class OwnDecision(_Common):
+    """A decision of a kind that one strategy alone knows, as a subclass. The strategy says what follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,4 +83,4 @@ class Failed(_Common):
     """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""
 
 
-Decision = Calls | Planned | Final | Invalid | Failed
+Decision = Calls | OwnDecision | Final | Invalid | Failed

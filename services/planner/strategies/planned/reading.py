@@ -8,13 +8,13 @@ from contracts.runs.events import ActionTransport
 from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
-from services.planner.conversation.plans import PLANNING
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS
-from services.planner.replies.answer_stream.plan import PlanStream
-from services.planner.replies.plans import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
-from services.planner.run.state.active_plan import PLAN
-from services.planner.run.turn.decision import Decision, Final, Planned
+from services.planner.run.turn.decision import Decision, Final
+from services.planner.strategies.planned.finding import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
+from services.planner.strategies.planned.rendering import PLANNING
+from services.planner.strategies.planned.state import PLAN, Planned
+from services.planner.strategies.planned.stream import PlanStream
 from services.shared.redaction.json_values import cut
 
 MAX_REASONING_BYTES = 32_000

@@ -8,8 +8,7 @@ import pytest
 from contracts.runs.actions import Join
 from contracts.runs.events import Observed, Step
 from contracts.tools.messages import ToolSpec
-from services.planner.run.commands import Handling, Rules
-from services.planner.run.state.history import Length
+from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking
 from services.planner.run.turn.decision import Calls
@@ -17,20 +16,18 @@ from tests.planner.run_world import World, calls, final, finished, started
 
 
 @dataclass
-class Noting:
+class Noting(StrategyRules):
     """A strategy that asks the model each time, and notes the turn and its outcomes so far."""
 
     seen: list[tuple[int, int]] = field(default_factory=list)
 
-    def next(self, run: Run, handling: Handling, rules: Rules, _observed: Sequence[Observed] = ()) -> list[Event]:
+    def on_step_ended(
+        self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
+    ) -> list[Event]:
         """Ask the model."""
+        del observed
         self.seen.append((run.turn, len(run.observed)))
         return asking.ask_next(run, handling, rules)
-
-    def length(self, run: Run) -> Length:
-        """A conversation that is never too long."""
-        del run
-        return Length()
 
 
 def world(strategy: Noting) -> World:

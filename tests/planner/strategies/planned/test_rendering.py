@@ -9,8 +9,8 @@ from contracts.tools.messages import ToolSpec
 from contracts.tools.responses import ArtifactPreview, RespondedArtifact
 from contracts.wire.faults import Fault
 from services.planner.agents import Agent
-from services.planner.conversation import plans
 from services.planner.run.state.history import Executed
+from services.planner.strategies.planned import rendering as plans
 
 TOOL = ToolSpec(name="research", description="Find.", output_schema={"type": "object", "properties": {"id": {}}})
 
@@ -24,7 +24,7 @@ def executed(calls: int, observed: list[Observed], **end: Any) -> Executed:
 
 def told(item: Executed) -> str:
     """The user's message about it."""
-    reply, message = plans.executed_messages(item)
+    reply, message = plans.PlanReplies().executed(item)
     assert (reply["role"], message["role"]) == ("assistant", "user")
     return str(message["content"])
 
@@ -113,6 +113,6 @@ def test_a_long_plan_is_shown_by_the_names_of_its_tools() -> None:
     item = Executed(
         Step(step=1, node="plan", status="started", plan=plan), Step(step=1, node="execute", status="failed")
     )
-    reply = plans.executed_messages(item)[0]["content"]
+    reply = plans.PlanReplies().executed(item)[0]["content"]
     assert "yyyy" not in reply
     assert '"tool_name":"research"' in reply

@@ -14,16 +14,16 @@ from contracts.runs.events import ActionTransport, Observed, Repaired, Step
 from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan
 from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
-from contracts.tools.responses import RespondedArtifact
 from runwire.plans import error_line
 from services.planner.agents import Agent
-from services.planner.conversation import plan_texts, texts
+from services.planner.conversation import texts as shared_texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.compact import compact
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import CACHE_MARK, Message, as_data, rejection, says
-from services.planner.run.state.active_plan import call_id, outline
 from services.planner.run.state.history import Executed
+from services.planner.strategies.planned import texts
+from services.planner.strategies.planned.state import call_id, outline
 
 PLANNING = "__planning__"
 """The one function that a request for a plan offers."""
@@ -44,12 +44,12 @@ def system_message(
     sections = [
         "\n".join(["# Skills", *skills]) if skills else "",
         f"# Guidance\n{prompt}" if prompt else "",
-        plan_texts.IDENTITY,
-        plan_texts.NATIVE_OUTPUT if transport == "tools" else plan_texts.JSON_OUTPUT,
-        plan_texts.TEMPLATES if tools else "",
-        texts.DATA,
-        render_catalogue(tools, with_results=True) if tools else f"# Tools\n{plan_texts.NO_TOOLS}",
-        plan_texts.limits_section(limits, max_calls),
+        texts.IDENTITY,
+        texts.NATIVE_OUTPUT if transport == "tools" else texts.JSON_OUTPUT,
+        texts.TEMPLATES if tools else "",
+        shared_texts.DATA,
+        render_catalogue(tools, with_results=True) if tools else f"# Tools\n{texts.NO_TOOLS}",
+        texts.limits_section(limits, max_calls),
     ]
     text = "\n\n".join(section for section in sections if section)
     return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
@@ -77,7 +77,7 @@ def planning_function(tools: Sequence[ToolSpec]) -> dict[str, Any]:
             **(of_calls if names else {}),
         },
     }
-    function = {"name": PLANNING, "description": plan_texts.DESCRIPTION, "parameters": parameters}
+    function = {"name": PLANNING, "description": texts.DESCRIPTION, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
@@ -93,31 +93,27 @@ class PlanReplies(JsonActions):
         """Render an answer that was not accepted, and the complaint about it."""
         return rejection(repaired, "{reason}\nWrite a better answer.")
 
-
-def executed_messages(item: Executed) -> list[Message]:
-    """Render a plan, and what came of it."""
-    plan = item.step.plan
-    if plan is None:
-        return []
-    reply = says("assistant", _plan_text(plan))
-    if item.end is None:
-        lines = [f"- {error_line(error, plan.calls)}" for error in item.step.errors]
-        lines += [f"- and {item.step.errors_left_out} more errors"] if item.step.errors_left_out else []
-        return [reply, says("user", "\n".join([plan_texts.REJECTED, *map(_one_line, lines)]))]
-    halted = item.end.halt_reason is not None
-    head = plan_texts.HALTED.format(reason=_one_line(item.end.halt_reason or "")) if halted else plan_texts.EXECUTED
-    note = [item.end.note] if item.end.note else []
-    return [reply, says("user", "\n".join([head, "<results>", *_results(item, plan), "</results>", *note]))]
+    def executed(self, item: Executed) -> list[Message]:
+        """Render a plan, and what came of it."""
+        plan = item.step.plan
+        if plan is None:
+            return []
+        text = compact({"type": TOOL_CALLS, **plan.model_dump(mode="json")})
+        text = text if len(text) <= MAX_PLAN_CHARACTERS else compact({"type": TOOL_CALLS, **outline(plan)})
+        reply = says("assistant", text)
+        if item.end is None:
+            lines = [f"- {error_line(error, plan.calls)}" for error in item.step.errors]
+            lines += [f"- and {item.step.errors_left_out} more errors"] if item.step.errors_left_out else []
+            return [reply, says("user", "\n".join([texts.REJECTED, *map(_one_line, lines)]))]
+        halted = item.end.halt_reason is not None
+        head = texts.HALTED.format(reason=_one_line(item.end.halt_reason or "")) if halted else texts.EXECUTED
+        note = [item.end.note] if item.end.note else []
+        return [reply, says("user", "\n".join([head, "<results>", *_results(item, plan), "</results>", *note]))]
 
 
 def _one_line(text: str) -> str:
     """Return a text as one line in which no marker can be closed."""
     return " ".join(text.split()).replace("</", "<\\/")
-
-
-def _plan_text(plan: Plan) -> str:
-    text = compact({"type": TOOL_CALLS, **plan.model_dump(mode="json")})
-    return text if len(text) <= MAX_PLAN_CHARACTERS else compact({"type": TOOL_CALLS, **outline(plan)})
 
 
 def _results(item: Executed, plan: Plan) -> list[str]:
@@ -129,7 +125,10 @@ def _results(item: Executed, plan: Plan) -> list[str]:
         observed = by_id.get(call_id(item.step, index))
         status = "NOT EXECUTED" if observed is None else "SUCCESS" if observed.status == "succeeded" else "FAILED"
         lines.append(f"{index + 1}. {shown_name(call.tool_name)} - {status}")
-        lines += [_shortened(as_data(_result(observed)), room)] if observed is not None else []
+        if observed is not None:
+            text = as_data(_result(observed))
+            shortened = f"{text[:room]}… {texts.SHORTENED.format(characters=len(text))}"
+            lines.append(text if len(text) <= room else shortened)
     return lines
 
 
@@ -140,17 +139,8 @@ def _result(observed: Observed) -> dict[str, Any]:
         return shown if observed.observation is None else {**shown, "output": observed.observation}
     content = {"content": observed.content} if observed.content is not None else {}
     output = {} if observed.content is not None and observed.observation is None else {"output": observed.observation}
-    return {**content, **output, **_artifact(observed.responded)}
-
-
-def _artifact(responded: RespondedArtifact | None) -> dict[str, Any]:
+    responded = observed.responded
     if responded is None or responded.preview is None:
-        return {}
+        return {**content, **output}
     preview = responded.preview.model_dump(mode="json", exclude_defaults=True)
-    return {"artifact": {"artifact_id": responded.artifact_id, **preview}}
-
-
-def _shortened(text: str, room: int) -> str:
-    if len(text) <= room:
-        return text
-    return f"{text[:room]}… {plan_texts.SHORTENED.format(characters=len(text))}"
+    return {**content, **output, "artifact": {"artifact_id": responded.artifact_id, **preview}}

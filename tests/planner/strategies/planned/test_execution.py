@@ -13,12 +13,11 @@ from contracts.runs.plans import PlainError, Plan, PlanCall, PlanError
 from contracts.tools.responses import RespondedArtifact
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
-from services.planner.run.calls.plan_execution import ANSWER_AFTER_DEADLINE_MS
 from services.planner.run.commands import Append, Ask, Dispatch, Rules, SetTimer, Wake
-from services.planner.run.state.active_plan import EXECUTE, ActivePlan
-from services.planner.run.turn.decision import Decision, Final, Planned
+from services.planner.run.turn.decision import Decision, Final
+from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_MS
+from services.planner.strategies.planned.state import EXECUTE, ActivePlan, Planned, state_of
 from services.planner.strategies.planned.strategy import Planned as Strategy
-from services.planner.strategies.planned.strategy import stage_of
 from services.shared.redaction.separation import dotted
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, finished, started
@@ -149,7 +148,7 @@ def test_the_answer_is_asked_for_in_the_record_of_the_last_outcome() -> None:
     played.play(played.handling("REQUESTS:1", started=opening()), plan({}))
     played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-0")), answer())
     assert [event.type for event in played.written[2]] == ["observed", "step", "asked"]
-    assert stage_of(played.run) == "respond"
+    assert state_of(played.run).stage == "respond"
     assert played.types()[-1] == "done"
 
 
@@ -215,7 +214,7 @@ class Storm:
 
     def reply(self) -> Decision:
         """What the model says to this request."""
-        if stage_of(self.played.run) == "respond":
+        if state_of(self.played.run).stage == "respond":
             return answer()
         count = self.rng.randint(1, 4)
         return plan(*({} if index == 0 else {"from": f"${index - 1}.output.id"} for index in range(count)))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.replies.answer_stream.plan import PlanStream
-from services.planner.replies.plans import NoPlan, arguments_of, plan_in
+from services.planner.strategies.planned.finding import NoPlan, arguments_of, plan_in
+from services.planner.strategies.planned.stream import PlanStream
 
 
 def streamed(text: str, cuts: list[int]) -> str:

@@ -1,5 +1,6 @@
 """Which tools a run gets: the agent's, those that its request names, at most those of its API key."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.ids import new_id
 from services.planner.agents import Agent, AgentTasks
 from services.planner.errors import CannotOpen
-from services.planner.run.opening import Defaults, absent, open_run
+from services.planner.resolution import Deployment, max_characters
+from services.planner.settings import PlannerSettings
+from services.planner.strategies.registry import strategies_of
 
 LIVE = {name: ToolSpec(name=name) for name in ("add", "draw", "send")}
 AGENTS = {"default": Agent(), "painter": Agent(tools=["draw", "send", "frame"])}
+DEPLOYMENT = Deployment("builtin/rehearsal", AGENTS, strategies_of(PlannerSettings()))
 
 
 def requested(
@@ -27,7 +31,7 @@ def requested(
 
 def opened(request: RunRequested) -> list[str]:
     """The tools that the run gets."""
-    return sorted(open_run(request, AGENTS, LIVE, Defaults(model="builtin/rehearsal")).tools)
+    return sorted(DEPLOYMENT.started(request, LIVE).tools)
 
 
 def test_a_key_bounds_what_is_there() -> None:
@@ -47,9 +51,11 @@ def test_a_request_never_gets_more_than_its_key() -> None:
 
 def test_no_warning_names_a_tool_that_the_key_does_not_allow() -> None:
     """The caller would learn of it, and could do nothing about it."""
-    assert absent(requested(agent="painter"), AGENTS, LIVE) == ["frame"]
-    assert absent(requested(agent="painter", key_tools=["draw"]), AGENTS, LIVE) == []
-    assert absent(requested(agent="painter", tools=["draw", "frame"], key_tools=["frame"]), AGENTS, LIVE) == ["frame"]
+    assert DEPLOYMENT.absent(requested(agent="painter"), LIVE) == ["frame"]
+    assert DEPLOYMENT.absent(requested(agent="painter", key_tools=["draw"]), LIVE) == []
+    assert DEPLOYMENT.absent(requested(agent="painter", tools=["draw", "frame"], key_tools=["frame"]), LIVE) == [
+        "frame"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +74,15 @@ def test_tasks_are_allowed_up_to_a_depth(changes: dict[str, Any], *, allowed: bo
     """Where they are not, the run is not offered them. A task is shown no conversation."""
     agents = {**AGENTS, "default": Agent(tasks=AgentTasks(), limits={"max_steps": 3})}
     request = requested().model_copy(update={"session_id": "s", **changes})
-    started = open_run(request, agents, LIVE, Defaults(model="builtin/rehearsal"))
+    started = replace(DEPLOYMENT, agents=agents).started(request, LIVE)
     assert (started.tasks is not None) == allowed
     assert (started.memory is not None) == (request.cause in {"user", "report"})
+
+
+@pytest.mark.parametrize(
+    ("model", "characters"),
+    [("openai/gpt-4", 8192 * 4 // 2), ("openai/gpt-5.4-mini", 400_000), ("openai/scripted", 400_000), ("", 400_000)],
+)
+def test_a_conversation_has_half_of_a_small_context(model: str, characters: int) -> None:
+    """Of a known one, and never more than the deployment allows."""
+    assert max_characters(model, 400_000) == characters

@@ -15,17 +15,17 @@ from typing import Any
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Called, Observed, PlannedCall, Step
+from contracts.runs.inbox import TimerFired
 from contracts.runs.plans import Plan, PlanCall
 from contracts.wire.faults import Fault
 from contracts.wire.limits import KIB, MAX_INLINE_BYTES
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
 from services.planner.run.calls import approvals
-from services.planner.run.commands import Handling, Rules, SetTimer
+from services.planner.run.commands import Append, Command, Handling, Rules, SetTimer
 from services.planner.run.people import pauses
-from services.planner.run.state.active_plan import EXECUTE, PLAN, ActivePlan, outline
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking, budgets
-from services.planner.run.turn.decision import Planned
+from services.planner.strategies.planned.state import EXECUTE, PLAN, ActivePlan, Planned, outline, state_of
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.separation import dotted, restore
 from services.shared.redaction.stored_values import as_reference
@@ -99,48 +99,28 @@ def after_call(
     return [refused, *_ended(run, handling, active, rules, outcomes, [*last, refused], is_late=False)]
 
 
-def at_deadline(run: Run, handling: Handling) -> list[Event] | None:
-    """Return the end of the execution that the deadline halts, with its open calls as failed; None: it halts none."""
-    active = run.plan
-    if active is None or not active.has_begun or active.has_ended or run.limits.grace_s > 0:
+def at_deadline(run: Run, handling: Handling, active: ActivePlan, timer: TimerFired) -> Command | None:
+    """Return what the deadline does to a plan: it halts a plan that is carried out. None: nothing but the general rule.
+
+    The outcome of a call may have halted the plan before this timer fired. Then the answer is asked for, or its own
+    deadline is set.
+    """
+    is_asked = run.asked is not None or run.retry is not None or run.turn != active.step.step
+    if active.is_late and not is_asked:
+        return pauses.wake(run, handling.progress)
+    if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
+        if run.deadline_at is None or not active.is_late or run.waits_since is not None:
+            return None
+        is_set = ("deadline", run.deadline_at) in handling.progress.timers
+        return None if is_set else SetTimer("deadline", run.deadline_at)
+    if not active.has_begun or active.has_ended or run.limits.grace_s > 0:
         return None
     fault = Fault(code="deadline_passed", reason=f"the run's {budgets.deadline(run)} passed during this call")
     failed = [
         Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=fault) for call in run.open.values()
     ]
     outcomes = run.observed | {each.call_id: each for each in failed}
-    return [*failed, _end_of(run, handling, active, outcomes, is_late=True)]
-
-
-def later_deadline(run: Run, handling: Handling) -> SetTimer | None:
-    """Return the timer of the answer's deadline, once that of the run has fired; None: it is set, or none is needed.
-
-    The outcome of a call may have halted the plan before that timer fired.
-    """
-    if run.deadline_at is None or run.plan is None or not run.plan.is_late or run.waits_since is not None:
-        return None
-    is_set = ("deadline", run.deadline_at) in handling.progress.timers
-    return None if is_set else SetTimer("deadline", run.deadline_at)
-
-
-def is_late_without_request(run: Run) -> bool:
-    """Whether the deadline has halted the plan, and nobody has asked the model for the answer yet."""
-    active = run.plan
-    return (
-        active is not None
-        and active.is_late
-        and run.asked is None
-        and run.retry is None
-        and run.turn == active.step.step
-    )
-
-
-def with_halt_reason(run: Run, fault: Fault) -> Fault:
-    """Return the fault of a request for the answer, with the reason why the plan before it was halted, if it was."""
-    reason = run.plan.halt_reason if run.plan is not None else None
-    if reason is None:
-        return fault
-    return fault.model_copy(update={"reason": f"the plan was halted ({reason}); {fault.reason}"})
+    return Append([*failed, _end_of(run, handling, active, outcomes, is_late=True)])
 
 
 def _budget_to_answer(run: Run, now: int) -> str | None:
@@ -215,7 +195,7 @@ def _ended(
         return [ended]
     then = replace(
         asking.run_after(run, observed=last),
-        plan=replace(active, has_ended=True),
+        strategy_state=replace(state_of(run), plan=replace(active, has_ended=True)),
         deadline_at=ended.deadline_at or run.deadline_at,
     )
     return [ended, *asking.go_on(then, handling, rules)]

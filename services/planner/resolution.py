@@ -1,0 +1,171 @@
+"""Resolves a request against this deployment: the run's agent, limits, model, and the tools that it uses until its end.
+
+The outcome is the fact that opens the run. The rules of a run know nothing else of agents, models and strategies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from contracts.runs.events import ActionFormat, ActionTransport, RunStarted
+from contracts.runs.requests import Memory, RequestedEffort, RunLimits, RunRequested
+from contracts.sessions.tasks import TaskPolicy
+from contracts.tools.messages import ToolSpec
+from contracts.wire.validation_errors import describe
+from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
+from services.planner.errors import CannotOpen
+from services.planner.models import demo
+from services.planner.models.model_table import known_model
+from services.planner.models.selection import ANY_MODEL, named_models
+from services.planner.models.vision import VisionSupport, models_for
+from services.planner.run.commands import Opening
+from services.planner.strategies.base import JOB, Strategies
+from services.shared.runs.causes import CAUSES
+
+CHARACTERS_PER_TOKEN = 4
+"""A rough average over languages and JSON. Only the decision when to compact depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What a request is resolved against. The values are used where neither the request nor its agent sets one."""
+
+    model: str
+    agents: Mapping[str, Agent]
+    strategies: Strategies
+    effort: RequestedEffort | None = None
+    triage_model: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    action_format: ActionFormat = "auto"
+    action_transport: ActionTransport | None = None
+    """None: that of the strategy."""
+    vision_support: VisionSupport = field(default_factory=VisionSupport)
+    models: tuple[str, ...] = ()
+    """Further models that requests may name."""
+
+    def opening(self, request: RunRequested, live: Mapping[str, ToolSpec]) -> Opening:
+        """Return the fact that opens the run, and a fault if the request is refused. `live`: all tools, by name."""
+        try:
+            return Opening(self.started(request, live))
+        except CannotOpen as error:
+            bare = RunStarted(
+                run_id=request.run_id, tenant=request.tenant, request=_listed(request), limits=RunLimits()
+            )
+            return Opening(bare, error.fault)
+
+    def started(self, request: RunRequested, live: Mapping[str, ToolSpec]) -> RunStarted:
+        """Return the fact that opens the run. Raises CannotOpen, which names the fault and the valid values."""
+        agent = agent_of(self.agents, request.agent)
+        if agent is None:
+            known = ", ".join(sorted(self.agents))
+            raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {known}")
+        names = [name for name in self.strategies if name != JOB]
+        if request.strategy not in {None, *names}:
+            raise CannotOpen("bad_request", f"there is no strategy {request.strategy!r}; there are: {', '.join(names)}")
+        try:
+            limits = RunLimits.model_validate({**agent.limits, **request.limits})
+        except ValidationError as error:
+            raise CannotOpen("bad_request", f"limits.{describe(error, limit=1)}") from error
+        if request.model is not None and CAUSES[request.cause].is_callers_choice:
+            self._check_model(request.model)
+        models = [request.model] if request.model else models_for(agent, self.model)
+        fallbacks = list(self.fallbacks if agent.fallbacks is None else agent.fallbacks)
+        tools = _allowed(request, agent, live)
+        vision = self.vision_support.opening(request, models, fallbacks, agent, tools)
+        model = vision.models[0]
+        name = request.strategy or agent.strategy
+        strategy = self.strategies[name]
+        transport = agent.action_transport or self.action_transport or strategy.transport
+        absent = [f"the tool {name} is not there: the run goes on without it" for name in self.absent(request, live)]
+        return RunStarted(
+            run_id=request.run_id,
+            tenant=request.tenant,
+            request=_listed(request),
+            has_tool_context=bool(request.tool_context),
+            limits=limits,
+            strategy=name,
+            tools={name: spec.digest() for name, spec in tools.items()},
+            approval_rules=agent.approvals,
+            approvals=[name for name, spec in tools.items() if spec.requires_approval],
+            memory=self._memory(request, agent),
+            model=model,
+            models=[] if request.model else [name for name in agent.models if name in vision.models],
+            fallbacks=vision.fallbacks,
+            effort=request.reasoning_effort or agent.reasoning_effort or self.effort,
+            triage_model=self.triage_model,
+            reflection=agent.reflection,
+            followup=agent.followup,
+            tasks=_tasks(request, agent),
+            action_format=agent.action_format or self.action_format,
+            action_transport="json" if model == demo.NAME else transport,
+            images=vision.images,
+            vision_context=vision.policy,
+            warnings=[*strategy.warnings(model), *vision.warnings, *absent],
+            deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
+        )
+
+    def agent(self, started: RunStarted) -> Agent:
+        """Return the agent of a run; the default agent for one that is not in the agents file any more."""
+        return agent_of(self.agents, started.request.agent) or self.agents[DEFAULT_AGENT]
+
+    def absent(self, request: RunRequested, live: Mapping[str, ToolSpec]) -> list[str]:
+        """Return the tools that the agent names and the run may use, but that no tool service offers."""
+        agent = agent_of(self.agents, request.agent)
+        named = agent.tools if agent is not None and agent.tools is not None else []
+        limits = [limit for limit in (request.tools, request.key_tools) if limit is not None]
+        return [name for name in named if name not in live and all(name in limit for limit in limits)]
+
+    def _memory(self, request: RunRequested, agent: Agent) -> Memory | None:
+        """Return how much of its conversation the run is shown; None for a run without one."""
+        if not CAUSES[request.cause].has_turn or (request.session_id is None and not request.messages):
+            return None
+        try:
+            memory = Memory.model_validate({**agent.memory, **request.memory})
+        except ValidationError as error:
+            raise CannotOpen("bad_request", f"memory.{describe(error, limit=1)}") from error
+        if request.memory.get("summary_model"):
+            self._check_model(request.memory["summary_model"])
+        return memory
+
+    def _check_model(self, model: str) -> None:
+        names = named_models(self.agents, self)
+        if model not in names and ANY_MODEL not in names:
+            raise CannotOpen("bad_request", f"there is no model {model[:200]!r} here; there are: {', '.join(names)}")
+
+
+def max_characters(model: str, limit: int) -> int:
+    """Return the length above which a conversation with this model is compacted. `limit`: that of the deployment.
+
+    It is at most half of the model's context where that is known. The other half is for the system message, the reply
+    and texts with fewer characters per token than estimated.
+    """
+    known = known_model(model)
+    if known is None or not known.context_tokens:
+        return limit
+    return min(limit, known.context_tokens * CHARACTERS_PER_TOKEN // 2)
+
+
+def _listed(request: RunRequested) -> RunRequested:
+    """Return the request as listeners receive it: without `tool_context`, which is stored elsewhere."""
+    return request.model_copy(update={"tool_context": {}})
+
+
+def _tasks(request: RunRequested, agent: Agent) -> TaskPolicy | None:
+    """Return what the run may do in the background; None: nothing, as for tasks that are nested too deep."""
+    policy = agent.tasks if (request.strategy or agent.strategy) == "react" else None
+    if policy is None or not CAUSES[request.cause].may_spawn:
+        return None
+    return None if request.depth >= policy.max_depth or request.hops >= policy.max_hops else policy
+
+
+def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
+    names = set(live) if agent.tools is None else set(agent.tools) & set(live)
+    if request.tools is not None:
+        missing = set(request.tools) - names
+        if missing:
+            raise CannotOpen("unknown_tool", f"no such tool for agent {request.agent!r}: {', '.join(sorted(missing))}")
+        names = set(request.tools)
+    if request.key_tools is not None:
+        names &= set(request.key_tools)
+    return {name: live[name] for name in sorted(names)}
