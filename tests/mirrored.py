@@ -57,6 +57,7 @@ THROUGH = {
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",
+    "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/run/calls/tool_images.py": "tests/planner/test_tool_images.py",
     "services/planner/upkeep/retention.py": "tests/planner/upkeep/test_deletions.py",
 }

@@ -5,28 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.runs import inbox
-from contracts.runs.events import (
-    Asked,
-    Called,
-    InputAdded,
-    ModelFailed,
-    Observed,
-    Paused,
-    PlannedCall,
-    Resumed,
-    RunStarted,
-    Step,
-    Stopping,
-)
+from contracts.runs import events, inbox
 from contracts.runs.requests import RunRequested
-from contracts.sessions.records import (
-    SessionApproved,
-    SessionInputTaken,
-    SessionQueueExpired,
-    SessionRunEnded,
-    SessionRunWaits,
-)
+from contracts.sessions import records
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.run.calls.direct import DirectRules
@@ -80,7 +61,7 @@ class Incoming:
 class Opening:
     """A request resolved against this deployment: the fact that opens its run, and the fault if it is refused."""
 
-    started: RunStarted
+    started: events.RunStarted
     refusal: Fault | None = None
     checked: Checked = ADMITTED
     """What the agent's rules say of the question and of the inputs that came before."""
@@ -136,28 +117,34 @@ class Progress:
     outcomes: tuple[inbox.CallFinished, ...] = ()
     """Of direct calls that have ended, until they are recorded."""
 
-    def wrote(self, events: Iterable[Event]) -> "Progress":
+    def wrote(self, written: Iterable[Event]) -> "Progress":
         """Return the progress after this handling appended events."""
         new = self
-        for event in events:
+        for event in written:
             match event:
-                case RunStarted():
+                case events.RunStarted():
                     new = replace(new, began=True)
-                case Asked():
+                case events.Asked():
                     restated = new.decision if isinstance(new.decision, Final) and new.decision.restate else None
                     new = replace(new, answer_to_restate=restated, asked=True, decision=None, critique=None)
-                case ModelFailed():
+                case events.ModelFailed():
                     new = replace(new, asked=False, decision=None)
-                case Step(status="started"):
-                    new = replace(new, asked=False, decision=None, announced=new.announced | _rounds(event.calls))
-                case Stopping():
+                case events.Step(status="started"):
+                    new = replace(
+                        new, asked=False, decision=None, announced=new.announced | set(map(round_id, event.calls))
+                    )
+                case events.Stopping():
                     # What was read before it may have grown until then.
                     new = replace(new, shown=None, shown_seq=None)
-                case Called():
-                    new = replace(new, announced=new.announced | _rounds(event.calls))
-                case Paused(id=str(request)) | Resumed(id=str(request)) | InputAdded(id=str(request)):
+                case events.Called():
+                    new = replace(new, announced=new.announced | set(map(round_id, event.calls)))
+                case (
+                    events.Paused(id=str(request))
+                    | events.Resumed(id=str(request))
+                    | events.InputAdded(id=str(request))
+                ):
                     new = replace(new, decided=new.decided | {request})
-                case Observed(call_id=recorded):
+                case events.Observed(call_id=recorded):
                     new = replace(new, outcomes=tuple(each for each in new.outcomes if each.call_id != recorded))
                 case _:
                     pass
@@ -172,19 +159,12 @@ class Handling:
     progress: Progress
 
 
-def _rounds(calls: Iterable[PlannedCall]) -> frozenset[str]:
-    return frozenset(map(round_id, calls))
-
-
 class StrategyRules(StrategyFold, ABC):
-    """The part of a strategy in the rules of its runs. Pure. The rules know no more of any strategy than this.
-
-    The three methods that return None by default leave what happened to the general rules.
-    """
+    """The part of a strategy in the rules of its runs, which know no more of it. None: the general rules hold."""
 
     @abstractmethod
     def on_step_ended(
-        self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[Observed] = ()
+        self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[events.Observed] = ()
     ) -> list[Event]:
         """Return the events that follow when nothing is in flight and no budget is exhausted.
 
@@ -193,18 +173,15 @@ class StrategyRules(StrategyFold, ABC):
         """
 
     def on_decision(
-        self, run: Run, handling: Handling, asked: Asked, decision: OwnDecision, rules: "Rules"
+        self, run: Run, handling: Handling, asked: events.Asked, decision: OwnDecision, rules: "Rules"
     ) -> list[Event]:
         """Return the events of a decision of the strategy's own kind."""
         raise NotImplementedError
 
     def on_outcome(
-        self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[Observed] = ()
+        self, run: Run, handling: Handling, rules: "Rules", observed: Sequence[events.Observed] = ()
     ) -> list[Event] | None:
-        """Return the events that follow once no call is open any more; None: the join and the end of the step.
-
-        `observed`: the outcomes in the record that is being made.
-        """
+        """Return the events that follow once no call is open any more; None: the join and the end of the step."""
         del run, handling, rules, observed
         return None
 
@@ -264,7 +241,13 @@ class Enter:
     is_queued: bool
 
 
-ToSession = SessionRunEnded | SessionRunWaits | SessionInputTaken | SessionQueueExpired | SessionApproved
+ToSession = (
+    records.SessionRunEnded
+    | records.SessionRunWaits
+    | records.SessionInputTaken
+    | records.SessionQueueExpired
+    | records.SessionApproved
+)
 """The messages of a run to its session."""
 
 
@@ -310,14 +293,14 @@ class Open:
 class Ask:
     """Call the model for this `asked` record."""
 
-    asked: Asked
+    asked: events.Asked
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
     """Stream a known answer for this `asked` record, without a model call."""
 
-    asked: Asked
+    asked: events.Asked
     answer: Final
 
 
@@ -325,14 +308,14 @@ class Say:
 class AskEffort:
     """Let a short model call choose the reasoning effort, and the model where the run names several."""
 
-    asked: Asked
+    asked: events.Asked
 
 
 @dataclass(frozen=True, slots=True)
 class AskCritique:
     """Let a model score the answer."""
 
-    asked: Asked
+    asked: events.Asked
     args: dict[str, Any]
 
 
@@ -340,7 +323,7 @@ class AskCritique:
 class Dispatch:
     """Send these calls, and wait for direct ones. `again`: ids of calls that an earlier handling may have sent."""
 
-    calls: list[PlannedCall]
+    calls: list[events.PlannedCall]
     again: frozenset[str]
 
 
