@@ -15,32 +15,80 @@
 and codes stay stable between versions.
 """
 
-from typing import Annotated
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from runwire.cli import (
-    approval_commands,
-    artifact_commands,
-    credential_commands,
-    history_commands,
-    log_commands,
-    machine_commands,
-    plan_commands,
-    run_commands,
-    schedule_commands,
-    session_commands,
-    task_commands,
-    tool_commands,
-)
+COMMANDS = {
+    "up": "Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR "
+    "(.runwire).",
+    "run": "Ask a question and show how it is answered.",
+    "tail": "Follow a run from its beginning, whether it is running or has ended.",
+    "cancel": "Stop a run.",
+    "delete": "Delete a run with its events, artifacts and images; one that is still running is cancelled first.",
+    "chat": "Hold a conversation, with approvals and questions asked in place. Ctrl-C steers or cancels, twice leaves.",
+    "sessions": "List sessions, or show one: its runs, its queue, what waits for a person, its summary and context.",
+    "approvals": "List what waits for a person: calls to approve, questions of tools and agents, and results of "
+    "background tasks.",
+    "approve": "Let a call that waits be executed, as `approvals` shows it or with other arguments.",
+    "reject": "Refuse a call, or a question: the model reads that, and the note.",
+    "answer": "Answer a question of a tool or agent.",
+    "artifacts": "List the artifacts of a run or session. `runwire fetch` gets one that has an id; others are in the "
+    "payload.",
+    "fetch": "Get the bytes of an artifact.",
+    "serve": "Serve the tools of Python files over NATS.",
+    "env": "Print how to reach the NATS server that `runwire up` started here, for tools in other languages.",
+    "logs": "Show the logs of the processes that `runwire up` has started from this data folder.",
+    "doctor": "Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong.",
+    "runs": "List the runs that there are, or show one.",
+    "tasks": "Background tasks of a session: list them, end them, decide about them.",
+    "schedule": "Schedules and webhooks, which start runs.",
+    "tools": "List the tools that are available now; with NAME, describe one. Accept specifications that changed.",
+    "plan": "Plans of the strategy `planned`: check one without running it.",
+    "credentials": "Give tools, listeners and yourself a user on NATS, and take it back.",
+}
+"""Command -> what `runwire --help` says of it."""
+_MODULES = {
+    "approvals": {"approvals", "approve", "reject", "answer"},
+    "artifacts": {"artifacts", "fetch"},
+    "machine": {"up", "env", "logs"},
+    "runs": {"run", "tail", "cancel", "delete", "runs"},
+    "sessions": {"chat", "sessions"},
+    "schedules": {"schedule"},
+    "plans": {"plan"},
+}
+"""Module of `runwire.cli.commands` -> its commands. Others are in the module of their name."""
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+class _Commands(TyperGroup):
+    """Loads the module of the command that is called, and no other: the libraries of all take a second of CPU time."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, loaded(name or ""), rest
+
+
+def loaded(name: str) -> Any:
+    """A command with its options, from its module."""
+    module = next((module for module, names in _MODULES.items() if name in names), name)
+    command = get_group(import_module(f"runwire.cli.commands.{module}").commands).commands[name]
+    command.help = command.help or COMMANDS[name]
+    return command
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415, 10 ms that no other command needs
-
         typer.echo(f"runwire {version('runwire')}")
         raise typer.Exit
 
@@ -52,28 +100,3 @@ def _main(
     ] = False,
 ) -> None:
     """Run LLM agents on your own machines."""
-
-
-app.command()(machine_commands.up)
-app.command()(run_commands.run)
-app.command()(run_commands.tail)
-app.command()(run_commands.cancel)
-app.command()(run_commands.delete)
-app.add_typer(history_commands.runs, name="runs")
-app.command()(session_commands.chat)
-app.command()(session_commands.sessions)
-app.add_typer(task_commands.app, name="tasks")
-app.add_typer(schedule_commands.app, name="schedule")
-app.command()(approval_commands.approvals)
-app.command()(approval_commands.approve)
-app.command()(approval_commands.reject)
-app.command()(approval_commands.answer)
-app.command()(artifact_commands.artifacts)
-app.command()(artifact_commands.fetch)
-app.add_typer(tool_commands.app, name="tools")
-app.command()(tool_commands.serve)
-app.add_typer(plan_commands.app, name="plan")
-app.add_typer(credential_commands.app, name="credentials")
-app.command()(machine_commands.env)
-app.command()(log_commands.logs)
-app.command()(machine_commands.doctor)

@@ -3,7 +3,6 @@
 Rule 1: every connection needs a user of the data folder, so another `runwire up` on this machine, and its tools, stay
 apart.
 Rule 2: passwords are in files that only their owner can read, never on a command line.
-Rule 3: a data folder of a version without users is taken over: its streams are moved into the account of the services.
 """
 
 import re
@@ -35,7 +34,7 @@ jetstream {{
 }}
 include "nats/accounts.conf"
 """
-_ACCOUNT_BEFORE_USERS, _ACCOUNT = "$G", "CORE"
+_CONFIG_FILE = "nats.conf"
 _DEFAULT_PORT = 4222
 _LISTEN_LINE = re.compile(r'^listen: "127\.0\.0\.1:(\d+)"$', re.MULTILINE)
 
@@ -52,7 +51,6 @@ def find_nats_server() -> str:
 
 def passwords_of(data: Path) -> dict[str, str]:
     """The passwords of the data folder's users, made at the first start. Raises CannotLaunch."""
-    (data / "nats_login.json").unlink(missing_ok=True)  # of a version without users
     try:
         with changed(data, any_tool=True) as known:
             return known.passwords
@@ -63,7 +61,7 @@ def passwords_of(data: Path) -> dict[str, str]:
 def last_port(data: Path) -> int:
     """The port of the last start from this folder, where clients expect the server again; else NATS's default port."""
     try:
-        found = _LISTEN_LINE.search(_config_file(data).read_text(encoding="utf-8"))
+        found = _LISTEN_LINE.search((data / _CONFIG_FILE).read_text(encoding="utf-8"))
     except OSError:
         return _DEFAULT_PORT
     return int(found[1]) if found else _DEFAULT_PORT
@@ -71,31 +69,9 @@ def last_port(data: Path) -> int:
 
 def configure(data: Path, port: int, sync: str) -> list[str]:
     """Write the configuration and return the command that starts the server. Nothing has its files open yet."""
-    store = data / "jetstream"
-    _take_over(store / "jetstream")
-    write_private(_config_file(data), _CONFIG.format(port=port, store=store, sync=sync))
-    return [find_nats_server(), "-c", str(_config_file(data))]
-
-
-def _take_over(accounts: Path) -> None:
-    """Move the streams of a server without users into the account of the services.
-
-    Raises CannotLaunch when both have streams.
-    """
-    before, now = accounts / _ACCOUNT_BEFORE_USERS, accounts / _ACCOUNT
-    if not _has_streams(before):
-        return
-    if _has_streams(now):
-        raise CannotLaunch(
-            f"{accounts} holds the streams of two versions: {before.name} (without users) and {now.name}; move one away"
-        )
-    if now.exists():
-        shutil.rmtree(now)
-    before.rename(now)
-
-
-def _has_streams(account: Path) -> bool:
-    return any((account / "streams").glob("*"))
+    file = data / _CONFIG_FILE
+    write_private(file, _CONFIG.format(port=port, store=data / "jetstream", sync=sync))
+    return [find_nats_server(), "-c", str(file)]
 
 
 def client_environment(port: int, user: str, passwords: Mapping[str, str]) -> dict[str, str]:
@@ -110,7 +86,3 @@ def client_environment(port: int, user: str, passwords: Mapping[str, str]) -> di
 def url_of(port: int) -> str:
     """The server's address, without the login."""
     return f"nats://127.0.0.1:{port}"
-
-
-def _config_file(data: Path) -> Path:
-    return data / "nats.conf"

@@ -9,10 +9,10 @@ Rule 3: every process gets an environment of its own (`environments`); none inhe
 import asyncio
 import contextlib
 import fcntl
-import functools
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.wire.health import NOT_STORED
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
 from runwire.local import embedded_nats, embedded_s3, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
-from runwire.local.liveness import answer, nats_check
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor
 
 __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
@@ -35,6 +35,10 @@ __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "r
 _TOOLS_REFUSED_EXIT_CODE = 1
 """`runwire serve` ends with it when a file cannot be served. It waits for everything else."""
 _OFFERED_TIMEOUT_S = 5.0
+_MAX_ANSWER_BYTES = 64 << 10
+_CHECK_INTERVAL_S, _SETTLING_S = 1.0, 8.0
+"""Of whether nats-server stores. After a restart the services need a moment to notice that it does."""
+_MIN_FREE_BYTES = 16 << 20
 
 
 @contextlib.contextmanager
@@ -77,12 +81,20 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def answer(port: int, path: str, timeout_s: float = 0.5) -> bytes:
+    """The answer of a loopback port to a GET, headers included; empty without an answer in time."""
+    found = b""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+        while len(found) < _MAX_ANSWER_BYTES and (piece := connection.recv(4096)):
+            found += piece
+    return found
+
+
 def is_ready(port: int) -> bool:
     """Whether the service with this health port is ready."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5) as connection:
-        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        return b" 200 " in connection.recv(64)
-    return False
+    return b" 200 " in answer(port, "/readyz")[:64]
 
 
 @dataclass(frozen=True)
@@ -145,10 +157,8 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     port, nats_port = plan.port or free_port(), free_port(embedded_nats.last_port(plan.data))
     passwords = embedded_nats.passwords_of(plan.data)
     command = embedded_nats.configure(plan.data, nats_port, plan.sync)
-    liveness = functools.partial(nats_check, plan.data / "jetstream", supervisor.health_ports)
-    await supervisor.start(
-        Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), liveness=liveness)
-    )
+    nats = Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port))
+    await supervisor.start(nats)
 
     def login(user: str) -> dict[str, str]:
         return embedded_nats.client_environment(nats_port, user, passwords)
@@ -160,14 +170,17 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     gateway = {**environments.of_service("gateway", os.environ), **env, **login("gateway"), "RUNWIRE_HOST": "127.0.0.1"}
     tools = {**environments.of_tools(os.environ), **env, **login(LOCAL_TOOLS)}
     provisioner = {**environments.of_service(PROVISIONER, os.environ), **env, **login(PROVISIONER)}
+    services = [_service(service, name, {**env, **login(service)}) for service, name in workers]
+    services.append(_service("artifact_store", "artifact_store", {**env, **store, **login("artifact_store")}))
     await asyncio.gather(
         supervisor.run_once(Child(PROVISIONER, _module("services.messaging.provisioner"), provisioner)),
-        *(supervisor.start(_service(service, name, {**env, **login(service)})) for service, name in workers),
-        supervisor.start(_service("artifact_store", "artifact_store", {**env, **store, **login("artifact_store")})),
-        supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
+        *map(supervisor.start, services),
+        supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port))),
         *(supervisor.start(_served(path, tools)) for path in plan.tools),
     )
     await _await_tools(port, len(plan.tools))
+    health_ports = [port, *(int(child.env["RUNWIRE_HEALTH_PORT"]) for child in services)]
+    supervisor.beside(_restart_after_full_disk(supervisor, nats, plan.data, health_ports))
     return {
         "url": f"http://127.0.0.1:{port}",
         "nats_url": embedded_nats.url_of(nats_port),
@@ -194,7 +207,23 @@ async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
 def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
     own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
-    return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health), health)
+    return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health))
+
+
+async def _restart_after_full_disk(supervisor: Supervisor, nats: Child, data: Path, health_ports: list[int]) -> None:
+    """Restart nats-server where services report twice that it does not store although its disk has room.
+
+    After a full disk it would refuse writes until then.
+    """
+    while True:
+        failures = 0
+        while failures < 2:  # noqa: PLR2004, one report may be the last one before it stores
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            has_room = shutil.disk_usage(data / "jetstream").free >= _MIN_FREE_BYTES
+            answers = await asyncio.gather(*(asyncio.to_thread(answer, port, "/readyz") for port in health_ports))
+            failures = failures + 1 if has_room and any(NOT_STORED.encode() in each for each in answers) else 0
+        await supervisor.restart(nats, "does not store although its disk has space")
+        await asyncio.sleep(_SETTLING_S)
 
 
 async def _await_tools(port: int, files: int) -> None:

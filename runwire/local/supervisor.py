@@ -5,6 +5,7 @@ Its first, second, fourth and eighth exit, and so on, are reported with the last
 Rule 2: a process that exits several times before it was ever ready will not become ready: waiting for it raises an
 error with the reason.
 Rule 3: a process whose first start ends because of its configuration is not restarted. `refused` names the reason.
+Rule 4: a process is only restarted when it ends. A service whose event loop stands still ends itself.
 """
 
 import asyncio
@@ -14,13 +15,12 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from contracts.wire.health import EXIT_WRONG_SETTINGS
-from runwire.local.liveness import LivenessCheck, lasting_fault, service_check
 
 _IMMEDIATE_RESTARTS = 3
 """Restarts without a pause: the reason for an exit is mostly over, and work waits."""
@@ -28,8 +28,8 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
 _STABLE_S = 20.0
 """A process that ran that long is restarted at once again."""
 _STOP_TIMEOUT_S = 8.0
-_TERMINATE_TIMEOUT_S = 1.5
-"""Seconds between SIGTERM and SIGKILL for a process with a lasting fault."""
+_RESTART_TIMEOUT_S = 1.5
+"""Seconds between SIGTERM and SIGKILL for a process that is to be restarted."""
 _READY_TIMEOUT_S = 60.0
 _MAX_EXITS_BEFORE_READY = 3
 """One may be an accident, such as a port that another program took meanwhile."""
@@ -48,17 +48,14 @@ class CannotLaunch(Exception):
 class Child:
     """One process to keep running, with `env` as its whole environment.
 
-    `ready` is polled until the process is ready; None: it is ready at once. `health_port` is where a service answers
-    `/livez`. `liveness` makes another check, anew for each start. `refusal_code`: the exit code that means that its
-    configuration is wrong.
+    `ready` is polled until the process is ready; None: it is ready at once. `refusal_code`: the exit code that means
+    that its configuration is wrong.
     """
 
     name: str
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     ready: Callable[[], bool] | None = None
-    health_port: int | None = None
-    liveness: Callable[[], LivenessCheck] | None = None
     refusal_code: int = EXIT_WRONG_SETTINGS
     process: asyncio.subprocess.Process | None = None
     restarts: int = 0
@@ -72,7 +69,7 @@ class Supervisor:
         self._data = data
         self._report = report
         self._children: list[Child] = []
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -88,7 +85,7 @@ class Supervisor:
         log = self.log_of(child.name)
         child.log_start = log.stat().st_size if log.exists() else 0
         self._children.append(child)
-        task = self._tasks[child.name] = asyncio.create_task(self._keep(child))
+        task = self.beside(self._keep(child))
         deadline = time.monotonic() + _READY_TIMEOUT_S
         while child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready)):
             if task.done() or time.monotonic() > deadline or child.restarts >= _MAX_EXITS_BEFORE_READY:
@@ -106,13 +103,19 @@ class Supervisor:
             reason = f"{child.name} {_describe_exit(code)}{self._last_line(child)}"
             raise CannotLaunch(f"{reason} (see {log_file})")
 
+    def beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something beside the children until they are stopped."""
+        self._tasks.append(asyncio.create_task(work))
+        return self._tasks[-1]
+
+    async def restart(self, child: Child, reason: str) -> None:
+        """End a child, so that it is started again."""
+        self._report(f"{child.name} {reason}; ending it, to start it again (see {self.log_of(child.name)})")
+        await _end(child, _RESTART_TIMEOUT_S)
+
     def log_of(self, name: str) -> Path:
         """The file for a child's output."""
         return self._data / "logs" / f"{name}.log"
-
-    def health_ports(self) -> list[int]:
-        """The health ports of the services that were started."""
-        return [child.health_port for child in self._children if child.health_port]
 
     async def _keep(self, child: Child) -> None:
         exits = 0  # since it was last stable
@@ -120,7 +123,7 @@ class Supervisor:
             started_at = time.monotonic()
             with self.log_of(child.name).open("ab") as log:
                 child.process = await _spawn(child, log)
-            code = await self._exit_code(child, child.process)
+            code = await child.process.wait()
             if self._stopping:
                 return
             if code == child.refusal_code and not child.restarts:
@@ -130,34 +133,12 @@ class Supervisor:
             exits = 1 if time.monotonic() - started_at > _STABLE_S else exits + 1
             child.restarts += 1
             if child.restarts.bit_count() == 1:
-                self._report(self._exit_report(child, code))
+                count = f", {child.restarts} times by now" if child.restarts > 1 else ""
+                # The last line of a process that was killed has nothing to do with its end.
+                line = "" if -code in {signal.SIGKILL, signal.SIGTERM} else self._last_line(child)
+                log_file = self.log_of(child.name)
+                self._report(f"{child.name} {_describe_exit(code)}{count}{line}; starting it again (see {log_file})")
             await asyncio.sleep(restart_pause_s(exits))
-
-    async def _exit_code(self, child: Child, process: asyncio.subprocess.Process) -> int:
-        """Return the exit code once the process has exited; one with a lasting fault is ended."""
-        check = child.liveness() if child.liveness else service_check(child.health_port) if child.health_port else None
-        watching = asyncio.create_task(self._watch(check, child.name, process)) if check is not None else None
-        try:
-            return await process.wait()
-        finally:
-            if watching is not None:
-                watching.cancel()
-
-    async def _watch(self, check: LivenessCheck, name: str, process: asyncio.subprocess.Process) -> None:
-        fault = await lasting_fault(check)
-        if self._stopping:
-            return
-        self._report(f"{name} {fault}; ending it, to start it again (see {self.log_of(name)})")
-        if not check.kill:
-            process.terminate()
-            await asyncio.sleep(_TERMINATE_TIMEOUT_S)
-        process.kill()
-
-    def _exit_report(self, child: Child, code: int) -> str:
-        count = f", {child.restarts} times by now" if child.restarts > 1 else ""
-        # The last line of a process that was killed has nothing to do with its end.
-        line = "" if -code in {signal.SIGKILL, signal.SIGTERM} else self._last_line(child)
-        return f"{child.name} {_describe_exit(code)}{count}{line}; starting it again (see {self.log_of(child.name)})"
 
     def _last_line(self, child: Child) -> str:
         """The last line that the child has written since its first start here."""
@@ -174,17 +155,22 @@ class Supervisor:
         """Stop all children, the last started first; one that does not stop in time is killed."""
         self._stopping = True
         for child in reversed(self._children):
-            process = child.process
-            if process is not None and process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-        for task in self._tasks.values():
+            await _end(child, _STOP_TIMEOUT_S)
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _end(child: Child, timeout_s: float) -> None:
+    """End a process by SIGTERM, and by SIGKILL after the timeout."""
+    process = child.process
+    if process is not None and process.returncode is None:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 def restart_pause_s(exits: int) -> float:

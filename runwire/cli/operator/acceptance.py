@@ -1,6 +1,5 @@
 """Accepting the specifications of tools: what an operator reads and writes in the catalogue, over NATS."""
 
-import asyncio
 import contextlib
 import json
 from difflib import unified_diff
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import orjson
-from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 from pydantic import BaseModel, ValidationError
@@ -17,13 +15,12 @@ from contracts.tools.messages import MAX_ACCEPTED_SPECS, SPEC_METADATA, Accepted
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from contracts.wire.validation_errors import describe
-from runwire.cli.operator import OperatorRefused, connected_operator
+from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.credentials.nats_client import NatsClient
 from runwire.errors import ToolsNotLoaded
 from runwire.serving.loading import load_tools
 
 _ATTEMPTS = 3
-_LISTEN_S, _SILENCE_S = 2.0, 0.5
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -88,29 +85,21 @@ async def compare(name: str, digest: str | None) -> str:
             if before is not None:
                 break
     title = f"accepted {before.digest()}" if before else "nothing accepted was served here"
-    lines = unified_diff(_lines(before), _lines(announced[chosen]), title, f"announced {chosen}", n=2, lineterm="")
-    return "\n".join(lines)
-
-
-def _lines(spec: ToolSpec | None) -> list[str]:
-    """A specification as lines of ASCII: a tool's text cannot control a terminal."""
-    return json.dumps(spec.model_dump(mode="json"), indent=2).split("\n") if spec else []
+    # Lines of ASCII: a tool's text cannot control a terminal.
+    old, new = (spec and json.dumps(spec.model_dump(mode="json"), indent=2) for spec in (before, announced[chosen]))
+    old_lines, new_lines = old.split("\n") if old else [], new.split("\n") if new else []
+    return "\n".join(unified_diff(old_lines, new_lines, title, f"announced {chosen}", n=2, lineterm=""))
 
 
 async def _announced(client: NatsClient, name: str) -> dict[str, ToolSpec]:
     """Ask the instances of a tool for their specifications; by digest. Only this tool can answer."""
-    reply = subjects.answer(name, new_id(), "info")
-    replies = await client.subscribe(reply)
-    await client.publish(subjects.discover_info(name), reply=reply)
     found: dict[str, ToolSpec] = {}
-    with contextlib.suppress(NatsTimeoutError, TimeoutError):
-        async with asyncio.timeout(_LISTEN_S):
-            while True:
-                message = await replies.next_msg(_SILENCE_S)
-                with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                    for endpoint in orjson.loads(message.data)["endpoints"]:
-                        spec = _canonical(ToolSpec.model_validate_json(endpoint["metadata"][SPEC_METADATA]))
-                        found[spec.digest()] = spec
+    inbox = subjects.answer(name, new_id(), "info")
+    async for message in replies(client, subjects.discover_info(name), inbox):
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+            for endpoint in orjson.loads(message.data)["endpoints"]:
+                spec = _canonical(ToolSpec.model_validate_json(endpoint["metadata"][SPEC_METADATA]))
+                found[spec.digest()] = spec
     return found
 
 
@@ -158,9 +147,8 @@ def read_specs(file: Path) -> list[ToolSpec]:
             raise ToolsNotLoaded(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
     try:
         content = orjson.loads(file.read_bytes())
-        return [
-            _canonical(ToolSpec.model_validate(one)) for one in (content if isinstance(content, list) else [content])
-        ]
+        specs = content if isinstance(content, list) else [content]
+        return [_canonical(ToolSpec.model_validate(one)) for one in specs]
     except OSError as error:
         raise ToolsNotLoaded(f"{file} cannot be read: {error.strerror}") from error
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The checks of `runwire doctor`. Each says what it found and, where something is wrong, how to fix it."""
+"""`runwire doctor`: each check says what it found and, where something is wrong, how to fix it."""
 
 import asyncio
 import os
@@ -9,30 +9,41 @@ import sys
 from collections.abc import Mapping
 
 import httpx
+import typer
 
 from contracts.wire import health
-from runwire.cli.check import Check
-from runwire.cli.model_check import model_of_next_start, planners_model
+from contracts.wire.default_models import DEMO_MODEL, MODEL_BY_KEY, OLLAMA_PORT
+from runwire.cli.exit_codes import end
+from runwire.cli.frame import Format, Key, Url, gateway_url
+from runwire.cli.operator.tool_checks import tool_checks
 from runwire.cli.setting_names import misspelt
-from runwire.cli.tool_checks import tool_checks
-from runwire.client import Client
-from runwire.errors import NotFound, RunwireError
+from runwire.cli.views.checks import Check, checklist
+from runwire.client import AgentModels, Client
+from runwire.errors import RunwireError
 from runwire.local import launch
+
+commands = typer.Typer()
 
 _LOW_DISK_BYTES = 2 << 30
 _FULL_DISK_BYTES = 16 << 20
 _PATIENCE_S = 5.0
 _FREE_DISK_SPACE = "free disk space; `runwire up` then restarts NATS by itself, docs/operations.md says what else does"
+_CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` again"
+
+
+@commands.command()
+def doctor(url: Url = None, api_key: Key = None, output: Format = "text") -> None:
+    """Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong."""
+    end(lambda: checklist(asyncio.run(examine(gateway_url(url), api_key, os.environ))).print(output))
 
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     """Check this machine and the gateway. Never raises for what it finds."""
-    local = [_python(), await asyncio.to_thread(_nats_server), _data(), *_durability(), *_settings(env)]
+    python = Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
+    remedy = "correct its name; docs/operations.md names the settings"
+    settings = [Check("settings", "warning", warning, remedy) for warning in misspelt(env)]
+    local = [python, await asyncio.to_thread(_nats_server), _data(), *_durability(), *settings]
     return [*local, *await _gateway(url, api_key, env)]
-
-
-def _python() -> Check:
-    return Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
 def _nats_server() -> Check:
@@ -72,13 +83,6 @@ def _durability() -> list[Check]:
             return [Check("durability", "ok", lost, "`runwire up --sync always` loses nothing, and is slower")]
 
 
-def _settings(env: Mapping[str, str]) -> list[Check]:
-    return [
-        Check("settings", "warning", warning, "correct its name; docs/operations.md names the settings")
-        for warning in misspelt(env)
-    ]
-
-
 async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     try:
         client = Client(url, api_key, patience_s=_PATIENCE_S)
@@ -100,7 +104,7 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
             return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
         checks = [Check("gateway", "ok", f"{url} is ready")]
         try:
-            checks.append(await _model(client))
+            checks.append(planners_model(await client.agents()))
             names, refused = [spec.name for spec in await client.tools()], await client.refused_tools()
         except RunwireError as error:
             mend = "give --api-key" if error.status in {401, 403} else ""
@@ -109,16 +113,35 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
     return checks + await tool_checks(names, refused, is_of_data_folder=is_of_data_folder)
 
 
-async def _model(client: Client) -> Check:
-    try:
-        return planners_model(await client.agents())
-    except NotFound:
-        return Check("model", "warning", "the gateway does not say which, it is of an earlier version")
-
-
 def _problems(ready: httpx.Response) -> str:
     """What a gateway that is not ready says, or the beginning of another program's answer."""
     try:
         return "; ".join(ready.json()["problems"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP status {ready.status_code}, {ready.text[:200]}"
+
+
+def planners_model(agents: list[AgentModels]) -> Check:
+    """What the running planners use. `agents`: as the gateway lists them."""
+    models = {agent.name: ", ".join(agent.models) for agent in agents}
+    if not models:
+        return Check("model", "warning", "no planner runs, so questions wait", "see its log: runwire logs -s planner")
+    usual = models.pop("default", "")
+    others = [f"{name}: {model}" for name, model in models.items() if model != usual]
+    finding = "; ".join([f"{usual} (the planner's)", *others] if usual else others)
+    if usual == DEMO_MODEL:
+        return Check("model", "warning", f"{finding}: the demo model, which follows a few rules", _CONFIGURE)
+    return Check("model", "ok", finding)
+
+
+def model_of_next_start(env: Mapping[str, str]) -> Check:
+    """What `runwire up` would use if it were started in this shell."""
+    would = "would answer after `runwire up` in this shell"
+    if env.get("RUNWIRE_MODEL"):
+        return Check("model", "ok", f"{env['RUNWIRE_MODEL']} {would} (RUNWIRE_MODEL)")
+    for key, model in MODEL_BY_KEY.items():
+        if env.get(key, "").strip():
+            return Check("model", "ok", f"{model} {would} ({key})")
+    if launch.listens(OLLAMA_PORT):
+        return Check("model", "ok", f"one of the local Ollama on port {OLLAMA_PORT} {would}")
+    return Check("model", "warning", f"the demo model {DEMO_MODEL} {would}", _CONFIGURE)

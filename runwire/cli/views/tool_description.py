@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from contracts.tools.messages import ToolSpec
-from runwire.cli.common import one_line, visible
+from runwire.cli.printing import one_line, visible
 from runwire.plans import TemplatePath, template_paths
 from runwire.plans.json_schema.fields import Fields
 from runwire.plans.json_schema.steps import Steps, TooManySteps

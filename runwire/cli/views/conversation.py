@@ -1,7 +1,7 @@
 """A conversation in the terminal: questions, streamed answers, and decisions where they are asked for.
 
 Rule 1: reading from the terminal and following a run take turns in one thread, so Ctrl-C always meets exactly one of
-them: `input` raises KeyboardInterrupt, and so does `_await`, after it has cancelled what it waited for.
+them: `input` raises KeyboardInterrupt, and so does `Runner.run`, after it has cancelled what it waited for.
 Rule 2: a run is followed from where its events were last shown, so leaving it for a decision loses and repeats nothing.
 """
 
@@ -12,14 +12,11 @@ from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-
 from runwire import events
-from runwire.cli.common import print_line, visible
-from runwire.cli.exit_codes import EXIT_INTERRUPTED, print_error, program
-from runwire.cli.open_pauses import answer_of, print_pause
-from runwire.cli.rendering import Screen
+from runwire.cli.exit_codes import EXIT_INTERRUPTED
+from runwire.cli.printing import OUT, marked, print_error, program
+from runwire.cli.views.pauses import answer_of, print_pause
+from runwire.cli.views.screen import Screen
 from runwire.client import Client, OpenPause, RunStatus, SessionStatus
 from runwire.errors import NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, RunwireError, Unreachable
 
@@ -38,11 +35,10 @@ _INTERRUPTED = "The run goes on. Type what to add to it, /redirect TEXT, or /can
 class Conversation:
     """One session in the terminal. `options` are those of each question."""
 
-    def __init__(self, client: Client, session_id: str, options: dict[str, Any], console: Console) -> None:
+    def __init__(self, client: Client, session_id: str, options: dict[str, Any]) -> None:
         self._client = client
         self._session_id = session_id
         self._options = options
-        self._console = console
         self._runner = asyncio.Runner()
         self._cursors: dict[str, str] = {}
         """Run -> the record up to which its events were shown."""
@@ -54,27 +50,34 @@ class Conversation:
         with self._runner:
             try:
                 self._note(f"session {self._session_id}; Ctrl-C steers or cancels a run, Ctrl-D leaves")
-                if not is_new:
-                    self._show_session()
+                session = None if is_new else self._session()
+                if session is not None and session.summary:
+                    self._note(f"summary of earlier turns: {session.summary}")
+                if session is not None:
+                    self._show_turns([run for run in session.recent_runs if run.ended_at is not None][:_SHOWN_TURNS])
+                if session is not None and session.current_run:
+                    self._follow(session.current_run)
                 while (text := self._read("you> ")) is not None:
                     if text.strip():
-                        self._ask(text)
-                    self._show_reports()
+                        start = self._client.start(text, session_id=self._session_id, **self._options)
+                        if (run_id := self._attempt(start)) is not None:
+                            self._follow(run_id)
+                    # What has come of background tasks meanwhile.
+                    session = self._session()
+                    runs = [run for run in session.recent_runs if run.cause == "report"] if session else []
+                    self._show_turns([run for run in runs if run.ended_at and run.run_id not in self._reports])
             except KeyboardInterrupt:
                 return EXIT_INTERRUPTED
             finally:
-                self._await(self._client.aclose())
-                print_line(self._console, "")
+                self._runner.run(self._client.aclose())
+                OUT.print()
                 self._note(f"{program()} chat --session {self._session_id} goes on with it")
         return 0
-
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
 
     def _attempt(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Await a request; None: the gateway has refused it, which is printed. Raises Unreachable."""
         try:
-            return self._await(work)
+            return self._runner.run(work)
         except Unreachable:
             raise
         except RunwireError as error:
@@ -89,75 +92,50 @@ class Conversation:
             return None
 
     def _note(self, text: str) -> None:
-        print_line(self._console, f"[dim]{escape(visible(text))}[/dim]")
+        OUT.print(f"[dim]{marked(text)}[/dim]")
 
     def _session(self) -> SessionStatus | None:
         """The session; None: it has not begun."""
         try:
-            return self._await(self._client.session(self._session_id))
+            return self._runner.run(self._client.session(self._session_id))
         except NotFound:
             return None
 
-    def _show_session(self) -> None:
-        """Show the newest turns, and follow the run that is under way."""
-        session = self._session()
-        if session is None:
-            return
-        if session.summary:
-            self._note(f"summary of earlier turns: {session.summary}")
-        self._show_turns([run for run in session.recent_runs if run.ended_at is not None][:_SHOWN_TURNS])
-        if session.current_run:
-            self._follow(session.current_run)
-
-    def _show_reports(self) -> None:
-        """Show what has come of background tasks meanwhile."""
-        session = self._session()
-        runs = session.recent_runs if session else []
-        news = [run for run in runs if run.cause == "report" and run.ended_at and run.run_id not in self._reports]
-        self._show_turns(news)
-
     def _show_turns(self, newest_first: list[RunStatus]) -> None:
-        for run in self._await(self._results(newest_first[::-1])):
+        async def with_payload(run: RunStatus) -> RunStatus:
+            try:
+                return await self._client.status(run.run_id, artifacts="refs")
+            except NotFound:  # It was deleted meanwhile.
+                return run
+
+        async def with_payloads() -> list[RunStatus]:
+            return await asyncio.gather(*map(with_payload, reversed(newest_first)))
+
+        for run in self._runner.run(with_payloads()):
             is_report = run.cause == "report"
             if is_report:
                 self._reports.add(run.run_id)
-            print_line(self._console, f"[dim]{'report' if is_report else f'you> {escape(visible(run.query))}'}[/dim]")
+            OUT.print(f"[dim]{'report' if is_report else f'you> {marked(run.query)}'}[/dim]")
             answer = run.payload.raw_answer if run.payload else ""
-            print_line(self._console, f"[bold]{escape(visible(answer or run.code or run.status))}[/bold]")
-
-    async def _results(self, runs: list[RunStatus]) -> list[RunStatus]:
-        """The same runs with their payloads; what was deleted meanwhile stays without."""
-
-        async def of_run(run: RunStatus) -> RunStatus:
-            try:
-                return await self._client.status(run.run_id, artifacts="refs")
-            except NotFound:
-                return run
-
-        return await asyncio.gather(*map(of_run, runs))
-
-    def _ask(self, text: str) -> None:
-        run_id = self._attempt(self._client.start(text, session_id=self._session_id, **self._options))
-        if run_id is not None:
-            self._follow(run_id)
+            OUT.print(f"[bold]{marked(answer or run.code or run.status)}[/bold]")
 
     def _follow(self, run_id: str) -> None:
         """Show a run to its end, and have people decide what it waits for."""
         while True:
             try:
-                end = self._await(self._show(run_id))
+                end = self._runner.run(self._show(run_id))
                 if isinstance(end, events.Done) and end.route == "merged":
                     run_id = end.extra["run_id"]
                     self._note("added to the run that is under way")
                 elif end is not None or not self._decide(run_id):
                     return
             except KeyboardInterrupt:
-                print_line(self._console, "")
+                OUT.print()
                 self._interrupted(run_id)
 
     async def _show(self, run_id: str) -> events.RunEvent | None:
         """Show a run to its last event, which is returned, or until a person is asked: None."""
-        screen = Screen(self._console, thinking=False, commands=False)
+        screen = Screen(thinking=False, commands=False)
         stream = self._client.follow(run_id, self._cursors.get(run_id), on_comment=screen.show_comment)
         event: events.RunEvent | None = None
         is_asked = False
@@ -176,8 +154,8 @@ class Conversation:
     def _decide(self, run_id: str) -> bool:
         """Ask about each open pause; return whether anything was decided."""
         is_any_decided = False
-        for pause in self._await(self._client.pauses(run_id)):
-            print_pause(pause, self._console)
+        for pause in self._runner.run(self._client.pauses(run_id)):
+            print_pause(pause)
             try:
                 is_any_decided |= self._decided(pause)
             except (PauseClosed, PauseChanged, RunAlreadyEnded) as error:
@@ -188,7 +166,12 @@ class Conversation:
     def _decided(self, pause: OpenPause) -> bool:
         """Read what a person decides until it is possible, and send it. False: it is left for later."""
         is_question = pause.reason == "input"
-        while (text := self._read(_choices(pause))) is not None:
+        prompt = "[a]pprove, [r]eject, [e]dit or [l]ater> "
+        if is_question:
+            prompt = "answer, /reject or /later> "
+        elif pause.source == "task":  # The run may wait for the task.
+            prompt = f"[a]pprove, {'approve and [w]ait, ' if pause.input_schema else ''}[r]eject or [l]ater> "
+        while (text := self._read(prompt)) is not None:
             command = text.strip()
             if is_question:
                 command = command[1:] if command.startswith("/") else command and "answer"
@@ -221,7 +204,7 @@ class Conversation:
                 sending = self._client.answer(pause, answer_of(pause, text))
             case _:
                 return False
-        self._await(sending)
+        self._runner.run(sending)
         return True
 
     def _interrupted(self, run_id: str) -> None:
@@ -233,12 +216,3 @@ class Conversation:
         elif text:
             redirect = text.startswith("/redirect ")
             self._attempt(self._client.send_input(run_id, text.removeprefix("/redirect "), redirect=redirect))
-
-
-def _choices(pause: OpenPause) -> str:
-    """The prompt for a decision. A person who approves a background task may have the run wait for it."""
-    if pause.reason == "input":
-        return "answer, /reject or /later> "
-    if pause.source == "task":
-        return f"[a]pprove, {'approve and [w]ait, ' if pause.input_schema else ''}[r]eject or [l]ater> "
-    return "[a]pprove, [r]eject, [e]dit or [l]ater> "

@@ -4,11 +4,14 @@ Its login is the first of these: a credential file (RUNWIRE_NATS_CREDENTIALS, as
 it); one that is in RUNWIRE_NATS_URL, NATS_URL or RUNWIRE_NATS_USER; that of the operator in the data folder.
 """
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
 
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
 
 from contracts.wire.rights import OPERATOR, TOOLS_OPERATOR
 from runwire.credentials import identities
@@ -16,6 +19,9 @@ from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login, find_login
 from runwire.credentials.nats_client import DENIED, NatsClient, connected_once
 from runwire.local.data_folder import data_dir, nats_login
+
+_LISTEN_S, _SILENCE_S = 2.0, 0.5
+_MAX_REPLIES = 2000
 
 
 class OperatorRefused(Exception):
@@ -60,6 +66,19 @@ def _of_data_folder(user: str, login: Login) -> Credential | None:
     return Credential(login.url, user, password) if password else None
 
 
+async def replies(client: NatsClient, subject: str, inbox: str) -> AsyncIterator[Msg]:
+    """Ask all who listen on a subject; yield what they say until all are silent, for two seconds at most."""
+    received = await client.subscribe(inbox, max_msgs=_MAX_REPLIES)
+    await client.publish(subject, reply=inbox)
+    end = asyncio.get_running_loop().time() + _LISTEN_S
+    with contextlib.suppress(NatsTimeoutError):
+        for _ in range(_MAX_REPLIES):
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0:
+                return
+            yield await received.next_msg(min(left, _SILENCE_S))
+
+
 @contextlib.asynccontextmanager
 async def _connected(login: Login, credential: Credential) -> AsyncIterator[NatsClient]:
     seen: list[Exception] = []
@@ -71,15 +90,11 @@ async def _connected(login: Login, credential: Credential) -> AsyncIterator[Nats
         async with connected_once(login, credential, on_error) as client:
             yield client
     except (NatsError, OSError) as error:
-        raise OperatorRefused(_explained(login, credential, [*seen, error])) from error
-
-
-def _explained(login: Login, credential: Credential, errors: list[Exception]) -> str:
-    said = " ".join(map(str, errors)).lower()
-    if "authorization" in said or DENIED in said:
-        who = f"the user {credential.user!r}" if credential.user else "a client without a login"
-        return (
-            f"NATS at {login.address} refuses {who}: set RUNWIRE_NATS_CREDENTIALS to a file that "
-            "`runwire credentials operator --out FILE` writes"
-        )
-    return f"NATS at {login.address} does not answer: {str(errors[0]) or type(errors[0]).__name__}"
+        seen.append(error)
+        said = " ".join(map(str, seen)).lower()
+        if "authorization" in said or DENIED in said:
+            who = f"the user {credential.user!r}" if credential.user else "a client without a login"
+            remedy = "set RUNWIRE_NATS_CREDENTIALS to a file that `runwire credentials operator --out FILE` writes"
+            raise OperatorRefused(f"NATS at {login.address} refuses {who}: {remedy}") from error
+        first = str(seen[0]) or type(seen[0]).__name__
+        raise OperatorRefused(f"NATS at {login.address} does not answer: {first}") from error

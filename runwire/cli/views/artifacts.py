@@ -13,7 +13,7 @@ from runwire.client import Client
 
 @dataclass(frozen=True)
 class RunArtifact:
-    """One artifact: with `artifact_id` the store holds it, else it is `value`. `size` is in bytes."""
+    """One artifact: with `artifact_id` the store holds it, else it is `data`. `size` is in bytes."""
 
     name: str
     mime_type: str
@@ -26,7 +26,8 @@ class RunArtifact:
     skill_name: str | None = None
     is_file: bool = False
     """Whether `name` is the name of a file."""
-    value: Any = None
+    data: bytes = b""
+    """What the payload holds: a text as it is, anything else as JSON."""
 
     @property
     def kind(self) -> str:
@@ -35,29 +36,16 @@ class RunArtifact:
 
     def described(self) -> dict[str, Any]:
         """What the command line prints as JSON."""
-        return {
-            "name": self.name,
-            "mime_type": self.mime_type,
-            "artifact_type": self.artifact_type,
-            "size": self.size,
-            "artifact_id": self.artifact_id,
-            "own_id": self.own_id,
-            "skill_id": self.skill_id,
-            "skill_name": self.skill_name,
-        }
-
-    def data(self) -> bytes:
-        """The value as bytes: a text as it is, anything else as JSON."""
-        return _bytes(self.value)
+        names = ("name", "mime_type", "artifact_type", "size", "artifact_id", "own_id", "skill_id", "skill_name")
+        return {name: getattr(self, name) for name in names}
 
 
 async def artifacts_of(client: Client, run_id: str) -> list[RunArtifact]:
     """Return what the payload names, then what else the store holds of the run. Raises RunwireError."""
     status = await client.status(run_id, artifacts="refs")
     fields = status.payload.artifacts if status.payload else {}
-    found = [
-        _of_payload(f"{tool}.{field}", value) for tool, values in fields.items() for field, value in values.items()
-    ]
+    values = [(f"{tool}.{field}", value) for tool, own in fields.items() for field, value in own.items()]
+    found = [_of_payload(name, value) for name, value in values]
     named = {each.artifact_id for each in found}
     return found + [each async for each in stored_artifacts(client, run_id) if each.artifact_id not in named]
 
@@ -75,23 +63,13 @@ def _of_payload(name: str, value: Any) -> RunArtifact:
         return _stored(name, ArtifactRef.model_validate(value))
     except ValidationError:
         kind = "text/plain" if isinstance(value, str) else "application/json"
-        return RunArtifact(name, kind, len(_bytes(value)), value=value)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+        data = text.encode(errors="replace")
+        return RunArtifact(name, kind, len(data), data=data)
 
 
 def _stored(name: str, ref: ArtifactRef) -> RunArtifact:
-    return RunArtifact(
-        ref.filename or name,
-        ref.mime_type,
-        ref.size,
-        ref.artifact_type,
-        ref.artifact_id,
-        ref.own_id,
-        ref.skill_id,
-        ref.skill_name,
-        is_file=ref.filename is not None,
+    fields = ref.model_dump(
+        include={"mime_type", "size", "artifact_type", "artifact_id", "own_id", "skill_id", "skill_name"}
     )
-
-
-def _bytes(value: Any) -> bytes:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2) + "\n"
-    return text.encode(errors="replace")
+    return RunArtifact(ref.filename or name, **fields, is_file=ref.filename is not None)

@@ -1,23 +1,20 @@
 """Show a run in the terminal: its steps, thinking, answer and artifacts, as they arrive."""
 
-import json
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from runwire.cli.common import one_line, visible
-from runwire.cli.exit_codes import program
-from runwire.cli.open_pauses import name_of
-
-_MAX_SHOWN_CHARACTERS = 160
+from runwire.cli.printing import OUT, json_text, one_line, program, short, visible
+from runwire.cli.views import steps
+from runwire.cli.views.pauses import name_of
 
 
 class Screen:
     """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
-    def __init__(self, console: Console, *, thinking: bool = True, commands: bool = True) -> None:
+    def __init__(self, console: Console = OUT, *, thinking: bool = True, commands: bool = True) -> None:
         """`commands`: show pauses, with the commands that decide; False: the caller asks in place."""
         self._console = console
         self._thinking = thinking
@@ -35,8 +32,7 @@ class Screen:
 
     def show(self, event: dict[str, Any]) -> None:
         """Print one event."""
-        handler = getattr(self, f"_on_{event.get('type')}", None)
-        if handler is not None:
+        if (handler := getattr(self, f"_on_{event.get('type')}", None)) is not None:
             handler(event)
 
     def show_comment(self, text: str) -> None:
@@ -46,7 +42,7 @@ class Screen:
 
     def _line(self, text: str) -> None:
         self._close()
-        self._console.print(visible(text), soft_wrap=True, highlight=False)
+        self._console.print(visible(text))
 
     def _close(self) -> None:
         if self._open_channel is not None:
@@ -57,7 +53,7 @@ class Screen:
         if self._open_channel != channel:
             self._close()
             self._open_channel = channel
-        self._console.print(Text(visible(text), style=style), end="", soft_wrap=True)
+        self._console.print(Text(visible(text), style=style), end="")
 
     def _on_run_started(self, event: dict[str, Any]) -> None:
         self._run_id = event["run_id"]
@@ -69,63 +65,44 @@ class Screen:
             self._write("thinking", event["text"], "dim italic")
 
     def _on_chunk(self, event: dict[str, Any]) -> None:
-        attempt = (event.get("action_seq", 0), event.get("attempt", 0))
-        if (
-            self._attempt is not None
-            and attempt != self._attempt
-            and event.get("seq") == 0
-            and self._open_channel == "answer"
-        ):
-            self._line("[yellow]… begun again[/yellow]")
+        attempt, seq = (event.get("action_seq", 0), event.get("attempt", 0)), event.get("seq", 0)
         if attempt != self._attempt:
-            self._lacks_beginning = event.get("seq", 0) > 0
+            if self._attempt is not None and seq == 0 and self._open_channel == "answer":
+                self._line("[yellow]… begun again[/yellow]")
+            self._lacks_beginning = seq > 0
         self._attempt = attempt
         if event.get("text") and not self._lacks_beginning:
             self._write("answer", event["text"], "bold")
 
     def _on_step(self, event: dict[str, Any]) -> None:
         if event["status"] == "started":
-            self._show_plan(event.get("plan"))
+            if event.get("plan"):
+                self._planned = event["plan"]["calls"]
+                self._line(steps.plan_line(event["plan"]))
             self._show_calls(event.get("calls") or [])
         elif event.get("halt_reason"):
-            self._show_halt(event)
+            # A failed call above says the reason already.
+            reason = "" if "failed" in event["statuses"] else f": {escape(short(one_line(event['halt_reason'])))}"
+            left_out = steps.not_executed(self._planned, event["statuses"])
+            self._line(f"[red]✗ plan halted{reason}[/red]{left_out}")
         elif event["status"] in {"failed", "invalid", "skipped"}:
             what = "plan" if event.get("plan") else f"step {event['step']}"
             self._line(f"[red]✗ {what} {event['status']}[/red]")
-            for line in plan_error_lines(event):
-                self._line(f"  [red]✗[/red] {escape(line)}")
+            for line in steps.plan_error_lines(event):
+                self._line(f"  {line}")
 
     def _on_called(self, event: dict[str, Any]) -> None:
         self._show_calls(event["calls"])
 
-    def _show_plan(self, plan: dict[str, Any] | None) -> None:
-        if plan is not None:
-            self._planned = plan["calls"]
-            self._line(f"[cyan]{escape(plan_line(plan))}[/cyan]")
-
-    def _show_halt(self, event: dict[str, Any]) -> None:
-        """Say what was not executed, and why, unless a failed call above says it."""
-        reason = "" if "failed" in event["statuses"] else f": {escape(short(one_line(event['halt_reason'])))}"
-        self._line(f"[red]✗ plan halted{reason}[/red]{escape(left_out(self._planned, event['statuses']))}")
-
     def _show_calls(self, calls: list[dict[str, Any]]) -> None:
         for call in calls:
-            arguments = json.dumps(call.get("args"), ensure_ascii=False)
-            if (call.get("call_id"), arguments) in self._called:
-                continue
-            self._called.add((call.get("call_id"), arguments))
-            self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(short(arguments))}[/dim]")
+            shown = (call.get("call_id"), json_text(call.get("args")))
+            if shown not in self._called:
+                self._called.add(shown)
+                self._line(steps.call_line(call))
 
     def _on_observed(self, event: dict[str, Any]) -> None:
-        if event["status"] == "succeeded":
-            observation = escape(short(json.dumps(event.get("observation"), ensure_ascii=False)))
-            tool, latency_ms = escape(event["tool"]), event.get("latency_ms", 0)
-            self._line(f"[green]← {tool}[/green] [dim]{latency_ms} ms · {observation}[/dim]")
-        else:
-            failure = event.get("failure") or {}
-            self._line(
-                f"[red]✗ {escape(event['tool'])}: {escape(failure.get('reason', ''))} ({failure.get('code')})[/red]"
-            )
+        self._line(steps.outcome_line(event))
 
     def _on_tool_progress(self, event: dict[str, Any]) -> None:
         fraction = event.get("fraction")
@@ -155,8 +132,7 @@ class Screen:
             return
         if not self._commands:
             return
-        what = " · ".join(escape(text) for text in (event.get("tool"), one_line(event.get("title") or "")) if text)
-        self._line(f"[yellow]waits for a person: {event['reason']}{f' · {what}' if what else ''}[/yellow]")
+        self._line(f"[yellow]{steps.waiting_text(event)}[/yellow]")
         name = name_of(event["pause_id"], event.get("revision", 1))
         self._line(f"[dim]{program()} approvals --run {self._run_id}, then approve {self._run_id}/{name}[/dim]")
 
@@ -178,53 +154,10 @@ class Screen:
                 f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]"
             )
         usage = event.get("usage") or {}
-        self._line(f"[dim]{event['reason']} · {calls_text(usage)}[/dim]")
+        self._line(f"[dim]{event['reason']} · {steps.calls_text(usage)}[/dim]")
 
     def _on_error(self, event: dict[str, Any]) -> None:
         self._line(f"[red]error: {escape(event['error'])} ({event['code']}, trace {event['trace_id']})[/red]")
 
     def _on_cancelled(self, event: dict[str, Any]) -> None:
         self._line(f"[yellow]cancelled {escape(event.get('reason', ''))}[/yellow]")
-
-
-def short(text: str) -> str:
-    """Text cut to what fits beside a tool's name."""
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
-
-
-def plan_line(plan: dict[str, Any]) -> str:
-    """Return a plan as one line: its tools in order, and the model's reason."""
-    reasoning = short(one_line(plan["reasoning"]))
-    return f"plan: {' → '.join(call['tool_name'] for call in plan['calls'])}{f' · {reasoning}' if reasoning else ''}"
-
-
-def plan_error_lines(step: dict[str, Any]) -> list[str]:
-    """Return a line for each error of a step `plan` that is invalid: where it is, and how to mend it."""
-    if not step.get("errors"):
-        return []
-    from pydantic import ValidationError  # noqa: PLC0415, few runs have such a step
-
-    from contracts.runs.plans import PlanCall, PlanError  # noqa: PLC0415
-    from runwire.plans import error_line  # noqa: PLC0415
-
-    calls = [PlanCall.model_validate(call) for call in (step.get("plan") or {}).get("calls") or []]
-    lines = []
-    for error in step["errors"]:
-        try:
-            lines.append(one_line(error_line(PlanError.model_validate(error), calls)))
-        except ValidationError:  # Of a newer gateway.
-            lines.append(one_line(str(error["error"]["type"])))
-    left_out = step.get("errors_left_out")
-    return [*lines, f"and {left_out} more errors"] if left_out else lines
-
-
-def left_out(planned: list[dict[str, Any]], statuses: list[str]) -> str:
-    """Return which calls of a plan were not executed, behind a comma; empty: all were."""
-    names = [call["tool_name"] for call, status in zip(planned, statuses, strict=False) if status == "not_executed"]
-    return f", not executed: {', '.join(names)}" if names else ""
-
-
-def calls_text(usage: dict[str, Any]) -> str:
-    """How many calls a run has made, for people."""
-    counts = {noun: usage.get(f"{noun}_calls", 0) for noun in ("model", "tool")}
-    return ", ".join(f"{count} {noun} call{'' if count == 1 else 's'}" for noun, count in counts.items())

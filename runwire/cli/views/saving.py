@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from runwire.cli.run_artifacts import RunArtifact, artifacts_of
+from runwire.cli.views.artifacts import RunArtifact, artifacts_of
 from runwire.client import Client
 
 _MAX_NAME_BYTES, _MAX_SUFFIX_CHARACTERS = 120, 16
@@ -25,15 +25,14 @@ async def save(client: Client, run_id: str, folder: Path) -> list[str]:
 
     Raises RunwireError, OSError.
     """
-    status = await client.status(run_id)
-    payload = status.payload
+    payload = (await client.status(run_id)).payload
     texts = {
         "answer.md": payload.raw_answer + "\n" if payload else "",
         "payload.json": payload.model_dump_json(indent=2) + "\n" if payload else "null\n",
     }
     names = [await _write(folder, name, _once(text.encode(errors="replace"))) for name, text in texts.items()]
     for artifact in await artifacts_of(client, run_id):
-        stored = client.fetch(artifact.artifact_id) if artifact.artifact_id else _once(artifact.data())
+        stored = client.fetch(artifact.artifact_id) if artifact.artifact_id else _once(artifact.data)
         names.append(await _write(folder, file_name(artifact), stored))
     return names
 

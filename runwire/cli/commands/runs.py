@@ -1,0 +1,163 @@
+"""Commands on runs: start one, follow it, stop it, delete it; list them, show one."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from contracts.runs.requests import State
+from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE
+from runwire.cli.frame import Agent, Format, Found, Limit, Model, Output, asks, client_of, given, table
+from runwire.cli.printing import age_text, one_line, print_error, print_json, program
+from runwire.cli.views.report import print_report, report_of
+from runwire.cli.views.saving import save as save_run
+from runwire.cli.views.screen import Screen
+from runwire.client import Client, RunStatus
+from runwire.client.images import image_inputs
+
+commands = typer.Typer()
+runs = typer.Typer(no_args_is_help=True)
+commands.add_typer(runs, name="runs")
+
+
+def _new_or_empty(folder: Path | None) -> Path | None:
+    """Make the folder, before the run costs anything. Raises BadParameter."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise typer.BadParameter(f"{folder} is not empty, and nothing is overwritten")
+    return folder
+
+
+@asks(commands)
+async def run(
+    client: Client,
+    question: str,
+    session: Annotated[str | None, typer.Option(help="The session to continue. Default: a new one.")] = None,
+    agent: Agent = None,
+    strategy: Annotated[
+        Literal["react", "planned"] | None,
+        typer.Option(help="react decides after each result; planned plans all calls first. Default: the agent's."),
+    ] = None,
+    model: Model = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")
+    ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."
+        ),
+    ] = None,
+    vision: Annotated[
+        Literal["strict", "lenient"] | None,
+        typer.Option(
+            help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."
+        ),
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1)] = None,
+    deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            callback=_new_or_empty,
+            help="Save the answer, the payload and every artifact here; a folder that is new or empty.",
+        ),
+    ] = None,
+    output: Format = "text",
+) -> int:
+    """Ask a question and show how it is answered."""
+    try:
+        images = image_inputs(image or ()) or None
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--image") from None
+    limits = given(max_steps=max_steps, deadline_s=deadline_s) or None
+    options = given(session_id=session, agent=agent, strategy=strategy, model=model, tools=tool, vision=vision)
+    run_id = await client.start(question, **options, **given(limits=limits, images=images))
+    code = await show(client, run_id, output)
+    if save is not None:
+        sys.stderr.write(f"saved in {save}: {', '.join(await save_run(client, run_id, save))}\n")
+    return code
+
+
+async def ask(url: str, question: str) -> int:
+    """Start a run, show it and return the exit code."""
+    async with client_of(url, None) as client:
+        return await show(client, await client.start(question), "text")
+
+
+@asks(commands)
+async def tail(client: Client, run_id: str, output: Format = "text") -> int:
+    """Follow a run from its beginning, whether it is running or has ended."""
+    return await show(client, run_id, output)
+
+
+async def show(client: Client, run_id: str, output: Output) -> int:
+    """Show a run to its end and return the exit code."""
+    screen, end = Screen(), dict[str, Any]()
+    on_comment = screen.show_comment if output == "text" else lambda _: None
+    try:
+        async for event in client.follow(run_id, on_comment=on_comment):
+            end = event.model_dump(mode="json")
+            if output == "jsonl":
+                print_json(end)
+            elif output == "text":
+                screen.show(end)
+    except asyncio.CancelledError:
+        sys.stderr.write("\n")
+        print_error(f"the run continues: `{program()} tail {run_id}` shows it, `{program()} cancel {run_id}` stops it")
+        raise
+    kind, reason = end.get("type"), end.get("reason")
+    if output == "json":
+        rest = {name: value for name, value in end.items() if name not in {"type", "reason", "usage"}}
+        print_json(
+            {
+                "run_id": run_id,
+                "status": kind,
+                "reason": reason,
+                "code": end.get("code"),
+                "payload": end.get("payload") or rest,
+                "usage": end.get("usage"),
+            }
+        )
+    if kind == "done":
+        return 0 if reason == "answer_complete" else EXIT_INCOMPLETE
+    return EXIT_CANCELLED if kind == "cancelled" else EXIT_ERROR
+
+
+@asks(commands)
+async def cancel(client: Client, run_id: str, reason: str = "") -> None:
+    """Stop a run."""
+    await client.cancel(run_id, reason)
+
+
+@asks(commands)
+async def delete(client: Client, run_id: str) -> None:
+    """Delete a run with its events, artifacts and images; one that is still running is cancelled first."""
+    await client.delete(run_id)
+
+
+@asks(runs)
+async def ls(
+    client: Client,
+    status: Annotated[State | None, typer.Option(help="Only runs in this state.")] = None,
+    limit: Limit = 20,
+) -> Found:
+    """List runs, the newest first: id, status, age, question."""
+    found = [run async for run in client.list_runs(status, limit=limit)]
+    columns, nouns = ["run", "status", "age", "error", "question"], f"runs{f' with status {status}' if status else ''}"
+    return table(found, columns, _row, nouns)
+
+
+def _row(run: RunStatus) -> list[str]:
+    return [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
+
+
+@asks(runs, "show")
+async def show_run(client: Client, run_id: str) -> Found:
+    """Show a run: its status, question, steps, calls of tools, answer, artifacts and costs."""
+    report = await report_of(client, run_id)
+    return Found(report, lambda: print_report(report))

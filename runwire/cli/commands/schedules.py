@@ -1,0 +1,83 @@
+"""Commands on schedules and webhooks: add one, list them, show one, remove one."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import typer
+
+from runwire.cli.frame import Agent, Found, Model, Url, asks, gateway_url, given, table
+from runwire.cli.printing import one_line, print_fields
+from runwire.client import Client, ScheduleCreated, ScheduleView
+
+commands = typer.Typer()
+schedule = typer.Typer(no_args_is_help=True)
+commands.add_typer(schedule, name="schedule")
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire schedule list` prints it.")]
+
+
+@asks(schedule)
+async def add(
+    client: Client,
+    question: Annotated[str, typer.Argument(help="What each run is asked.")],
+    cron: Annotated[str | None, typer.Option(help='As in "30 2 * * 1-5": on workdays at half past two.')] = None,
+    at: Annotated[str | None, typer.Option(help="One time, as in 2026-12-24T18:00:00+01:00.")] = None,
+    webhook: Annotated[bool, typer.Option("--webhook", help="Each signed delivery starts a run.")] = False,
+    time_zone: Annotated[str | None, typer.Option(help="As in Europe/Berlin; of --cron by default UTC.")] = None,
+    missed: Annotated[
+        Literal["skip", "run_once"],
+        typer.Option(help="Of times that came while no planner was there: no run, or one."),
+    ] = "skip",
+    name: Annotated[str, typer.Option(help="For people.")] = "",
+    session: Annotated[str | None, typer.Option(help="The session of all its runs. Default: each has its own.")] = None,
+    agent: Agent = None,
+    model: Model = None,
+    url: Url = None,
+) -> Found:
+    """Add a schedule (--cron or --at) or a webhook, and print its next three times, or its address and secret."""
+    options = given(cron=cron, at=at, time_zone=time_zone, session_id=session, agent=agent, model=model)
+    made = await client.add_schedule(question, webhook=webhook, name=name, missed=missed, **options)
+    return Found(made, _printed(made, url))
+
+
+@asks(schedule, "list")
+async def list_schedules(client: Client) -> Found:
+    """List schedules and webhooks, the newest first."""
+    return table(await client.schedules(), ["schedule", "next", "times", "name"], _row, "schedules")
+
+
+@asks(schedule)
+async def show(client: Client, schedule: Id, url: Url = None) -> Found:
+    """Show a schedule or webhook: its next three times, its question, its newest run."""
+    found = await client.schedule(schedule)
+    return Found(found, _printed(found, url))
+
+
+@asks(schedule)
+async def remove(client: Client, schedule: Id) -> None:
+    """Remove a schedule or webhook. It starts no further run; those that it has started go on."""
+    await client.delete_schedule(schedule)
+
+
+def _row(schedule: ScheduleView) -> list[str]:
+    name = one_line(schedule.name or str(schedule.run.get("query", "")))
+    return [schedule.schedule_id, next(iter(schedule.next), ""), _times(schedule), name]
+
+
+def _times(schedule: ScheduleView) -> str:
+    return " ".join(filter(None, (schedule.cron, schedule.time_zone))) if schedule.cron else schedule.at or "webhook"
+
+
+def _printed(schedule: ScheduleView, url: str | None) -> Callable[[], None]:
+    fields: list[tuple[str, str | None]] = [
+        ("schedule", schedule.schedule_id),
+        ("name", schedule.name),
+        ("question", str(schedule.run.get("query", ""))),
+        ("times", _times(schedule))
+        if schedule.webhook_url is None
+        else ("address", gateway_url(url).rstrip("/") + schedule.webhook_url),
+        *(("next", at) for at in schedule.next),
+        ("last", f"{schedule.last} · {schedule.last_run}" if schedule.last_run else None),
+    ]
+    if isinstance(schedule, ScheduleCreated) and schedule.secret is not None:
+        fields.append(("secret", f"{schedule.secret}  (it is not shown again)"))
+    return lambda: print_fields(fields, 8)

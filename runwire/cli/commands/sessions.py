@@ -1,0 +1,86 @@
+"""Commands on conversations: hold one, list them, show one."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from contracts.wire.ids import new_id
+from runwire.cli.exit_codes import end
+from runwire.cli.frame import Agent, Found, Key, Limit, Model, Url, asks, client_of, given, table
+from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
+from runwire.cli.views.conversation import Conversation
+from runwire.client import Client, SessionEntry, SessionStatus
+
+commands = typer.Typer()
+
+
+@commands.command()
+def chat(
+    session: Annotated[str | None, typer.Option(help="The session to continue. Default: a new one.")] = None,
+    agent: Agent = None,
+    model: Model = None,
+    on_busy: Annotated[
+        Literal["queue", "steer", "reject", "cancel"] | None,
+        typer.Option(help="Of a question while another run of the session is under way."),
+    ] = None,
+    url: Url = None,
+    api_key: Key = None,
+) -> None:
+    """Hold a conversation, with approvals and questions asked in place. Ctrl-C steers or cancels, twice leaves."""
+    options = given(agent=agent, model=model, on_busy=on_busy)
+
+    def hold() -> int:
+        conversation = Conversation(client_of(url, api_key), session or f"chat-{new_id()[:12]}", options)
+        return conversation.hold(is_new=session is None)
+
+    end(hold)
+
+
+@asks(commands)
+async def sessions(
+    client: Client,
+    session_id: Annotated[str | None, typer.Argument(help="Show this one. Default: list them.")] = None,
+    limit: Limit = 20,
+) -> Found:
+    """List sessions, or show one: its runs, its queue, what waits for a person, its summary and context."""
+    if session_id is not None:
+        session = await client.session(session_id)
+        return Found(session, lambda: _print(session))
+    found = [entry async for entry in client.sessions(limit=limit)]
+    return table(found, ["session", "runs", "pauses", "tasks", "queued", "changed", "user"], _row, "sessions")
+
+
+def _row(entry: SessionEntry) -> list[str]:
+    counts = [str(count) for count in (entry.runs, entry.open_pauses, entry.open_tasks, entry.queued_runs)]
+    return [one_line(entry.session_id), *counts, age_text(entry.updated_at), one_line(entry.user_id or "")]
+
+
+def _print(session: SessionStatus) -> None:
+    pauses = [f"{pause.reason} · {one_line(pause.tool or pause.title)} · {pause.run_id}" for pause in session.pauses]
+    running = [task for task in session.tasks if task.status == "running"]
+    tasks = [f"{one_line(task.name or task.tool or task.query)} · {task.task_id}" for task in running]
+    fields: list[tuple[str, str | None]] = [
+        ("session", session.session_id),
+        ("user", session.user_id),
+        ("changed", f"{age_text(session.updated_at)} ago · {session.runs} runs"),
+        ("running", session.current_run),
+        *(("queued", run) for run in session.queue),
+        *(("waits", pause) for pause in pauses),
+        *(("task", task) for task in tasks),
+        *(("context", one_line(f"{name} = {value!r}")) for name, value in session.context.items()),
+        ("summary", session.summary),
+    ]
+    print_fields(fields, 9)
+    rows = [
+        [
+            run.run_id,
+            run.status,
+            age_text(run.requested_at),
+            one_line(run.query) if run.cause != "report" else "a report",
+        ]
+        for run in session.recent_runs
+    ]
+    if rows:
+        print_table([["run", "status", "age", "question"], *rows])
+    if session.pauses or session.open_decisions:
+        OUT.print(f"[dim]{program()} approvals --session shows what waits[/dim]")

@@ -1,0 +1,150 @@
+"""Commands on tools: list them, describe one, check one, accept their specifications."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from contracts.tools.messages import ToolSpec
+from contracts.wire.names import InvalidName
+from runwire.cli.exit_codes import EXIT_FAILED, end
+from runwire.cli.frame import Format, Found, Key, Output, Url, client_of, json_object
+from runwire.cli.operator import acceptance
+from runwire.cli.operator.connection import OperatorRefused
+from runwire.cli.operator.tool_checks import checked
+from runwire.cli.printing import ERR, marked, one_line, print_error, print_table
+from runwire.cli.views import tool_description
+from runwire.cli.views.checks import Check, checklist
+from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
+
+_EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
+
+
+class _ToolsGroup(TyperGroup):
+    """A name that is no command is that of a tool: `runwire tools NAME` is `runwire tools show NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        is_name = args[0] not in self.commands and not args[0].startswith("-")
+        return ("show", self.commands["show"], args) if is_name else super().resolve_command(ctx, args)
+
+
+commands = typer.Typer()
+tools = typer.Typer(cls=_ToolsGroup, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
+commands.add_typer(tools, name="tools")
+
+
+@tools.callback(invoke_without_command=True)
+def list_tools(context: typer.Context, url: Url = None, api_key: Key = None, output: Format = "text") -> None:
+    """List the tools that are available now; with NAME, describe one. Accept specifications that changed."""
+    if context.invoked_subcommand is None:
+        end(lambda: asyncio.run(_list(url, api_key, output)))
+
+
+async def _list(url: str | None, api_key: str | None, output: Output) -> int:
+    async with client_of(url, api_key) as client:
+        specs, refused = await client.tools(), await client.refused_tools()
+
+    def show() -> None:
+        print_table([["tool", "flags", "arguments", "description"], *map(_row, specs)])
+        for tool in refused:
+            ERR.print(f"{marked(tool.name)} is refused: {marked(tool.reason)}")
+
+    return Found(specs, show).print(output)
+
+
+def _row(spec: ToolSpec) -> list[str]:
+    flags = " ".join(name for name in ("idempotent", "requires_approval") if getattr(spec, name))
+    arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
+    return [spec.name, flags, arguments, one_line(spec.description)]
+
+
+@tools.command()
+def show(context: typer.Context, name: str, url: Url = None, api_key: Key = None, output: Format = "text") -> None:
+    """Describe a tool: what it takes, and every path in its output that a template of a plan may name."""
+    before = context.parent.params if context.parent else {}  # As in `runwire tools -o json NAME`.
+    chosen = output if output != "text" else before.get("output", output)
+    end(lambda: asyncio.run(_show(name, url or before.get("url"), api_key or before.get("api_key"), chosen)))
+
+
+async def _show(name: str, url: str | None, api_key: str | None, output: Output) -> int:
+    async with client_of(url, api_key) as client:
+        specs = {spec.name: spec for spec in await client.tools()}
+        refused = {tool.name: tool.reason for tool in await client.refused_tools()} if name not in specs else {}
+    if name in specs:
+        spec = specs[name]
+        lines = tool_description.lines(spec)
+        return Found(tool_description.document(spec), lambda: print("\n".join(lines))).print(output)  # noqa: T201
+    reason = f"it is refused: {refused[name]}" if name in refused else f"the tools are {', '.join(specs) or 'none'}"
+    print_error(f"there is no tool {name}; {reason}")
+    return EXIT_FAILED
+
+
+Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
+
+
+@tools.command()
+def diff(name: str, digest: Digest = None) -> None:
+    """Show how a specification that a tool announces differs from the accepted one."""
+    _print_result(acceptance.compare(name, digest))
+
+
+@tools.command()
+def accept(name: str, digest: Digest = None) -> None:
+    """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
+    _print_result(acceptance.accept(name, digest))
+
+
+@tools.command()
+def forget(name: str) -> None:
+    """Forget what is accepted of a tool: its next specification is accepted as the first one."""
+    _print_result(acceptance.forget(name))
+
+
+def _print_result(work: Coroutine[Any, Any, str]) -> None:
+    """Print the sentence that an operator's command returns, or why it could do nothing."""
+
+    def run() -> int:
+        sys.stdout.write(f"{asyncio.run(work)}\n")
+        return 0
+
+    end(run, *_EXPECTED)
+
+
+@tools.command()
+def check(
+    name: str,
+    args: Annotated[
+        str | None, typer.Option(help="A JSON object: call the tool with these arguments, and check its answer too.")
+    ] = None,
+    context: Annotated[str, typer.Option(help="A JSON object: the tool_context of that call.")] = "{}",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Call it also if it requires approval or has side effects.")
+    ] = False,
+    output: Format = "text",
+) -> None:
+    """Check a tool that is served now against the standard form of results, line by line."""
+    arguments = None if args is None else json_object(args, "--args")
+    work = checked(name, arguments, json_object(context, "--context"), confirmed=yes)
+
+    def run() -> int:
+        found = asyncio.run(work)
+        return checklist([Check(one.name, one.status, one.finding, one.mend) for one in found.findings]).print(output)
+
+    end(run, *_EXPECTED)
+
+
+@tools.command("digest")
+def print_digests(files: list[Path], output: Format = "text") -> None:
+    """Print the digest of each tool in Python files, or of specifications as JSON, for `runwire tools accept`."""
+
+    def run() -> int:
+        specs = [spec for file in files for spec in acceptance.read_specs(file)]
+        text = "".join(f"{spec.name} {spec.digest()}\n" for spec in specs)
+        found = [{"name": spec.name, "digest": spec.digest()} for spec in specs]
+        return Found(found, lambda: print(text, end="")).print(output)  # noqa: T201
+
+    end(run, *_EXPECTED)

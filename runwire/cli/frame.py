@@ -1,0 +1,146 @@
+"""The frame of every command: its options, the client of the gateway, what it prints, its exit code.
+
+A command that asks the gateway is a coroutine function that is registered with `asks`. Its first argument is the
+client; it returns what is `Found`, an exit code, or nothing.
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+from pydantic import BaseModel
+
+from runwire.cli.exit_codes import end
+from runwire.cli.printing import print_error, print_json, print_table
+from runwire.client import Client
+from runwire.local.data_folder import data_dir, remembered
+
+M = TypeVar("M", bound=BaseModel)
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+_PATIENCE_S = 10.0
+"""How long a command waits for a gateway that does not answer; a script may call it again."""
+_DEFAULT_URL = "http://127.0.0.1:8080"
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="RUNWIRE_URL", help="The gateway; by default the one that `runwire up` started."),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key", envvar="RUNWIRE_API_KEY", help="Needed unless the gateway is on this machine without keys."
+    ),
+]
+Output = Literal["text", "json", "jsonl"]
+Format = Annotated[
+    Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for every event.")
+]
+Limit = Annotated[int, typer.Option("-n", "--limit", min=1, help="How many, the newest first.")]
+Agent = Annotated[str | None, typer.Option(help="An entry of the agents file.")]
+Model = Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a command has found: `document` is printed for programs, `show` prints it for people."""
+
+    document: BaseModel | Sequence[BaseModel | dict[str, Any]] | dict[str, Any]
+    show: Callable[[], None]
+    code: int = 0
+
+    def print(self, output: Output) -> int:
+        """Print it and return the exit code."""
+        if output == "text":
+            self.show()
+        elif isinstance(self.document, BaseModel | dict):
+            print_json(_dumped(self.document))
+        else:
+            print_json([_dumped(each) for each in self.document])
+        return self.code
+
+
+def _dumped(document: BaseModel | dict[str, Any]) -> dict[str, Any]:
+    return document if isinstance(document, dict) else document.model_dump(mode="json")
+
+
+def table(found: Sequence[M], columns: list[str], row: Callable[[M], list[str]], nouns: str) -> Found:
+    """A list, as a table for people. `nouns`: what an empty one has none of."""
+
+    def show() -> None:
+        if found:
+            print_table([columns, *map(row, found)])
+        else:
+            print_error(f"there are no {nouns}")
+
+    return Found(found, show)
+
+
+def asks(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
+    """Register a coroutine function as a command, with --url, --api-key, and -o where it returns what is `Found`.
+
+    It is given the first two itself where it has arguments `url` and `api_key`; one that has `output` prints itself.
+    """
+
+    def register(work: F) -> F:
+        signature = inspect.signature(work)
+        own = list(signature.parameters.values())[1:]
+        given: dict[str, Any] = {"url": Url, "api_key": Key}
+        if signature.return_annotation is Found:
+            given["output"] = Format
+        added = [
+            inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default="text" if option == "output" else None, annotation=kind
+            )
+            for option, kind in given.items()
+            if option not in signature.parameters
+        ]
+
+        @functools.wraps(work)
+        def command(**options: Any) -> None:
+            url, api_key = options["url"], options["api_key"]
+            arguments = {one.name: options[one.name] for one in own}
+
+            async def answered() -> int:
+                async with client_of(url, api_key) as client:
+                    found = await work(client, **arguments)
+                return found.print(options["output"]) if isinstance(found, Found) else found or 0
+
+            end(lambda: asyncio.run(answered()))
+
+        command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        app.command(name)(command)
+        return work
+
+    return register
+
+
+def gateway_url(url: str | None) -> str:
+    """The gateway that the user named, else the one of the data folder, else the default."""
+    return url or remembered(data_dir()).get("url") or _DEFAULT_URL
+
+
+def client_of(url: str | None, api_key: str | None) -> Client:
+    """A client of the gateway."""
+    return Client(gateway_url(url), api_key, patience_s=_PATIENCE_S)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that the user gave."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def json_object(text: str, option: str) -> dict[str, Any]:
+    """The JSON object of an option. Raises BadParameter."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"it is no JSON: {error}", param_hint=option) from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter("it is no JSON object", param_hint=option)
+    return found

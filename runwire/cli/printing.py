@@ -1,0 +1,114 @@
+"""How commands print: lines for people without control characters, fields, tables, errors; JSON for programs."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+_NARROW_COLUMNS = 70
+"""Below this width a table's rows take two lines."""
+_MAX_SHOWN_CHARACTERS = 160
+_UNIT = 1024
+
+OUT = Console(emoji=False, highlight=False, soft_wrap=True)
+"""Prints lines of markup as they are: neither wrapped nor highlighted."""
+ERR = Console(emoji=False, highlight=False, soft_wrap=True, stderr=True)
+
+
+def visible(text: str) -> str:
+    """Text of a model, tool or user without what would control the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def one_line(text: str) -> str:
+    """The same as one line."""
+    return visible(" ".join(text.split()))
+
+
+def short(text: str) -> str:
+    """Text cut to what fits beside a tool's name."""
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+
+
+def marked(text: str) -> str:
+    """Text of others as markup that shows it."""
+    return escape(visible(text))
+
+
+def json_text(value: Any, *, cut: bool = False) -> str:
+    """A value as markup that shows it as JSON in one line, all of it or its beginning."""
+    text = json.dumps(value, ensure_ascii=False)
+    return marked(short(text) if cut else text)
+
+
+def age_text(at: int) -> str:
+    """How long ago a time in Unix ms was."""
+    seconds = max(0, int(time.time() - at / 1000))
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def time_text(at: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time in Unix ms as the time of day here."""
+    return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime(form)
+
+
+def size_text(size: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < _UNIT:
+            return f"{size:.4g} {unit}"
+        size /= _UNIT
+    return f"{size:.4g} GiB"
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document as a line, at once: a reader may wait for it."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_error(text: str) -> None:
+    """Print an error for people."""
+    ERR.print(f"[red]runwire: [/red]{marked(text)}")
+
+
+def print_fields(fields: Iterable[tuple[str, str | None]], width: int) -> None:
+    """Print a line for each field that has a text, the names in a column of this width."""
+    for name, text in fields:
+        if text:
+            OUT.print(f"[bold]{name:<{width}}[/bold] {marked(text)}")
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """Print rows, the first of which holds the names of the columns. The last column is cut to a terminal's width."""
+    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    if OUT.is_terminal and OUT.width < _NARROW_COLUMNS:
+        lines = [part for row in rows[1:] for part in (row[0], f"  {' · '.join(filter(None, row[1:]))}")]
+    else:
+        lines = ["  ".join([*map(set_cell_size, row, widths), row[-1]]) for row in rows]
+    for line in lines:
+        text = Text(line)
+        if OUT.is_terminal:
+            text.truncate(OUT.width, overflow="ellipsis")
+        OUT.print(text)
+
+
+def program() -> str:
+    """How this program was called, so that people can repeat it: it need not be on the path."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{sys.executable} -m runwire"
+    on_path = shutil.which("runwire")
+    return "runwire" if on_path and called.resolve() == Path(on_path).resolve() else str(called)
