@@ -1,13 +1,18 @@
 """One `runwire up` for the tests of the client and of the command line, which runs beside it as a process."""
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from runwire.cli.app import app
 from runwire.local import launch
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until_blocking
@@ -16,14 +21,43 @@ ROOT = Path(__file__).parents[2]
 _UP_S = 90
 
 
-def runwire(
-    *arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+@dataclass(frozen=True)
+class Ended:
+    """How a command has ended, and what it has printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def said(self) -> str:
+        """What is on stderr as one line, without the frame of a wrong command line."""
+        return " ".join(self.stderr.replace("│", " ").split())
+
+
+def runwire(*arguments: str, data: Path, stdin: str | None = None, **env: str) -> Ended:
+    """Run a command to its end in this process: a Python process for each takes most of a test's time."""
+    with contextlib.chdir(data):
+        ended = CliRunner().invoke(app, arguments, stdin, {"RUNWIRE_DATA_DIR": str(data)} | env, prog_name="runwire")
+    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
+        raise ended.exception
+    return Ended(ended.exit_code, ended.stdout, ended.stderr)
+
+
+def started(*arguments: str, data: Path, cwd: Path | None = None, **env: str) -> Ended:
+    """Run a command to its end in a process of its own."""
     command = [sys.executable, "-P", "-m", "runwire", *arguments]
-    return subprocess.run(
-        command, env=_env(data), capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data
+    ended = subprocess.run(
+        command, env=_env(data) | env, capture_output=True, text=True, timeout=60, check=False, cwd=cwd or data
     )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.fixture
+def _quiet_services() -> Iterator[None]:
+    """Services in this process log nothing, so that what a command prints is all that is on stdout."""
+    with capture_logs():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +88,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def slow_tools(up: Path) -> Iterator[None]:
     """Two tools more: one that ends when a test lets it, and one that asks a person."""
-    files = [Path(__file__).parent / "cli" / "pondering_tool.py", ROOT / "examples" / "quickstart" / "asking_tool.py"]
+    files = [Path(__file__).parent / "pondering_tool.py", ROOT / "examples" / "quickstart" / "asking_tool.py"]
     command = [sys.executable, "-P", "-m", "runwire", "serve", *map(str, files)]
     process = subprocess.Popen(command, env=_env(up), cwd=up)
 

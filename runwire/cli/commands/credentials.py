@@ -106,7 +106,7 @@ def revoke(user: Annotated[str, typer.Argument(help="As `runwire credentials ls`
     """Take a credential back: its connections are closed at once."""
 
     def run() -> int:
-        _change(lambda known: known.revoke(user))
+        change(lambda known: known.revoke(user))
         sys.stdout.write(f"{user} is revoked\n")
         return 0
 
@@ -125,7 +125,7 @@ def refresh(
     """Make what is missing, and write the accounts anew, as a new version needs them."""
 
     def run() -> int:
-        passwords = _change(lambda _known: "", is_quiet=True)[0].passwords
+        passwords = change(lambda _known: "", is_quiet=True)[0].passwords
         for folder in sorted(logins.iterdir()) if logins else ():
             if folder.name in passwords:
                 write_private(folder / "password", passwords[folder.name])
@@ -135,12 +135,12 @@ def refresh(
 
 
 def _give(
-    change: Callable[[Identities], str], description: str, out: Path | None, server: str | None, *, as_url: bool
+    make: Callable[[Identities], str], description: str, out: Path | None, server: str | None, *, as_url: bool
 ) -> None:
     """Make a user, and print the credential or write it to a file."""
 
     def run() -> int:
-        known, user = _change(change)
+        known, user = change(make)
         address = server or remembered(data_dir()).get("nats_url") or _DEFAULT_URL
         ca = os.environ.get("RUNWIRE_NATS_PUBLIC_CA") or os.environ.get("RUNWIRE_NATS_CA")
         credential = Credential(address, user, known.passwords[user], ca, description)
@@ -153,7 +153,7 @@ def _give(
     end(run, *_EXPECTED)
 
 
-def _change(change: Callable[[Identities], str], *, is_quiet: bool = False) -> tuple[Identities, str]:
+def change(make: Callable[[Identities], str], *, is_quiet: bool = False) -> tuple[Identities, str]:
     """Change the identities of the data folder, have NATS read them again, and return them with the user."""
     data = data_dir()
     # In a folder that is none, a login would be made that no server will ever know.
@@ -161,7 +161,7 @@ def _change(change: Callable[[Identities], str], *, is_quiet: bool = False) -> t
         remedy = "`runwire up` makes it; RUNWIRE_DATA_DIR names another one"
         raise UnknownIdentity(f"there is no data folder {data}: {remedy}")
     with identities.changed(data) as known:
-        user = change(known)
+        user = make(known)
     is_reloaded, url = False, os.environ.get("RUNWIRE_NATS_URL") or remembered(data).get("nats_url")
     if url is not None:
         with identities.one_reload(data):

@@ -44,7 +44,7 @@ def test_a_service_starts_without_what_it_does_not_need(service: str) -> None:
     ("module", "unwanted"),
     [
         ("runwire.cli.app", {"aiohttp", "asyncio", "httpx", "nats", "pydantic"}),
-        ("runwire.cli.launcher", {"aiohttp", "httpx", "nats", "pydantic", "rich", "typer"}),
+        ("runwire.cli.commands.machine", {"aiohttp", "httpx", "nats", "pydantic"}),
         ("runwire.cli.entry_point", {"asyncio", "rich", "typer"}),
         ("runwire.serving", {"httpx", "rich", "typer"}),
         ("runwire", {"httpx", "nats", "pydantic"}),

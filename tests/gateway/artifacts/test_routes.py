@@ -10,7 +10,7 @@ import pytest
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.wire.ids import new_id
-from runwire.cli.run_artifacts import stored_artifacts
+from runwire.cli.views.artifacts import stored_artifacts
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.gateway.auth.key_lines import new_key

@@ -12,7 +12,7 @@ from contracts.runs.events import Asked, Chunk, Done, RunEvent, ToolProgress, Un
 from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
-from runwire.cli.checks import examine
+from runwire.cli.commands.doctor import examine
 from runwire.client import Client, retries
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key

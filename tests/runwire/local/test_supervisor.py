@@ -1,7 +1,7 @@
 """The supervisor's child processes: restarts, reports, and when a start fails."""
 
 import asyncio
-import signal
+import os
 import sys
 from pathlib import Path
 
@@ -9,10 +9,9 @@ import pytest
 
 from contracts.wire.health import EXIT_WRONG_SETTINGS
 from runwire.local import supervisor
-from runwire.local.launch import is_ready
-from runwire.local.liveness import service_check
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor, restart_pause_s
-from tests.support.needs import free_port
+from services.runtime.watchdog import EXIT_CODE
+from tests.support.checkout import ROOT
 from tests.support.waiting import wait_until
 
 
@@ -109,45 +108,43 @@ def test_the_pause_grows_up_to_a_limit() -> None:
     assert 7 <= restart_pause_s(1000) <= 13
 
 
-HANGS = """
-import http.server, os, pathlib, sys, time
-hung, requests = pathlib.Path(sys.argv[1]), []
+BLOCKED = """
+import asyncio, sys, time
+from services.runtime.watchdog import Watchdog
 
-class Health(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        requests.append(self.path)
-        if requests.count("/livez") > 2 and not hung.exists():
-            hung.touch()
-            time.sleep(3600)
-        self.send_response(200)
-        self.end_headers()
+async def main():
+    Watchdog(0.3).start()
+    await asyncio.sleep(0.2)
+    time.sleep(3600)
 
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Health).serve_forever()
+asyncio.run(main())
 """
 
 
-async def test_a_service_that_does_not_answer_livez_is_killed_and_started_again(data: Path) -> None:
-    """It runs and stops answering after its second request; the report names it and the reason."""
+async def test_a_service_that_hangs_ends_by_its_watchdog_and_is_started_again(data: Path) -> None:
+    """The supervisor asks nobody whether it works; the report names the exit code."""
     reports: list[str] = []
-    processes, port = Supervisor(data, reports.append), free_port()
-    argv = [sys.executable, "-c", HANGS, str(data / "hung"), str(port)]
-    service = Child("service", argv, ready=lambda: is_ready(port), health_port=port)
+    processes = Supervisor(data, reports.append)
+    service = Child("service", [sys.executable, "-c", BLOCKED], {**os.environ, "PYTHONPATH": str(ROOT)})
     await processes.start(service)
     first = service.process
-    await wait_until(lambda: service.restarts == 1, timeout=30, what="it was ended")
-    await wait_until(lambda: is_ready(port), timeout=30, what="it answers again")
-    assert first is not None
-    assert first.returncode == -signal.SIGKILL
-    assert reports[0].startswith("service has not answered /livez for about 8 s")
+    await wait_until(lambda: service.restarts and service.process is not first, timeout=30, what="it runs again")
     await processes.stop()
+    assert reports[0].startswith(f"service ended with code {EXIT_CODE}")
 
 
-async def test_a_service_that_has_not_answered_yet_is_not_ended(data: Path) -> None:
-    """It may take long to start; only the start itself has a time limit."""
-    processes = Supervisor(data, print)
-    slow = Child("slow", [sys.executable, "-c", "import time; time.sleep(3600)"], health_port=free_port())
-    await processes.start(slow)
-    check = service_check(free_port())
-    assert [check.fault() for _ in range(check.max_failures + 1)] == [None] * (check.max_failures + 1)
-    assert slow.restarts == 0
+async def test_a_child_that_ignores_sigterm_is_restarted_all_the_same(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nats-server is, where it does not store although its disk has room."""
+    monkeypatch.setattr(supervisor, "_RESTART_TIMEOUT_S", 0.1)
+    reports: list[str] = []
+    processes = Supervisor(data, reports.append)
+    child = _child("import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
+    await processes.start(child)
+    await wait_until(lambda: "deaf" in (data / "logs" / "worker.log").read_text(), what="it ignores SIGTERM")
+    await processes.restart(child, "does not store")
+    await wait_until(lambda: child.restarts == 1, what="it is started again")
+    monkeypatch.setattr(supervisor, "_STOP_TIMEOUT_S", 0.1)
     await processes.stop()
+    assert reports[0].startswith("worker does not store; ending it, to start it again")

@@ -3,12 +3,9 @@
 import asyncio
 import json
 import stat
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from subprocess import PIPE
 
 import nats
 import pytest
@@ -16,9 +13,9 @@ from nats.aio.client import Client
 from typer.testing import CliRunner, Result
 
 from runwire.cli.app import app
+from runwire.cli.commands.credentials import change
 from runwire.credentials.files import read_credential
 from runwire.credentials.identities import accounts_file, changed
-from runwire.errors import InvalidCredential
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until
@@ -62,10 +59,8 @@ async def test_a_credential_works_at_once_and_is_cut_off_at_once(server: NatsSer
     await processed(tool)
     assert tool.is_connected
 
-    began = time.monotonic()
     assert (await called("revoke", "tool_weather")).exit_code == 0
     await wait_until(lambda: not tool.is_connected, timeout=5, what="the connection is closed")
-    assert time.monotonic() - began < 4, "most of it is the start of the command"
     assert before.is_connected
     assert not admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
     assert (await called("tool", "weather", "--url")).stdout.strip() != url
@@ -91,7 +86,7 @@ def test_what_exists_is_listed_without_passwords(server: NatsServer) -> None:
     """Not the users of the platform, which nobody is given."""
     for arguments in (("tool", "sun", "moon"), ("listener", "acme"), ("listener", "acme", RUN)):
         assert credentials(*arguments).exit_code == 0
-    listed = credentials("ls", "--json").stdout
+    listed = credentials("ls", "-o", "json").stdout
     assert [each["user"] for each in json.loads(listed)] == ["tools_sun.moon", "listener_acme", f"run_acme_{RUN}"]
     assert "sun, moon" in credentials("ls").stdout
     assert not [user for user, password in server.passwords.items() if password in listed]
@@ -128,15 +123,12 @@ def test_a_server_that_is_down_reads_it_when_it_starts(server: NatsServer) -> No
     assert admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
 
 
-def test_commands_at_the_same_time_all_take_effect(server: NatsServer) -> None:
+def test_changes_at_the_same_time_all_take_effect(server: NatsServer) -> None:
     """The server refuses logins while it reads its accounts, so one command at a time has it read them."""
-    command = [sys.executable, "-m", "runwire", "credentials", "tool"]
-    started = [subprocess.Popen([*command, f"t{n}", "--url"], stdout=PIPE, stderr=PIPE, text=True) for n in range(8)]
-    for process in started:
-        url, complaint = process.communicate(timeout=60)
-        assert complaint == ""
-        user, _, password = url.removeprefix("nats://").partition("@")[0].partition(":")
-        assert admits(server.port, user, password)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda name: change(lambda known: known.add_tools(name)), [f"t{n}" for n in range(8)]))
+    for known, user in made:
+        assert admits(server.port, user, known.passwords[user])
 
 
 @pytest.mark.usefixtures("server")
@@ -162,11 +154,3 @@ def test_a_deployment_gets_its_logins(server: NatsServer, tmp_path: Path) -> Non
     assert (tmp_path / "logins" / "planner" / "password").read_text() == server.passwords["planner"]
     assert (tmp_path / "logins" / "gateway" / "password").read_text() == server.passwords["gateway"]
     assert list((tmp_path / "logins" / "nobody").iterdir()) == []
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"url": "", "user": "a", "password": "b"}', '{"url": 1}'])
-def test_a_file_that_is_no_credential_is_refused(tmp_path: Path, text: str) -> None:
-    """With the file's name."""
-    (tmp_path / "x.json").write_text(text)
-    with pytest.raises(InvalidCredential, match=r"x\.json"):
-        read_credential(tmp_path / "x.json")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runwire.cli.open_pauses import answer_of, name_of, named, print_pause
+from runwire.cli.views.pauses import answer_of, name_of, named, print_pause
 from runwire.client import OpenPause
 from runwire.errors import NotFound, PauseChanged
 
@@ -22,7 +22,7 @@ def pause(pause_id: str = FIRST, **fields: Any) -> OpenPause:
 def shown(it: OpenPause) -> str:
     """The text of a terminal."""
     out = io.StringIO()
-    print_pause(it, Console(file=out, width=60))
+    print_pause(it, Console(file=out, width=60, soft_wrap=True, highlight=False))
     return out.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""`runwire chat` in a terminal, beside a whole system."""
+"""`runwire chat` beside a whole system: in this process where lines are typed, in a terminal where Ctrl-C is."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.wire.ids import new_id
-from tests.runwire.conftest import runwire
+from tests.runwire.conftest import Ended, runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking
 
@@ -16,9 +16,25 @@ REPORT = "Send a report to ann@example.org: 'All is well'"
 Chat = Callable[..., Terminal]
 
 
+def typed(up: Path, *lines: str, options: tuple[str, ...] = ()) -> Ended:
+    """A conversation in which these lines are typed, each when something is asked."""
+    ended = runwire("chat", *options, data=up, stdin="".join(f"{line}\n" for line in lines))
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def assert_order(shown: str, *texts: str) -> None:
+    """These texts are shown, one behind the other."""
+    place = 0
+    for text in texts:
+        place = shown.find(text, place)
+        assert place >= 0, f"{text!r} is not shown: {shown!r}"
+        place += len(text)
+
+
 @pytest.fixture
 def chat(up: Path) -> Iterator[Chat]:
-    """Opens conversations, each up to its prompt."""
+    """Opens conversations in terminals, each up to its prompt."""
     opened: list[Terminal] = []
 
     def open_terminal(*arguments: str) -> Terminal:
@@ -31,7 +47,7 @@ def chat(up: Path) -> Iterator[Chat]:
         terminal.close()
 
 
-def test_questions_and_answers(chat: Chat) -> None:
+def test_questions_and_answers(chat: Chat, up: Path) -> None:
     """Until Ctrl-D; a later conversation shows what was said and goes on."""
     session = new_id()
     first = chat("--session", session)
@@ -40,11 +56,8 @@ def test_questions_and_answers(chat: Chat) -> None:
     first.type(CTRL_D)
     assert first.ended() == 0
     first.shows(f"chat --session {session} goes on with it")
-
-    second = chat("--session", session)
-    second.shows("What is 17*23?", "17*23 = 391", "you> ")
-    second.type("Which one was that?")
-    second.shows('Before this you asked "What is 17*23?"', "you> ")
+    second = typed(up, "Which one was that?", options=("--session", session)).stdout
+    assert_order(second, "What is 17*23?", "17*23 = 391", "you> ", 'Before this you asked "What is 17*23?"', "you> ")
 
 
 def test_a_report_on_background_tasks_is_shown(chat: Chat, up: Path) -> None:
@@ -66,73 +79,55 @@ def test_a_report_on_background_tasks_is_shown(chat: Chat, up: Path) -> None:
     assert terminal.text.count("6*7 = 42") == 1
 
 
-def test_a_call_is_approved_in_place(chat: Chat) -> None:
-    """With its arguments shown; it is executed as they were."""
-    terminal = chat()
-    terminal.type(REPORT)
-    terminal.shows("approval · send_report", 'to = "ann@example.org"', 'text = "All is well"', "[l]ater> ")
-    terminal.type("a")
-    terminal.shows("← send_report", "The report was sent to ann@example.org", "you> ")
+@pytest.mark.parametrize(
+    ("lines", "options", "shown"),
+    [
+        (
+            [REPORT, "a"],
+            (),
+            ["approval · send_report", 'to = "ann@example.org"', 'text = "All is well"', "← send_report"],
+        ),
+        (
+            [REPORT, "r", "Ann is on leave"],
+            (),
+            ["[l]ater> ", "why, for the model> ", "reject", "✗ send_report", "Ann is on leave"],
+        ),
+        (
+            ["Paint the thing 'fence'", "red"],
+            (),
+            ["input · paint", "Which colour for fence?", "answer, /reject or /later> ", "painted fence red"],
+        ),
+        (
+            ["In the background: What is 6*7?", "w"],
+            ("--agent", "careful"),
+            ["confirmation · task.spawn", "Start this in the background?", "← task.spawn", "6*7 = 42"],
+        ),
+    ],
+    ids=["approve", "reject", "answer", "confirm and wait"],
+)
+def test_a_person_decides_in_place(up: Path, lines: list[str], options: tuple[str, ...], shown: list[str]) -> None:
+    """About a call, with its arguments shown; about a question of a tool; about a background task."""
+    assert_order(typed(up, *lines, options=options).stdout, *shown, "you> ")
 
 
-def test_a_background_task_is_confirmed_in_place(chat: Chat) -> None:
-    """The person may have the run wait for it."""
-    terminal = chat("--agent", "careful")
-    terminal.type("In the background: What is 6*7?")
-    terminal.shows("confirmation · task.spawn", "Start this in the background?", "[l]ater> ")
-    terminal.type("w")
-    terminal.shows("← task.spawn", "6*7 = 42", "you> ")
-
-
-def test_a_call_is_edited_in_place(chat: Chat, up: Path) -> None:
+def test_a_call_is_edited_in_place(up: Path) -> None:
     """What is no JSON, or does not fit the tool, is asked for again."""
-    terminal = chat()
-    terminal.type(REPORT)
-    for args, said in (("to bob", "that is no JSON"), ('{"to": 3}', "invalid_input")):
-        terminal.shows("[l]ater> ")
-        terminal.type("e")
-        terminal.shows("as JSON> ")
-        terminal.type(args)
-        terminal.shows(said)
-    terminal.shows("[l]ater> ")
-    terminal.type("e")
-    terminal.shows("as JSON> ")
-    terminal.type('{"to": "bob@example.org", "text": "Edited."}')
-    terminal.shows("The report was sent to bob@example.org", "you> ")
+    edited = '{"to": "bob@example.org", "text": "Edited."}'
+    ended = typed(up, REPORT, "e", "to bob", "e", '{"to": 3}', "e", edited)
+    assert_order(ended.stderr, "that is no JSON", "invalid_input")
+    assert_order(ended.stdout, "as JSON> ", "The report was sent to bob@example.org", "you> ")
     assert any("Edited." in file.read_text() for file in (up / "outbox").iterdir())
 
 
-def test_a_call_is_rejected_in_place(chat: Chat) -> None:
-    """The model reads why."""
-    terminal = chat()
-    terminal.type(REPORT)
-    terminal.shows("[l]ater> ")
-    terminal.type("r")
-    terminal.shows("why, for the model> ")
-    terminal.type("Ann is on leave")
-    terminal.shows("reject", "✗ send_report", "Ann is on leave", "you> ")
-
-
-def test_a_question_of_a_tool_is_answered_in_place(chat: Chat) -> None:
-    """By a text, where the tool wants one."""
-    terminal = chat()
-    terminal.type("Paint the thing 'fence'")
-    terminal.shows("input · paint", "Which colour for fence?", "answer, /reject or /later> ")
-    terminal.type("red")
-    terminal.shows("painted fence red", "you> ")
-
-
-def test_what_is_left_for_later_is_decided_elsewhere(chat: Chat, up: Path) -> None:
+def test_what_is_left_for_later_is_decided_elsewhere(up: Path) -> None:
     """And by the next question of the conversation: it rejects what waits, with its text as note."""
-    terminal = chat()
-    terminal.type(REPORT)
-    terminal.shows("[l]ater> ")
-    terminal.type("l")
-    terminal.shows("approvals --run ", "you> ")
-    run = terminal.text.rpartition("approvals --run ")[2].split()[0]
+    session = ("--session", new_id())
+    left = typed(up, REPORT, "l", options=session).stdout
+    assert_order(left, "approvals --run ", "you> ")
+    run = left.rpartition("approvals --run ")[2].split()[0]
     assert "send_report" in runwire("approvals", "--run", run, data=up).stdout
-    terminal.type("Not to Ann, she has left")
-    terminal.shows("added to the run that is under way", "✗ send_report", "Not to Ann, she has left", "you> ")
+    decided = typed(up, "later", "Not to Ann, she has left", options=session).stdout
+    assert_order(decided, "added to the run that is under way", "✗ send_report", "Not to Ann, she has left", "you> ")
 
 
 def test_ctrl_c_adds_to_the_run(chat: Chat, up: Path) -> None:
@@ -149,8 +144,8 @@ def test_ctrl_c_adds_to_the_run(chat: Chat, up: Path) -> None:
     assert terminal.text.count("→ ponder") == terminal.text.count("+ added") == 1
 
 
-def test_ctrl_c_cancels_the_run_and_not_the_conversation(chat: Chat) -> None:
-    """With `/cancel`; the next question is answered."""
+def test_ctrl_c_cancels_the_run_and_leaves_at_the_prompt(chat: Chat) -> None:
+    """With `/cancel`; the next question is answered. Without a traceback."""
     terminal = chat()
     terminal.type(f"Ponder the topic '{new_id()}'")
     terminal.shows("→ ponder")
@@ -160,6 +155,9 @@ def test_ctrl_c_cancels_the_run_and_not_the_conversation(chat: Chat) -> None:
     terminal.shows("cancelled", "you> ")
     terminal.type("What is 6*7?")
     terminal.shows("6*7 = 42", "you> ")
+    terminal.type(CTRL_C)
+    assert terminal.ended() == 130
+    assert "Traceback" not in terminal.text
 
 
 def test_ctrl_c_twice_leaves_and_the_run_goes_on(chat: Chat, up: Path) -> None:
@@ -174,13 +172,4 @@ def test_ctrl_c_twice_leaves_and_the_run_goes_on(chat: Chat, up: Path) -> None:
     assert terminal.ended() == 130
     assert "Traceback" not in terminal.text
     (up / topic).touch()
-    again = chat("--session", session)
-    again.shows(f"pondered {topic}", "you> ")
-
-
-def test_ctrl_c_at_the_prompt_leaves(chat: Chat) -> None:
-    """Without a traceback."""
-    terminal = chat()
-    terminal.type(CTRL_C)
-    assert terminal.ended() == 130
-    assert "Traceback" not in terminal.text
+    assert_order(typed(up, options=("--session", session)).stdout, f"pondered {topic}", "you> ")

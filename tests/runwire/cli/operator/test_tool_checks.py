@@ -11,8 +11,8 @@ from nats.aio.msg import Msg
 from nats.micro.request import Request
 
 from contracts.tools.messages import RefusedTool, ToolSpec
-from runwire.cli.check import Check
-from runwire.cli.tool_checks import tool_checks
+from runwire.cli.operator.tool_checks import tool_checks
+from runwire.cli.views.checks import Check
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer
 

@@ -3,9 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from pydantic import SecretStr
 from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
 from contracts.wire.rights import OPERATOR, TOOL_RUNNER
+from runwire.cli.operator import acceptance
 from runwire.credentials.files import Credential
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
@@ -26,27 +24,20 @@ from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
+from tests.runwire.conftest import runwire
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("_quiet_services")
 OLD, NEW = ToolSpec(name="weather", description="old"), ToolSpec(name="weather", description="\x1b[31mnew")
 A, B, C = "a" * 24, "b" * 24, "c" * 24
 
 
-async def runwire(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
+async def called(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "runwire", *arguments),
-        env={**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), **env},
-        cwd=data,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, printed.decode()
+    ended = await asyncio.to_thread(runwire, *arguments, data=data, **env)
+    return ended.returncode, ended.stdout + ended.stderr
 
 
 @pytest.fixture
@@ -70,7 +61,7 @@ class Operator:
 
     async def calls(self, *arguments: str) -> tuple[int, str]:
         """`runwire tools …`."""
-        return await runwire("tools", *arguments, data=self._folder, RUNWIRE_NATS_URL=self._url)
+        return await called("tools", *arguments, data=self._folder, RUNWIRE_NATS_URL=self._url)
 
     async def accepted(self) -> list[str]:
         """The accepted digests of `weather`."""
@@ -211,10 +202,13 @@ async def test_the_oldest_of_many_is_removed(operator: Operator) -> None:
     assert await operator.accepted() == [*many[1:], A]
 
 
-async def test_two_operators_at_once_lose_nothing(operator: Operator) -> None:
+async def test_two_operators_at_once_lose_nothing(
+    operator: Operator, server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each reads again what the other one has written."""
-    done = await asyncio.gather(*(operator.calls("accept", "weather", digest) for digest in (A, B, C)))
-    assert [code for code, _ in done] == [0, 0, 0]
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
+    await asyncio.gather(*(acceptance.accept("weather", digest) for digest in (A, B, C)))
     assert sorted(await operator.accepted()) == [A, B, C]
 
 
@@ -227,7 +221,7 @@ async def test_the_login_of_the_operator(operator: Operator, server: NatsServer,
     as_tool = Credential(server.url, "tool_weather", server.passwords["tool_weather"])
 
     async def accepts(digest: str, **env: str) -> tuple[int, str]:
-        return await runwire("tools", "accept", "weather", digest, data=elsewhere, **env)
+        return await called("tools", "accept", "weather", digest, data=elsewhere, **env)
 
     assert (await accepts(A, RUNWIRE_NATS_CREDENTIALS=str(file)))[0] == 0
     assert (await operator.calls("accept", "weather", B))[0] == 0
@@ -241,7 +235,7 @@ async def test_the_login_of_the_operator(operator: Operator, server: NatsServer,
 
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     """One sentence, at once."""
-    code, printed = await runwire("tools", "accept", "weather", A, data=tmp_path, RUNWIRE_NATS_URL="nats://127.0.0.1:1")
+    code, printed = await called("tools", "accept", "weather", A, data=tmp_path, RUNWIRE_NATS_URL="nats://127.0.0.1:1")
     assert code == 1
     assert "NATS at 127.0.0.1:1 does not answer" in printed
 
@@ -255,15 +249,15 @@ async def test_digests_are_those_of_the_tool_runner(tmp_path: Path) -> None:
     specs = tmp_path / "specs.json"
     specs.write_text(json.dumps([{"name": "weather", "description": "old", "timeout_s": 30}]))
 
-    code, printed = await runwire("tools", "digest", str(python), str(specs), "-o", "json", data=tmp_path)
+    code, printed = await called("tools", "digest", str(python), str(specs), "-o", "json", data=tmp_path)
 
     assert code == 0
     add, weather = json.loads(printed)
     assert add["name"] == "add"
     assert weather == {"name": "weather", "digest": OLD.digest()}
-    assert (await runwire("tools", "digest", str(python), data=tmp_path))[1] == f"add {add['digest']}\n"
+    assert (await called("tools", "digest", str(python), data=tmp_path))[1] == f"add {add['digest']}\n"
     for content, said in (("{", "is not JSON"), ("3", "is not a specification"), ('{"name": 3}', "name: ")):
         specs.write_text(content)
-        code, printed = await runwire("tools", "digest", str(specs), data=tmp_path)
+        code, printed = await called("tools", "digest", str(specs), data=tmp_path)
         assert (code, printed.count("\n")) == (1, 1), printed
         assert said in printed

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,20 +26,20 @@ def asked(up: Path, question: str, *options: str) -> str:
 def test_runs_are_listed(up: Path) -> None:
     """The newest first, as a table and as JSON; a pipe gets whole lines."""
     first, second = asked(up, "What is 6*7?"), asked(up, "What is\n 17*23?")
-    listed = json.loads(runwire("runs", "ls", "--json", data=up).stdout)
+    listed = json.loads(runwire("runs", "ls", "-o", "json", data=up).stdout)
     assert [run["run_id"] for run in listed][:2] == [second, first]
     assert json.loads(runwire("runs", "ls", "-n", "1", "-o", "json", data=up).stdout) == listed[:1]
     table = runwire("runs", "ls", "-n", "2", "--status", "done", data=up).stdout.splitlines()
     assert table[0].split() == ["run", "status", "age", "error", "question"]
     assert table[1].startswith(second)
     assert table[1].endswith("What is 17*23?")
-    assert json.loads(runwire("runs", "ls", "--status", "queued", "--json", data=up).stdout) == []
+    assert json.loads(runwire("runs", "ls", "--status", "queued", "-o", "json", data=up).stdout) == []
 
 
 def test_a_run_is_shown(up: Path) -> None:
     """With its question, steps, calls, answer, artifacts and costs, for programs and for people."""
     run_id = asked(up, CHART)
-    report = json.loads(runwire("runs", "show", run_id, "--json", data=up).stdout)
+    report = json.loads(runwire("runs", "show", run_id, "-o", "json", data=up).stdout)
     assert (report["status"], report["query"], report["model"]) == ("done", CHART, "builtin/rehearsal")
     assert [(step["step"], step["node"]) for step in report["steps"]] == [(1, "analyze_table"), (2, "final_response")]
     (call,) = report["steps"][0]["calls"]
@@ -75,7 +74,7 @@ def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
     assert (
         json.loads((folder / "analyze_table.chart.json").read_text()) == payload["artifacts"]["analyze_table"]["chart"]
     )
-    listed = json.loads(runwire("artifacts", run_id, "--json", data=up).stdout)
+    listed = json.loads(runwire("artifacts", run_id, "-o", "json", data=up).stdout)
     stored = {artifact["name"]: artifact for artifact in listed}["drawn.png"]
     assert stored["size"] == (folder / "drawn.png").stat().st_size
     table = runwire("artifacts", run_id, data=up).stdout
@@ -83,14 +82,14 @@ def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
     assert "analyze_table.chart" in table
     again = runwire("run", CHART, "--save", str(folder), data=up)
     assert (again.returncode, again.stdout) == (2, "")
-    assert "is not empty" in re.sub(r"[\s│]+", " ", again.stderr)
+    assert "is not empty" in again.said
 
 
 def test_artifacts_of_a_session(up: Path, tmp_path: Path) -> None:
     """Those of its runs; by the id of a tool none where no tool gave it; a run or a session has to be named."""
     (tmp_path / "drawn.png").write_bytes(with_metadata("png"))
     asked(up, CHART, "--image", str(tmp_path / "drawn.png"), "--session", "drawings")
-    (listed,) = json.loads(runwire("artifacts", "--session", "drawings", "--json", data=up).stdout)
+    (listed,) = json.loads(runwire("artifacts", "--session", "drawings", "-o", "json", data=up).stdout)
     assert (listed["name"], listed["own_id"], listed["skill_id"]) == ("drawn.png", None, None)
     none = runwire("artifacts", "--session", "drawings", "--own-id", "abc-123", data=up)
     assert (none.returncode, none.stdout, none.stderr.count("no such artifacts")) == (0, "", 1)
@@ -118,10 +117,9 @@ def test_logs_of_the_services(up: Path) -> None:
     assert "planner-1" in unknown.stderr
 
 
-@pytest.mark.parametrize("command", ["runs ls", "runs ls --json", "tools", "doctor", "logs", "--help"])
+@pytest.mark.parametrize("command", ["runs ls", "runs ls -o json"])
 def test_a_reader_that_leaves_is_no_error(up: Path, command: str) -> None:
     """As in `runwire runs ls | head -1`."""
-    asked(up, "What is 6*7?")
     env = {**os.environ, "RUNWIRE_DATA_DIR": str(up), "PYTHONPATH": str(ROOT)}
     reading, writing = os.pipe()
     os.close(reading)

@@ -1,16 +1,14 @@
 """`runwire plan check` and `runwire tools NAME`, alone and beside a running `runwire up`."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from runwire.cli import tool_description
-from tests.runwire.conftest import _env, runwire
+from runwire.cli.views import tool_description
+from tests.runwire.conftest import runwire
 
 STRING = {"type": "string"}
 TOOLS = [
@@ -66,11 +64,8 @@ def test_a_plan_is_checked_without_a_gateway(tmp_path: Path, tools: str) -> None
 
 def test_a_plan_from_stdin(tmp_path: Path, tools: str) -> None:
     """Under the name `-`."""
-    command = [sys.executable, "-P", "-m", "runwire", "plan", "check", "-", "--tools", tools]
     given = json.dumps(plan("see $0.output.id"))
-    found = subprocess.run(
-        command, env=_env(tmp_path), cwd=tmp_path, input=given, capture_output=True, text=True, check=False
-    )
+    found = runwire("plan", "check", "-", "--tools", tools, data=tmp_path, stdin=given)
     assert found.returncode == 0, found.stderr
     assert "passed on as text" in found.stdout
 

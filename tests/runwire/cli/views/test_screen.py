@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runwire.cli.exit_codes import print_error
-from runwire.cli.rendering import Screen
+from runwire.cli.printing import print_error
+from runwire.cli.views.screen import Screen
 
 
 def shown(*events: dict[str, Any]) -> str:
     """The text of a terminal after these events."""
     out = io.StringIO()
-    screen = Screen(Console(file=out, width=200))
+    screen = Screen(Console(file=out, width=200, highlight=False))
     for event in events:
         screen.show(event)
     return out.getvalue()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,15 @@ from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from tests.gateway.conftest import bus, served
 from tests.runwire.client.conftest import shared_nats
-from tests.runwire.conftest import runwire
+from tests.runwire.conftest import Ended, runwire
 from tests.support.gateways import Served
 from tests.support.session_writer import SessionWriter
 from tests.support.tasks import a_task, answered
 
 __all__ = ["bus", "served", "shared_nats"]
+
+
+pytestmark = pytest.mark.usefixtures("_quiet_services")
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ async def session(bus: Bus) -> SessionWriter:
 async def test_tasks_are_listed_shown_and_decided(served: Served, session: SessionWriter, tmp_path: Path) -> None:
     """For people and as JSON; results that wait are among the approvals until somebody decides."""
 
-    async def called(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    async def called(*arguments: str) -> Ended:
         return await asyncio.to_thread(runwire, *arguments, "--url", served.url, data=tmp_path)
 
     of_session = ("--session", session.session_id)
@@ -55,9 +57,9 @@ async def test_tasks_are_listed_shown_and_decided(served: Served, session: Sessi
     )
     await session.enter()
     assert "42 orders" in (await called("tasks", "show", first.run)).stdout
-    groups = json.loads((await called("tasks", "list", "--groups", "--json", *of_session)).stdout)
+    groups = json.loads((await called("tasks", "list", "--groups", "-o", "json", *of_session)).stdout)
     assert [(group["group_id"], group["awaits_decision"]) for group in groups] == [(first.run, True)]
-    assert json.loads((await called("approvals", "--json")).stdout) == groups
+    assert json.loads((await called("approvals", "-o", "json")).stdout) == groups
     merged = ResultsMerged(group_id=first.run, tasks=[first.run])
     request, applied = await answered(session, called("tasks", "apply", first.run, "--group"), merged)
     assert (request.action, request.group_id, "applied" in applied.stdout) == ("apply", first.run, True)

@@ -15,7 +15,7 @@ from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
-from tests.runwire.cli.test_acceptance import runwire, settings
+from tests.runwire.cli.operator.test_acceptance import called, settings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -37,6 +37,9 @@ async def write_post(ctx: ToolContext, topic: str = Field(description="about wha
 async def bare() -> dict[str, str]:
     """Return what it likes, also what would control a terminal."""
     return {"\x1b[31m": "red"}
+
+
+pytestmark = pytest.mark.usefixtures("_quiet_services")
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ async def test_a_tool_is_checked(server: NatsServer, tmp_path: Path) -> None:
     """With one real call where it is confirmed; the exit code says whether anything failed."""
 
     async def check(*arguments: str) -> tuple[int, str]:
-        return await runwire("tools", "check", *arguments, data=tmp_path / "data", RUNWIRE_NATS_URL=server.url)
+        return await called("tools", "check", *arguments, data=tmp_path / "data", RUNWIRE_NATS_URL=server.url)
 
     code, shown = await check("write_post")
     assert code == 0, shown
@@ -107,7 +110,7 @@ async def test_what_cannot_be_checked(operator: Bus, server: NatsServer, tmp_pat
     assert operator.is_connected
 
     async def check(*arguments: str) -> tuple[int, str]:
-        return await runwire("tools", "check", *arguments, data=tmp_path / "data", RUNWIRE_NATS_URL=server.url)
+        return await called("tools", "check", *arguments, data=tmp_path / "data", RUNWIRE_NATS_URL=server.url)
 
     code, shown = await check("write_post")
     assert (code, "no tool runner answers" in shown) == (1, True)

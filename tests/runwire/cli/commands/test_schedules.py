@@ -21,7 +21,7 @@ def test_a_schedule_is_added_listed_and_removed(up: Path) -> None:
     assert (lines["name"], lines["times"]) == ("nightly", "30 2 * * * Europe/Berlin")
     assert added.stdout.count("next") == 3
     schedule = lines["schedule"]
-    listed = json.loads(runwire("schedule", "list", "--json", data=up).stdout)
+    listed = json.loads(runwire("schedule", "list", "-o", "json", data=up).stdout)
     (shown,) = [each for each in listed if each["schedule_id"] == schedule]
     assert json.loads(runwire("schedule", "show", schedule, "-o", "json", data=up).stdout)["run"] == shown["run"]
     assert f"{schedule}  {shown['next'][0]}" in runwire("schedule", "list", data=up).stdout
@@ -34,7 +34,7 @@ def test_a_one_off_starts_its_run(up: Path) -> None:
     """And a webhook says where its deliveries go."""
     for seconds in (1.5, 10, 30):  # On a busy machine the command itself takes longer than the first.
         at = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-        added = runwire("schedule", "add", "What is 6*7?", "--at", at, "--json", data=up)
+        added = runwire("schedule", "add", "What is 6*7?", "--at", at, "-o", "json", data=up)
         if added.returncode == 0:
             break
     schedule = json.loads(added.stdout)["schedule_id"]
@@ -43,7 +43,7 @@ def test_a_one_off_starts_its_run(up: Path) -> None:
     assert "whsec_" in hook
 
     def last_run() -> str | None:
-        shown: dict[str, str | None] = json.loads(runwire("schedule", "show", schedule, "--json", data=up).stdout)
+        shown: dict[str, str | None] = json.loads(runwire("schedule", "show", schedule, "-o", "json", data=up).stdout)
         return shown["last_run"]
 
     run = wait_until_blocking(last_run, what="the schedule has fired")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from runwire.cli.log_commands import logs
+from runwire.cli.commands.machine import logs
 
 
 @pytest.fixture
