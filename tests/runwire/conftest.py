@@ -44,11 +44,11 @@ def runwire(*arguments: str, data: Path, stdin: str | None = None, **env: str) -
     return Ended(ended.exit_code, ended.stdout, ended.stderr)
 
 
-def started(*arguments: str, data: Path, cwd: Path | None = None, **env: str) -> Ended:
+def started(*arguments: str, data: Path, **env: str) -> Ended:
     """Run a command to its end in a process of its own."""
     command = [sys.executable, "-P", "-m", "runwire", *arguments]
     ended = subprocess.run(
-        command, env=_env(data) | env, capture_output=True, text=True, timeout=60, check=False, cwd=cwd or data
+        command, env=_env(data) | env, capture_output=True, text=True, timeout=60, check=False, cwd=data
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
