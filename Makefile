@@ -52,7 +52,7 @@ chaos: $(VENV)/ready ## Kill processes at random, try all seeds and cases; SHARE
 compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrade and roll back; needs Docker, Go, npm and the command nats.
 	$(BIN)/python -m pytest -m compose -p no:randomly tests/compose $(ARGS)
 
-schemas: $(VENV)/ready ## Write contracts/schemas/ and contracts/asyncapi.json again, after a change of contracts/.
+schemas: $(VENV)/ready ## Write contracts/schemas/, asyncapi.json and docs/rules/subjects.md again, after a change of contracts/.
 	$(BIN)/python -m contracts
 
 models: $(VENV)/ready ## Write the table of models' prices and context sizes again, after an upgrade of LiteLLM.

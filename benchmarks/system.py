@@ -66,7 +66,9 @@ class System:
 
     async def start(self) -> "System":
         """Watch the index for the end of runs: one message per run, so that listening costs next to nothing."""
-        await self.bus.nc.subscribe(subjects.bucket_value(keys.RUNS_BUCKET, keys.runs_of(TENANT)), cb=self._on_status)
+        await self.bus.nc.subscribe(
+            subjects.bucket_value(keys.RUNS_BUCKET, keys.run_entry.pattern(tenant=TENANT)), cb=self._on_status
+        )
         await self.bus.barrier()
         return self
 
@@ -181,7 +183,7 @@ async def _until_tools_are_known(system: System) -> None:
     async with asyncio.timeout(_WAIT_S):
         for tool in ("instant", "once", PLAIN):
             bucket = Bucket(system.bus, keys.CATALOGUE_BUCKET)
-            while not (await bucket.get(keys.tool_key(tool))).data:  # noqa: ASYNC110
+            while not (await bucket.get(keys.live_tool(tool))).data:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         while True:
             try:

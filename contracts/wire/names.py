@@ -5,11 +5,6 @@ Rule: a name that comes from outside is checked here before it becomes part of a
 
 import re
 
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_TENANT = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
-_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_ROUND_KEY = re.compile(rf"({_ID.pattern})\.({_MESSAGE.pattern})(?:~([1-9][0-9]{{0,5}}))?", re.ASCII)
 _SHOWN_CHARACTERS = 40
 
 
@@ -17,34 +12,31 @@ class InvalidName(ValueError):
     """A name cannot be part of a subject or key. The text says which name, and what form is expected."""
 
 
-def checked(pattern: re.Pattern[str], what: str, value: object) -> str:
-    """Return `value` if the whole of it matches, else raise InvalidName, which calls it a `what`."""
-    if isinstance(value, str) and pattern.fullmatch(value):
-        return value
-    shown = repr(value)
-    if len(shown) > _SHOWN_CHARACTERS:
-        shown = shown[:_SHOWN_CHARACTERS] + "…"
-    raise InvalidName(f"{shown} is not a {what}: expected {pattern.pattern}")
+class Form:
+    """The form of a kind of name. `kind`: what an error text calls such a name."""
+
+    def __init__(self, kind: str, pattern: str) -> None:
+        self.kind = kind
+        self.pattern = re.compile(pattern, re.ASCII)
+
+    def checked(self, value: object) -> str:
+        """Return `value` if the whole of it has this form, else raise InvalidName."""
+        if isinstance(value, str) and self.pattern.fullmatch(value):
+            return value
+        shown = repr(value)
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = shown[:_SHOWN_CHARACTERS] + "…"
+        raise InvalidName(f"{shown} is not a {self.kind}: expected {self.pattern.pattern}")
 
 
-def checked_id(value: object) -> str:
-    """Return `value` if it is the id of a run or artifact, else raise InvalidName."""
-    return checked(_ID, "valid id", value)
-
-
-def checked_tenant(value: object) -> str:
-    """Return `value` if it is a tenant's name, else raise InvalidName."""
-    return checked(_TENANT, "tenant name", value)
-
-
-def checked_tool(value: object) -> str:
-    """Return `value` if it is a tool's name, else raise InvalidName."""
-    return checked(_TOOL, "tool name", value)
-
-
-def checked_message(value: object) -> str:
-    """Return `value` if it may name a message of a run (a call id, a timer), else raise InvalidName."""
-    return checked(_MESSAGE, "message name", value)
+ID = Form("valid id", r"[0-9a-f]{32}")
+"""Of a run, an artifact, an instance of a service."""
+TENANT = Form("tenant name", r"[a-z0-9_-]{1,64}")
+TOOL_NAME = Form("tool name", r"[A-Za-z0-9_-]{1,64}")
+MESSAGE = Form("message name", r"[A-Za-z0-9_-]{1,64}")
+"""Of a message of a run: a call id, a timer."""
+checked_id, checked_tenant, checked_tool = ID.checked, TENANT.checked, TOOL_NAME.checked
+_ROUND_KEY = re.compile(rf"({ID.pattern.pattern})\.({MESSAGE.pattern.pattern})(?:~([1-9][0-9]{{0,5}}))?", re.ASCII)
 
 
 def outcome_of(call_id: str, round_: int = 0) -> str:

@@ -1,8 +1,9 @@
 """Which user may publish and subscribe to what on NATS, and in which account. There are no rights but these.
 
-How to read it: the tables `_SENT`, `_RECEIVED`, `_ANSWERED`, `_READ`, `_CONSUMED` and `_MANAGED` are the four services.
-`of_platform` adds the other users that each deployment has; `of_tool`, `of_local_tools` and `of_listener` are the users
-that `runwire credentials` makes. What is not listed is denied.
+What the four services and tools send and receive is in the tables of `subjects` and `keys`, from which their rights are
+made. What a service may do with streams and consumers beside reading is in `_MANAGED`. `of_platform` adds the other
+users that each deployment has; `of_tool`, `of_local_tools` and `of_listener` are the users that `runwire credentials`
+makes. What is not listed is denied.
 
 Rule 1: rights are lists that do not change while a connection lasts. Nobody has `allow_responses`: it takes precedence
 over a denied subject, and lets a caller choose where a service publishes.
@@ -10,88 +11,30 @@ Rule 2: only CORE has JetStream. The server itself answers to any reply subject 
 permissions are no boundary there: tools and listeners are in accounts of their own (docs/operations.md#identities).
 Rule 3: a tool may publish below `answer.<its name>.`, so the subject of a reply says which tool sent it. On `hello` and
 in the inbox of `tools_operator` all tools may publish: what arrives there is a hint at most.
-Rule 4: a service sends and receives what `channels` says; a test compares.
+Rule 4: a stream is read as a whole: NATS does not check the body of a batched read, which names the subjects.
 
 It imports no model, since `runwire up` reads it in a process that stays small.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
+from . import subjects
+from .keys import ARTIFACTS_BUCKET, BUCKETS, ENTRIES
 from .names import checked_id, checked_tenant, checked_tool
-from .subjects import direct_get, direct_last, jetstream, replies_to
+from .subject import PLANNER, SERVICES, TOOL_RUNNER, Subject
+from .subjects import KEPT_FOR, SUBJECTS, bucket_stream, bucket_value, direct_get, direct_last, jetstream, replies_to
 
-GATEWAY, PLANNER, TOOL_RUNNER, STORE = "gateway", "planner", "tool_runner", "artifact_store"
 PROVISIONER, OPERATOR, TOOLS_OPERATOR, RELOADER = "provisioner", "operator", "tools_operator", "reloader"
 LOCAL_TOOLS = "local"
 """The user who may serve tools of any name: with `runwire up`, where all processes belong to one person."""
 Account = Literal["CORE", "TOOLS", "LISTENERS", "SYS"]
 
-_ARTIFACTS = ("artifact.put", "artifact.open", "artifact.chunk.*", "artifact.get", "artifact.head", "artifact.delete")
-_SENT: dict[str, tuple[str, ...]] = {
-    GATEWAY: (
-        *("request.*.*", "control.*.*.*", "$KV.runs.deleted.*.*"),  # what people want of runs
-        *("$KV.runs.schedule.*.*", "$KV.runs.webhook.*.*"),  # of later runs
-        "session_inbox.*.*.*",  # and of sessions
-        *(*_ARTIFACTS, "artifact.list"),
-    ),
-    PLANNER: (
-        *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),  # records of runs
-        *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),  # calls of tools
-        *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),  # messages to runs, now and later
-        *("emit.*.*.session", "session_inbox.*.*.*", "request.*.*"),  # sessions, and runs that no caller requests
-        "$KV.runs.schedule.*.*",  # when schedules fire next
-        *("$KV.runs.*.*", "$KV.runs.session.*.*", "$KV.runs.deleted.*.*"),  # the index of runs and sessions
-        "$KV.runs.spent.*.*.*.*",  # what runs have spent for their API keys
-        "$KV.catalogue.model.*",  # which models there are
-        *("dead.*", "handling.*.*"),  # poison
-        *(*_ARTIFACTS, "artifact.list"),
-    ),
-    TOOL_RUNNER: (
-        *("tool.*", "tool.*.status", "tool.*.cancel", "tool.*.rejected"),  # to tools
-        *("discover.PING", "discover.INFO.*", "discover.PING.*.*"),  # which tools are there
-        *(f"$KV.catalogue.{entry}.*" for entry in ("tool", "spec", "refused", "accepted")),
-        *("inbox.*.*.*", "emit.*.*.stream", "direct.here"),  # outcomes, progress, announcement
-        *("dead.*", "handling.*.*"),  # poison
-        *(*_ARTIFACTS, "artifact.assemble"),
-    ),
-    STORE: ("$KV.artifacts.>",),
-}
-"""Service -> the subjects of the product on which it publishes."""
-_RECEIVED: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("run.*.*.*", "session.*.*.log", "$KV.catalogue.tool.*", "$KV.runs.spent.*.*.*.*"),
-    PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*", "$KV.runs.spent.*.*.*.*"),
-    TOOL_RUNNER: (
-        *("answer.*.*.*", "hello.*", "direct.*.call", "direct.*.status", "direct.here"),
-        *("run.*.*.log", "$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
-        f"check.tool {TOOL_RUNNER}",  # what operators ask
-    ),
-    STORE: (
-        *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete")),
-        *("artifact.assemble artifact_store", "artifact.chunk.*"),
-    ),
-}
-"""Service -> what it subscribes to; what is stored in a stream is read instead. `<subject> <queue group>`."""
-_ANSWERED = {TOOL_RUNNER: (PLANNER,), STORE: (GATEWAY, PLANNER, TOOL_RUNNER)}
-"""Service -> the services to whose inboxes it replies."""
-_READ: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("REQUESTS", "RUNS", "SESSIONS", "KV_runs", "KV_catalogue"),
-    PLANNER: ("REQUESTS", "INBOX", "RUNS", "SESSIONS", "HANDLINGS", "KV_runs", "KV_catalogue"),
-    TOOL_RUNNER: ("INBOX", "RUNS", "CALLS", "HANDLINGS", "KV_catalogue"),
-    STORE: ("REQUESTS", "RUNS", "KV_artifacts"),
-}
-"""Service -> the streams that it reads, each as a whole: NATS does not check the body of a batched read, which names
-the subjects."""
-_CONSUMED: dict[str, tuple[str, ...]] = {
-    PLANNER: ("REQUESTS.planner", "INBOX.planner", "INBOX.planner_control", "INBOX.planner_session"),
-    TOOL_RUNNER: ("CALLS.*",),
-}
-"""Service -> the consumers from which it takes and acknowledges messages: `<stream>.<consumer>`."""
 _MANAGED: dict[str, tuple[str, ...]] = {
     PLANNER: (
         *(f"STREAM.PURGE.{stream}" for stream in ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs")),
-        "STREAM.PURGE.SESSIONS",
-        *("STREAM.MSG.DELETE.REQUESTS", "STREAM.MSG.DELETE.INBOX"),
+        *("STREAM.PURGE.SESSIONS", "STREAM.MSG.DELETE.REQUESTS", "STREAM.MSG.DELETE.INBOX"),
     ),
     TOOL_RUNNER: (
         *("CONSUMER.CREATE.CALLS.*.call.>", "CONSUMER.NAMES.CALLS", "CONSUMER.DELETE.CALLS.*"),
@@ -99,25 +42,6 @@ _MANAGED: dict[str, tuple[str, ...]] = {
     ),
 }
 """Service -> what it deletes and creates in JetStream, as subjects below `$JS.API.`."""
-_STREAMS = (
-    "REQUESTS",
-    "TIMERS",
-    "INBOX",
-    "RUNS",
-    "SESSIONS",
-    "CALLS",
-    "DEAD",
-    "HANDLINGS",
-    "KV_artifacts",
-    "KV_catalogue",
-    "KV_runs",
-)
-_PROVISIONED_CONSUMERS = (
-    "REQUESTS.planner.request.*.*",
-    "INBOX.planner.inbox.*.*.*",
-    "INBOX.planner_control.control.*.*.*",
-    "INBOX.planner_session.session_inbox.*.*.*",
-)
 _MICRO_VERBS = ("PING", "INFO", "STATS")
 
 
@@ -132,10 +56,11 @@ class Rights:
 
 def of_platform() -> dict[str, Rights]:
     """The rights of every user that each deployment has: services, provisioner, operators and reloader."""
-    provisioned = (f"STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in _STREAMS)
-    consumers = (f"CONSUMER.CREATE.{consumer}" for consumer in _PROVISIONED_CONSUMERS)
+    streams = (*KEPT_FOR, *sorted(map(bucket_stream, BUCKETS)))
+    provisioned = (f"STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in streams)
+    consumers = (f"CONSUMER.CREATE.{row.kept_in}.{row.queue}.{row.all}" for row in subjects.PLANNER_QUEUES)
     return {
-        **{service: _of_service(service) for service in _SENT},
+        **{service: _of_service(service) for service in SERVICES},
         PROVISIONER: Rights("CORE", tuple(map(jetstream, (*provisioned, *consumers))), (_inbox(PROVISIONER),)),
         OPERATOR: Rights("CORE", (">",), (">",)),
         TOOLS_OPERATOR: Rights("TOOLS", ("$SRV.>",), (_inbox(TOOLS_OPERATOR),)),
@@ -176,17 +101,44 @@ def of_listener(user: str, tenant: str, run: str | None = None) -> Rights:
 
 
 def _of_service(service: str) -> Rights:
-    """Combine what the tables say of a service, with what each service may do: probe streams, and be found."""
-    publish = [*_SENT[service], *map(_inbox, (*_ANSWERED.get(service, ()), OPERATOR))]
-    publish += [jetstream("STREAM.INFO.*"), "probe.*"]
-    for stream in _READ[service]:
+    """What the tables say of a service, with what each service may do: probe streams, and be found."""
+    rows = [row for row in (*SUBJECTS, *ENTRIES) if not row.address.startswith("$SRV.")]
+    written = [row for row in rows if service in row.writes]
+    heard = [row for row in rows if (service in row.reads and not row.kept_in) or service in row.watched_by]
+    read = dict.fromkeys(row.kept_in for row in rows if service in row.reads and row.kept_in)
+    consumed = dict.fromkeys(
+        f"{row.kept_in}.{re.sub(r'.*{.*', '*', row.queue)}"
+        for row in rows
+        if row.kept_in and row.queue and row.reads[0] == service
+    )
+    askers = dict.fromkeys(
+        asker for row in rows if service in row.reads and row.replies for asker in row.writes if asker in SERVICES
+    )
+    publish = [*dict.fromkeys(map(_sent, written)), *map(_inbox, (*askers, OPERATOR)), jetstream("STREAM.INFO.*")]
+    for stream in read:
         publish += [direct_get(stream), f"{direct_get(stream)}.>", jetstream(f"STREAM.MSG.GET.{stream}")]
-    for consumer in _CONSUMED.get(service, ()):
+    for consumer in consumed:
         publish += [jetstream(f"CONSUMER.{verb}.{consumer}") for verb in ("MSG.NEXT", "INFO")]
         publish += [f"$JS.ACK.{consumer}.>"]
     publish += map(jetstream, _MANAGED.get(service, ()))
-    subscribe = [_inbox(service), *_micro(), *_micro_of(f"runwire-{service}"), *_RECEIVED[service]]
-    return Rights("CORE", tuple(publish), tuple(subscribe))
+    own = [_inbox(service), *_micro(), *_micro_of(f"runwire-{service}")]
+    return Rights("CORE", tuple(publish), (*own, *_received(heard)))
+
+
+def _pattern(row: Subject) -> str:
+    return bucket_value(row.bucket, row.all) if row.bucket else row.all
+
+
+def _sent(row: Subject) -> str:
+    """Of the bucket of artifacts its only writer may write every entry."""
+    return bucket_value(row.bucket, ">") if row.bucket == ARTIFACTS_BUCKET else _pattern(row)
+
+
+def _received(rows: list[Subject]) -> list[str]:
+    """With its queue group; log and stream of a run, where both are heard, are one subscription."""
+    both = [subjects.ALL_LIVE] if subjects.live_stream in rows else []
+    left = [row for row in rows if not both or row not in {subjects.live_log, subjects.live_stream}]
+    return [*both, *(f"{_pattern(row)} {row.queue}".strip() for row in left)]
 
 
 def _micro() -> list[str]:

@@ -72,14 +72,14 @@ def build_router(store: ArtifactStore, uploads: Uploads, assembler: Assembler, m
     on = Handlers(store, uploads)
     router = NatsRouter(middlewares=[ReplyHeaders])
     shared: dict[str, Any] = {"queue": QUEUE, "max_workers": _MAX_REQUESTS, "pending_bytes_limit": _MAX_PENDING_BYTES}
-    router.subscriber(subjects.ARTIFACT_PUT, **shared, decoder=_raw)(on.put)
-    router.subscriber(subjects.ARTIFACT_OPEN, **shared)(on.open)
-    router.subscriber(subjects.ARTIFACT_GET, **shared)(on.get)
-    router.subscriber(subjects.ARTIFACT_HEAD, **shared)(store.head)
-    router.subscriber(subjects.ARTIFACT_LIST, **shared)(store.list)
-    router.subscriber(subjects.ARTIFACT_DELETE, **shared)(store.delete)
+    router.subscriber(subjects.artifact_put(), **shared, decoder=_raw)(on.put)
+    router.subscriber(subjects.artifact_open(), **shared)(on.open)
+    router.subscriber(subjects.artifact_get(), **shared)(on.get)
+    router.subscriber(subjects.artifact_head(), **shared)(store.head)
+    router.subscriber(subjects.artifact_list(), **shared)(store.list)
+    router.subscriber(subjects.artifact_delete(), **shared)(store.delete)
     # A caller that times out repeats its request, so several requests may wait for one stream.
-    router.subscriber(subjects.ARTIFACT_ASSEMBLE, **{**shared, "max_workers": 4 * MAX_STREAMS})(assembler.assemble)
+    router.subscriber(subjects.artifact_assemble(), **{**shared, "max_workers": 4 * MAX_STREAMS})(assembler.assemble)
     # One worker for each chunk in flight, so that no upload waits for another, and one for probes.
     chunks = {**shared, "queue": "", "max_workers": max_uploads * (WINDOW_CHUNKS + 1)}
     router.subscriber(subjects.artifact_chunk(uploads.instance), **chunks, decoder=_raw)(on.chunk)

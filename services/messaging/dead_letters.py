@@ -41,7 +41,7 @@ async def count_start(bus: Bus, delivery: Delivery) -> int:
     """Count a start of a handling and return its number, from 1. Retries until the count is stored. Raises Refused."""
     if delivery.number == 1:
         return 1
-    subject = subjects.handlings(delivery.stream, delivery.sequence)
+    subject = subjects.handlings(delivery.stream, str(delivery.sequence))
     last = await bus.last(subjects.HANDLINGS, subject)
     # The first delivery stored no count. Whether its handling was started is unknown, so it is not counted.
     number = int(last.data) + 1 if last is not None else 1

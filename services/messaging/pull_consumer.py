@@ -15,12 +15,13 @@ import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import orjson
 import structlog
 from nats.aio.msg import Msg
 
-from contracts.wire import ack_subjects, subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus, Subscription
 from services.messaging.streams.server_clock import unix_seconds
 from services.messaging.tenants.shares import Shares
@@ -33,8 +34,30 @@ _NS_PER_S = 1_000_000_000
 _RETRY_S = 0.1
 _RETURN_DELAY_S = 1.0
 """Seconds after which a message returns that was sent back because its share of the slots is taken."""
+_SHORT_ACK_TOKENS = 9
 _HEARTBEAT_GROUPS = 10
 """Heartbeats are sent in this many groups, one after another: thousands at once would block other work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the reply subject of a delivered message says. `stored_ns`: Unix ns by the clock of the server."""
+
+    stream: str
+    number: int
+    sequence: int
+    stored_ns: int
+
+
+def delivered(reply: str) -> Delivered:
+    """Parse the reply subject of a delivery.
+
+    It is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<number>.<sequence>.<consumer sequence>.<ns>.<pending>`.
+    One more token may follow.
+    """
+    tokens = reply.split(".")
+    stream, _, number, sequence, _, at_ns = tokens[2 if len(tokens) == _SHORT_ACK_TOKENS else 4 :][:6]
+    return Delivered(stream, int(number), int(sequence), int(at_ns))
 
 
 class Delivery:
@@ -46,8 +69,8 @@ class Delivery:
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
 
-    def __init__(self, message: Msg, of: ack_subjects.Delivered | None = None) -> None:
-        of = of or ack_subjects.delivered(message.reply)
+    def __init__(self, message: Msg, of: Delivered | None = None) -> None:
+        of = of or delivered(message.reply)
         self.reply = message.reply
         self.subject = message.subject
         self.data = message.data
@@ -62,7 +85,7 @@ class Delivery:
         at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
         client = message._client  # noqa: SLF001, it takes no other
         original = Msg(client, subject=headers["Nats-Subject"], data=message.data, headers=headers)
-        return cls(original, ack_subjects.Delivered(stream, 2, int(headers["Nats-Sequence"]), at_ns))
+        return cls(original, Delivered(stream, 2, int(headers["Nats-Sequence"]), at_ns))
 
 
 Handler = Callable[[Delivery], Awaitable[bool]]

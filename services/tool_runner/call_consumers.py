@@ -81,7 +81,7 @@ class CallConsumers:
         """Ensure that calls of the tool are taken, with the concurrency it declares. Raises Misconfigured."""
         config = consumer(
             subjects.calls_consumer(spec.name),
-            subjects.calls_of(spec.name),
+            subjects.call.pattern(tool=spec.name),
             self._bus.settings.ack_wait_s,
             limit := self._runners.stored_limit(spec),
         )
@@ -125,7 +125,7 @@ class CallConsumers:
         if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
             return set()
         while True:
-            query = {"subjects_filter": subjects.ALL_CALLS, "offset": len(found)}
+            query = {"subjects_filter": subjects.call.all, "offset": len(found)}
             answer = await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", query)
             page = answer["state"].get("subjects") or {}
             found |= page
@@ -165,7 +165,7 @@ class CallConsumers:
         self._idle_since_call = {}
         for tool in tools:
             if await self._is_idle(tool):
-                page, _ = await reader.page(subjects.calls_of(tool), 1, 1)
+                page, _ = await reader.page(subjects.call.pattern(tool=tool), 1, 1)
                 if page:
                     self._idle_since_call[tool] = sequence_of(page[0])
         return [tool for tool, sequence in self._idle_since_call.items() if known.get(tool) == sequence]

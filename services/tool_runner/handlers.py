@@ -94,7 +94,7 @@ def _read(delivery: Delivery) -> CallRequested:
     try:
         address = subjects.parse(delivery.subject)
         call = CallRequested.model_validate_json(delivery.data)
-        names.checked_message(names.pause_of(call.call_id, call.round))
+        names.MESSAGE.checked(names.pause_of(call.call_id, call.round))
     except ValidationError as error:
         raise NotACall(describe(error, limit=1)) from error
     except (InvalidName, RecursionError) as error:

@@ -24,7 +24,7 @@ async def test_the_store_replies_to_inboxes_only(embedded: Store, reply: str) ->
     head = HeadArtifact(artifact_id=new_id(), tenant=embedded.tenant).model_dump_json().encode()
     with capture_logs() as logged:
         for body in (head, b"not JSON"):
-            await embedded.bus.send(subjects.ARTIFACT_HEAD, body, reply=reply)
+            await embedded.bus.send(subjects.artifact_head(), body, reply=reply)
         ref = await embedded.client.put(embedded.tenant, b"bytes")
         await embedded.client.head(embedded.tenant, ref.artifact_id)
     await embedded.bus.barrier()
@@ -38,6 +38,6 @@ async def test_a_request_without_a_reply_subject_is_not_carried_out(embedded: St
     """Nobody would know how it ended."""
     ref = await embedded.client.put(embedded.tenant, b"bytes")
     request = HeadArtifact(artifact_id=ref.artifact_id, tenant=embedded.tenant).model_dump_json().encode()
-    await embedded.bus.send(subjects.ARTIFACT_DELETE, request)
+    await embedded.bus.send(subjects.artifact_delete(), request)
     await embedded.client.put(embedded.tenant, b"later")
     assert (await embedded.client.head(embedded.tenant, ref.artifact_id)).ref == ref

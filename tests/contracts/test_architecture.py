@@ -1,120 +1,58 @@
-"""The tables of docs/architecture.md against the code: what is kept where, who writes it, who reads it."""
+"""The table of subjects against the code that uses it, and docs/architecture.md against the code that it names."""
 
 import ast
+import inspect
 import re
 from collections import defaultdict
-from functools import cache
 from pathlib import Path
 
-from contracts.wire import subjects
-from services.messaging.streams.definitions import BUCKETS, STREAMS
+from contracts.wire import keys, subjects
+from contracts.wire.subject import SERVICES, Subject
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = {"artifact_store", "gateway", "planner", "tool_runner"}
-COMMON = {"messaging", "runtime", "shared"}
-#: Every service provisions the streams; that is neither writing nor reading.
-PROVISIONING = "services.messaging.streams.definitions"
 
 
-def section(heading: str) -> str:
-    """A section of the document."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert f"\n## {heading}\n" in text
-    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+#: A subject that the planner names to TIMERS only, what every service does, and what NATS micro services answer.
+NOT_IN_CODE = {"due", "probe", "$SRV"}
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The cells of a section's table, without its head."""
-    lines = [line for line in section(heading).splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def patterns_of(cell: str) -> set[str]:
-    """The subjects in a cell, with `*` for each name."""
-    return {re.sub(r"<\w+>", "*", subject) for subject in re.findall(r"`([^`]+)`", cell)}
-
-
-def test_every_subject_of_a_stream_is_in_the_table() -> None:
-    """With the stream that keeps it; and no other."""
-    kept = {
-        (pattern, row[1])
-        for row in rows("Subjects and streams")
-        for pattern in patterns_of(row[0])
-        if row[1] != "no stream"
+def test_who_writes_and_reads_a_subject_uses_it() -> None:
+    """For each kind of subject, and each bucket, the services whose code names it. No right is left over."""
+    said: dict[str, set[str]] = defaultdict(set)
+    names: dict[str, set[str]] = defaultdict(set)
+    for module in (subjects, keys):
+        rows = {name: row for name, row in vars(module).items() if isinstance(row, Subject)}
+        kinds = {name: row.bucket or row.address.partition(".")[0] for name, row in rows.items()}
+        for name, row in rows.items():
+            said[kinds[name]] |= {*row.writes, *row.reads, *row.counted_by, *row.watched_by} & {*SERVICES}
+            names[kinds[name]].add(name)
+        for function in ast.parse(inspect.getsource(module)).body:
+            if isinstance(function, ast.FunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Name) and node.id in rows:
+                        names[kinds[node.id]].add(function.name)
+    assert {kind: users(names[kind]) for kind in said if kind not in NOT_IN_CODE} == {
+        kind: services for kind, services in said.items() if kind not in NOT_IN_CODE
     }
-    wanted = {(subject.replace(">", "*"), stream["name"]) for stream in STREAMS for subject in stream["subjects"]}
-    wanted |= {(f"$KV.{bucket}.*", f"bucket `{bucket}`") for bucket in BUCKETS}
-    assert kept == wanted | {("probe.*", "each stream its own")}
 
 
-def test_who_writes_and_reads_is_in_the_table() -> None:
-    """For each subject the services that name it in their code, themselves or through a module that services share."""
-    named: dict[str, set[str]] = defaultdict(set)
-    for subject, _, writers, readers in rows("Subjects and streams"):
-        words = set(re.findall(r"\w+", f"{writers} {readers}"))
-        for pattern in patterns_of(subject):
-            named[pattern.partition(".")[0]] |= SERVICES if "every service" in writers else words & SERVICES
-    named.pop("$KV")
-    using: dict[str, set[str]] = {
-        word: {service for name in names for service in users(name)}
-        for word, names in builders().items()
-        if word in named
+def users(names: set[str]) -> set[str]:
+    """The services whose code, or a shared module that it imports, names one of these of `subjects` or `keys`."""
+    named = re.compile(rf"\b(?:subjects|keys)\.(?:{'|'.join(names)})\b")
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in (ROOT / "services").rglob("*.py")}
+    found = {path for path, text in texts.items() if named.search(text)}
+    shared = [".".join(path.with_suffix("").parts) for path in found if path.parts[1] not in SERVICES]
+    importing = [
+        re.compile(rf"from {re.escape(module)} import|from {re.escape(package)} import [\w, ]*\b{name}\b")
+        for module in shared
+        for package, _, name in [module.rpartition(".")]
+        if module != "services.messaging.streams.definitions"  # Every service provisions; that is no use.
+    ]
+    return {path.parts[1] for path in found if path.parts[1] in SERVICES} | {
+        path.parts[1]
+        for path, text in texts.items()
+        if path.parts[1] in SERVICES and any(each.search(text) for each in importing)
     }
-    using["due"] = set()  # The planner names it to TIMERS, and writes nothing there.
-    assert {word: found for word, found in named.items() if word != "probe"} == using
-    buckets = {
-        "catalogue": users("CATALOGUE_BUCKET"),
-        "runs": users("RUNS_BUCKET"),
-        "artifacts": users("ARTIFACTS_BUCKET"),
-    }
-    for subject, _, writers, readers in rows("Subjects and streams"):
-        if subject.startswith("`$KV."):
-            assert set(re.findall(r"\w+", f"{writers} {readers}")) & SERVICES == buckets[subject.split(".")[1]], subject
-
-
-def builders() -> dict[str, set[str]]:
-    """The functions and patterns of `contracts.wire.subjects`, by the first word of the subjects that they give."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for node in ast.parse((ROOT / "contracts" / "wire" / "subjects.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef):
-            for back in (each.value for each in ast.walk(node) if isinstance(each, ast.Return)):
-                if isinstance(back, ast.JoinedStr) and isinstance(back.values[0], ast.Constant):
-                    found[str(back.values[0].value).partition(".")[0]].add(node.name)
-    for name, value in vars(subjects).items():
-        if name.isupper() and isinstance(value, str) and "." in value:
-            found[value.partition(".")[0]].add(name)
-    return {word: names for word, names in found.items() if word != "probe"}
-
-
-def imports(text: str, module: str) -> bool:
-    """Whether a module is imported, whole or in part."""
-    package, _, name = module.rpartition(".")
-    return (
-        re.search(rf"from {re.escape(module)} import|from {re.escape(package)} import [\w, ]*\b{name}\b", text)
-        is not None
-    )
-
-
-@cache
-def users(name: str) -> frozenset[str]:
-    """The services whose code, or a shared module that it imports, names this of `subjects` or `keys`."""
-    direct: set[str] = set()
-    through: set[str] = set()
-    for path in (ROOT / "services").rglob("*.py"):
-        owner = path.relative_to(ROOT / "services").parts[0]
-        text = path.read_text(encoding="utf-8")
-        if re.search(rf"\b(?:subjects|keys)\.{name}\b", text):
-            if owner in COMMON:
-                through.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
-            else:
-                direct.add(owner)
-    for path in (ROOT / "services").rglob("*.py"):
-        owner = path.relative_to(ROOT / "services").parts[0]
-        if owner in SERVICES and any(
-            imports(path.read_text(encoding="utf-8"), module) for module in through - {PROVISIONING}
-        ):
-            direct.add(owner)
-    return frozenset(direct & SERVICES)
 
 
 #: A file that the document names, and a function or class of it.

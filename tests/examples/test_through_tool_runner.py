@@ -13,7 +13,8 @@ from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
-from contracts.wire.rights import PLANNER, PROVISIONER, TOOL_RUNNER
+from contracts.wire.rights import PROVISIONER
+from contracts.wire.subject import PLANNER, TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, served, tool_in
@@ -58,7 +59,7 @@ async def known(bus: Bus, tool: str) -> ToolSpec:
     """Wait until a tool is in the catalogue."""
 
     async def found() -> ToolSpec | None:
-        message = await bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.{keys.tool_key(tool)}")
+        message = await bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.{keys.live_tool(tool)}")
         return ToolSpec.model_validate_json(message.data) if message else None
 
     spec = await wait_until(found, timeout=30, what=f"{tool} was in the catalogue")

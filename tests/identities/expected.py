@@ -1,15 +1,15 @@
-"""Who may publish and receive what, written out a second time: rights are made by other code (`contracts.wire.rights`).
+"""Who may publish and receive what: the rights of `contracts.wire.rights`, as a server understands them.
 
-What the services and tools say to each other is described by `contracts.wire.channels`: a new subject has its rows by
-itself. JetStream, wildcards and what nobody may do are tables here.
+What the services and tools say to each other is in the tables of `subjects` and `keys`: a new row is tried by itself.
+JetStream, wildcards and what nobody may do are tables here.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from contracts.wire.channel import GATEWAY, PLANNER, SERVICES, STORE, TOOL, TOOL_RUNNER, Channel
-from contracts.wire.channels import CHANNELS
+from contracts.asyncapi import CHANNELS
+from contracts.wire.subject import GATEWAY, PLANNER, SERVICES, STORE, TOOL, TOOL_RUNNER, Subject
 from tests.identities.users import OTHER_RUN, RUN, USERS, User
 
 Expected = Mapping[str, set[str]]
@@ -28,12 +28,6 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "run_or_none": (RUN, "-"),
 }
 """Parameter -> the values that are tried; any other parameter has one."""
-WATCHED = {
-    "live_tool": {GATEWAY, PLANNER, TOOL_RUNNER},
-    "accepted_specs": {TOOL_RUNNER},
-    "key_spent": {GATEWAY, PLANNER},
-}
-"""Entries of buckets that services subscribe to; everything else that is stored is read."""
 ASKS_MICRO_SERVICES = {"tools_operator"}
 
 STREAMS = {
@@ -197,7 +191,7 @@ _MAY_SUBSCRIBE: Mapping[tuple[str, str], set[str]] = {
     ("direct.*.call", ""): {TOOL_RUNNER},
     ("$SRV.PING.*", ""): {"local"},
     ("$SRV.INFO.weather.*", ""): {"local", "tool_weather"},
-    ("$KV.catalogue.tool.*", ""): WATCHED["live_tool"],
+    ("$KV.catalogue.tool.*", ""): {GATEWAY, PLANNER, TOOL_RUNNER},
     ("$KV.catalogue.*.*", ""): set(),
 }
 
@@ -207,7 +201,7 @@ def publishing() -> dict[str, set[str]]:
     rows: dict[str, set[str]] = {subject: {*users} for subject, users in _MAY_PUBLISH.items()}
     for channel, subject, values in _of_channels():
         asks = ASKS_MICRO_SERVICES if channel.address.startswith("$SRV.") else set()
-        sends = {name for name, user in USERS.items() if user.role in channel.senders and user.owns(values)}
+        sends = {name for name, user in USERS.items() if user.role in channel.writes and user.owns(values)}
         rows[subject] = asks or sends
     return rows
 
@@ -221,17 +215,17 @@ def subscribing() -> dict[tuple[str, str], set[str]]:
     return rows
 
 
-def _receives(user: User, channel: Channel, values: Mapping[str, str]) -> bool:
+def _receives(user: User, channel: Subject, values: Mapping[str, str]) -> bool:
     if channel.kept_in:
-        return user.role in WATCHED.get(channel.name, ())
+        return user.role in channel.watched_by
     if channel.address.startswith("discover."):
         return False  # Tools receive it below `$SRV.`.
-    return user.role in channel.receivers and user.owns(values)
+    return user.role in channel.reads and user.owns(values)
 
 
-def _of_channels() -> Iterator[tuple[Channel, str, dict[str, str]]]:
+def _of_channels() -> Iterator[tuple[Subject, str, dict[str, str]]]:
     for channel in CHANNELS:
-        names = re.findall(r"{(\w+)}", channel.address)
+        names = re.findall(r"{(\w+)}", channel.channel)
         for chosen in product(*(VALUES.get(name, ("x1",)) for name in names)):
             values = dict(zip(names, chosen, strict=True))
-            yield channel, channel.address.format_map(values), values
+            yield channel, channel.channel.format_map(values), values

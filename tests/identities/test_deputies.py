@@ -27,7 +27,7 @@ async def test_the_artifact_store_answers_inboxes_only(guarded: Scene, store: St
     stored, me = await store.client.put("acme", b"The numbers."), await guarded.as_("gateway")
     before = {stream: await guarded.messages(stream) for stream in ("RUNS", "KV_artifacts")}
     head = HeadArtifact(tenant="acme", artifact_id=stored.artifact_id).model_dump_json().encode()
-    for subject in (subjects.ARTIFACT_HEAD, subjects.ARTIFACT_GET, subjects.ARTIFACT_LIST):
+    for subject in (subjects.artifact_head(), subjects.artifact_get(), subjects.artifact_list()):
         for body in (head, b"{}", b""):
             await me.publish(subject, body, reply)
     assert (await store.client.head("acme", stored.artifact_id)) is not None

@@ -62,7 +62,7 @@ class Product:
 
     async def offered(self) -> ToolSpec:
         """The specification of `weather` in the catalogue."""
-        entry = await Bucket(self.scene.operator, keys.CATALOGUE_BUCKET).get(keys.tool_key("weather"))
+        entry = await Bucket(self.scene.operator, keys.CATALOGUE_BUCKET).get(keys.live_tool("weather"))
         return ToolSpec.model_validate_json(entry.data)
 
 

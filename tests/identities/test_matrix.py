@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from contracts.asyncapi import CHANNELS
 from contracts.wire import keys
-from contracts.wire.channels import CHANNELS
 from contracts.wire.subjects import bucket_stream
 from services.messaging.streams.definitions import BUCKETS, STREAMS
 from tests.identities import expected
@@ -40,7 +40,7 @@ def test_every_subject_and_every_user_is_tried() -> None:
     """Subjects by their descriptions; users of every account; streams by their settings."""
     tried = {*expected.publishing()}
     for channel in CHANNELS:
-        pattern = re.compile(re.sub(r"\\{\w+\\}", r"[^.]+", re.escape(channel.address)))
+        pattern = re.compile(re.sub(r"\\{\w+\\}", r"[^.]+", re.escape(channel.channel)))
         assert any(map(pattern.fullmatch, tried)), channel.name
     assert {*map(bucket_stream, BUCKETS), *(stream["name"] for stream in STREAMS)} == expected.STREAMS
     assert keys.CATALOGUE_BUCKET in BUCKETS

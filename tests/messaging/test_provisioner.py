@@ -44,10 +44,10 @@ async def test_it_updates_a_stream_of_an_earlier_version(bus: Bus, own_nats_serv
     """With fewer subjects; what it holds stays, and a service that is connected goes on."""
     wanted = next(config for config in STREAMS if config["name"] == subjects.RUNS)
     log, context = subjects.log("default", "0" * 32), subjects.context("default", "0" * 32)
-    await bus.api("STREAM.UPDATE.RUNS", {**wanted, "subjects": [subjects.ALL_LOGS]})
+    await bus.api("STREAM.UPDATE.RUNS", {**wanted, "subjects": [subjects.log.all]})
     await bus.publish(log, b"{}")
     (found,) = await missing(bus)
-    assert subjects.ALL_CONTEXTS in found
+    assert subjects.context.all in found
 
     assert (await provisioner(own_nats_server.url)).returncode == 0
 

@@ -33,8 +33,8 @@ SLOW = ToolSpec(
 async def _all_ended(planner: Planning, tenant: str) -> bool:
     """Whether no request waits, and no timer of a run is left."""
     for stream, pattern in (
-        (subjects.REQUESTS, subjects.requests_of(tenant)),
-        (subjects.TIMERS, subjects.timers_of_all(tenant)),
+        (subjects.REQUESTS, subjects.request.pattern(tenant=tenant)),
+        (subjects.TIMERS, subjects.timer.pattern(tenant=tenant)),
     ):
         if (await planner.bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"].get("subjects"):
             return False

@@ -229,7 +229,7 @@ async def test_the_run_of_a_summary_is_deleted_with_its_session(plan: Plan, prov
     bucket = Bucket(planner.bus, keys.RUNS_BUCKET)
 
     async def deletion() -> RunDeletion | None:
-        return (await bucket.get(keys.deletion_key("default", summary.run))).parsed(RunDeletion)
+        return (await bucket.get(keys.run_deletion("default", summary.run))).parsed(RunDeletion)
 
     found = await wait_until(deletion, what="the run of the summary is to be deleted")
     assert found is not None

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from contracts.wire.channel import SERVICES
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
+from contracts.wire.subject import SERVICES
 
 from .needs import free_port
 from .waiting import wait_until_blocking

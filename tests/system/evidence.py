@@ -71,7 +71,7 @@ async def consumers(bus: Bus) -> list[str]:
 async def dead(bus: Bus) -> list[tuple[str, str, bytes]]:
     """What was dead-lettered: its subject, the reason, its body."""
     reader = await bus.reader(subjects.DEAD)
-    info = await bus.api(f"STREAM.INFO.{subjects.DEAD}", {"subjects_filter": subjects.ALL_DEAD})
+    info = await bus.api(f"STREAM.INFO.{subjects.DEAD}", {"subjects_filter": subjects.dead.all})
     found = []
     for subject in info["state"].get("subjects") or {}:
         for message in await reader.messages(subject):
@@ -124,6 +124,6 @@ async def _status_in_index(bus: Bus, run: RunEvidence) -> str:
 
 
 async def _timers(bus: Bus, run: str) -> int:
-    pattern = subjects.timers_of(subjects.DEFAULT_TENANT, run)
+    pattern = subjects.timer.pattern(tenant=subjects.DEFAULT_TENANT, run=run)
     answer = await bus.api(f"STREAM.INFO.{subjects.TIMERS}", {"subjects_filter": pattern})
     return len(answer["state"].get("subjects") or {})

@@ -13,8 +13,8 @@ import pytest
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from contracts.wire.channel import JSON, Body, Channel
-from contracts.wire.channels import CHANNELS
+from contracts.asyncapi import CHANNELS, JSON, Body, bodies
+from contracts.wire.subject import Subject
 from tests.support.buses import processed
 from tests.support.images import drawn, encoded
 from tests.support.model_server import ModelServer, Say, action, answer, words
@@ -56,10 +56,10 @@ SEEN = {
 """Channels on which something must have been sent, or the test has looked at too little."""
 
 
-def channels_of(subject: str) -> list[Channel]:
+def channels_of(subject: str) -> list[Subject]:
     """Those whose address the subject has."""
     found = subject.split(".")
-    addresses = [(each, each.address.split(".")) for each in CHANNELS]
+    addresses = [(each, each.channel.split(".")) for each in CHANNELS]
     return [
         each
         for each, wanted in addresses
@@ -192,7 +192,7 @@ async def test_everything_that_is_sent_is_described(own_identified_server: NatsS
     wrong = {
         each.subject
         for each in ours
-        if not any(holds(body, each) for found in channels_of(each.subject) for body in found.bodies)
+        if not any(holds(body, each) for found in channels_of(each.subject) for body in bodies(found.carries).values())
     }
     assert wrong == set()
 

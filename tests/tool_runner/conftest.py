@@ -141,7 +141,7 @@ class Planner:
     async def declare(self, spec: ToolSpec) -> str:
         """Put a specification into the catalogue by hand, as if a run had pinned it; return its digest."""
         spec = ToolSpec.model_validate_json(spec.model_dump_json())
-        await self.bus.publish(key_subject(keys.spec_key(spec.digest())), spec.model_dump_json().encode())
+        await self.bus.publish(key_subject(keys.tool_spec(spec.digest())), spec.model_dump_json().encode())
         return spec.digest()
 
 

@@ -122,7 +122,7 @@ async def instance(server: NatsServer, serve_tools: Serve) -> AsyncIterator[str]
         async def on_announcement(message: Any) -> None:
             instances.append(RunnerAnnouncement.model_validate_json(message.data))
 
-        await bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, on_announcement)
+        await bus.subscribe(subjects.runner(), on_announcement)
         async with connected(server.url, "tool_runner", settings) as own, running(own, settings, []):
             await wait_until(lambda: instances and not instances[-1].leaving, what="the instance takes direct calls")
             yield instances[-1].instance

@@ -120,7 +120,7 @@ async def test_an_entry_whose_expiry_the_server_lost_is_removed(
 ) -> None:
     """Tools that are present keep theirs."""
     monkeypatch.setattr(reading, "_EXPIRY_SLACK_S", 0.0)
-    key = key_subject(keys.tool_key("dead"))
+    key = key_subject(keys.live_tool("dead"))
     settings = ToolRunnerSettings(nats_url=own_nats_server.url, discover_s=0.3, graceful_timeout_s=0.1)
     async with connected(own_nats_server.url) as bus, connected(own_nats_server.url, "tool_runner", settings) as runner:
         await provision(bus)
@@ -153,7 +153,7 @@ async def test_calls_that_their_consumer_has_lost_get_an_outcome(own_nats_server
     spec = ToolSpec(name="lost", idempotent=True)
     async with connected(url) as bus, connected(url, "tool_runner", settings) as runner:
         await provision(bus)
-        config = consumer(subjects.calls_consumer("lost"), subjects.calls_of("lost"), settings.ack_wait_s)
+        config = consumer(subjects.calls_consumer("lost"), subjects.call.pattern(tool="lost"), settings.ack_wait_s)
         await ensure_consumer(bus, subjects.CALLS, config)
         asking = Planner(bus, Catalogue(bus))
         digest = await asking.declare(spec)

@@ -153,7 +153,7 @@ async def test_a_direct_call_replies_with_the_content(planner: Planner, start_ru
     async def on_announcement(message: Msg) -> None:
         instances.append(RunnerAnnouncement.model_validate_json(message.data).instance)
 
-    await planner.bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, on_announcement)
+    await planner.bus.subscribe(subjects.runner(), on_announcement)
     await client.subscribe("tool.at_once", "at_once", cb=replying(client, content(b"one"), result(b"1")))
     await start_runner(ToolSpec(name="at_once"))
     await wait_until(lambda: instances, what="the instance takes direct calls")

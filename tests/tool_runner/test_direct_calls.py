@@ -107,7 +107,7 @@ async def direct(planner: Planner) -> AsyncIterator[Direct]:
         announced = RunnerAnnouncement.model_validate_json(message.data)
         (instances.discard if announced.leaving else instances.add)(announced.instance)
 
-    subscription = await planner.bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, on_announcement)
+    subscription = await planner.bus.subscribe(subjects.runner(), on_announcement)
     yield Direct(planner, instances)
     await subscription.stop()
 
@@ -264,7 +264,7 @@ async def test_an_instance_that_stops_declines_what_planners_still_send(direct: 
                 if RunnerAnnouncement.model_validate_json(message.data).leaving:
                     replies.append(asyncio.create_task(bus.request(subjects.direct_call(instance), body)))
 
-            await bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, on_announcement)
+            await bus.subscribe(subjects.runner(), on_announcement)
             await bus.barrier()
         assert kind(await replies[-1]) == "declined"
 

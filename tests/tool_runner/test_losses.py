@@ -55,7 +55,7 @@ async def _start_unsafe(planner: Planner, ledger: Ledger, seconds: float) -> str
         if (message.headers or {}).get(REPLY_HEADER) == "heartbeat":
             heartbeats.append(message.data)
 
-    await planner.bus.nc.subscribe(subjects.answers_of(f"unsafe_{ledger.suffix}"), cb=on_reply)
+    await planner.bus.nc.subscribe(subjects.answer.pattern(tool=f"unsafe_{ledger.suffix}"), cb=on_reply)
     run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": seconds})
     await ledger.wrote("began")
     await wait_until(lambda: heartbeats, what="the first heartbeat is sent")
@@ -288,7 +288,7 @@ async def test_a_call_whose_handling_never_started_is_no_poison(planner: Planner
     """However often it was delivered, as to a suspended tool runner."""
     name = "untouched"
     await ensure_consumer(
-        planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
+        planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.call.pattern(tool=name), 0.2)
     )
     run = await planner.request(name, {}, spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
@@ -308,7 +308,7 @@ async def test_a_call_whose_handling_started_too_often_is_a_dead_letter(
 ) -> None:
     """It is kept in DEAD, and the run continues with a failure."""
     name = "killer"
-    config = consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
+    config = consumer(subjects.calls_consumer(name), subjects.call.pattern(tool=name), 0.2)
     await ensure_consumer(planner.bus, subjects.CALLS, config)
     run = await planner.request(name, {}, spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
@@ -336,7 +336,7 @@ async def test_an_invalid_message_is_a_dead_letter(
     """The service continues, and so does the run, with a failure of the round that the message id names."""
     name = "target"
     await ensure_consumer(
-        planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 2.0)
+        planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.call.pattern(tool=name), 2.0)
     )
     await start_runner()
     run = await planner.open_run()

@@ -131,7 +131,7 @@ async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
 
 async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
     """A run has pinned a specification that was never announced; the tool once had a consumer."""
-    config = consumer(subjects.calls_consumer("unheard_of"), subjects.calls_of("unheard_of"), 2.0)
+    config = consumer(subjects.calls_consumer("unheard_of"), subjects.call.pattern(tool="unheard_of"), 2.0)
     await ensure_consumer(planner.bus, subjects.CALLS, config)
     await start_runner()
 

@@ -29,9 +29,9 @@ async def accept(name: str, digest: str | None) -> str:
 
     Raises InvalidName, and OperatorRefused with what to do instead.
     """
-    key = keys.accepted_key(name)
+    key = keys.accepted_specs(name)
     if digest is not None:
-        keys.spec_key(digest)
+        keys.tool_spec(digest)
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
         for _ in range(_ATTEMPTS):
@@ -54,7 +54,7 @@ async def forget(name: str) -> str:
 
     Raises as `accept` does.
     """
-    key = keys.accepted_key(name)
+    key = keys.accepted_specs(name)
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
         try:
@@ -70,7 +70,7 @@ async def compare(name: str, digest: str | None) -> str:
 
     `digest`: by default the one that waits. Raises as `accept` does.
     """
-    key = keys.accepted_key(name)
+    key = keys.accepted_specs(name)
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
         known, _ = await _read(catalogue, key, AcceptedSpecs)
@@ -81,7 +81,7 @@ async def compare(name: str, digest: str | None) -> str:
             raise OperatorRefused(f"no instance of {name} announces {chosen} now")
         before = None
         for one in reversed(accepted):
-            before, _ = await _read(catalogue, keys.spec_key(one), ToolSpec)
+            before, _ = await _read(catalogue, keys.tool_spec(one), ToolSpec)
             if before is not None:
                 break
     title = f"accepted {before.digest()}" if before else "nothing accepted was served here"
@@ -105,7 +105,7 @@ async def _announced(client: NatsClient, name: str) -> dict[str, ToolSpec]:
 
 async def _waiting(catalogue: KeyValue, name: str, accepted: list[str]) -> str:
     """Return the one digest that waits. Raises OperatorRefused."""
-    refused, _ = await _read(catalogue, keys.refused_key(name), RefusedTool)
+    refused, _ = await _read(catalogue, keys.refused_tool(name), RefusedTool)
     waiting = refused.digests if refused else []
     if len(waiting) == 1:
         return waiting[0]

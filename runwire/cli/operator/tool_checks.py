@@ -100,7 +100,7 @@ async def checked(
     async with connected_operator() as client:
         inbox = client.new_inbox()
         received = await client.subscribe(inbox)
-        await client.publish(subjects.RUNNER_CHECKS, request.model_dump_json().encode(), reply=inbox)
+        await client.publish(subjects.tool_check(), request.model_dump_json().encode(), reply=inbox)
         while True:
             try:
                 message = await received.next_msg(_SILENCE_S)

@@ -32,13 +32,13 @@ async def claim_bucket(kv: KeyValueBucket, bucket: Bucket) -> None:
     """
     if await bucket.size(keys.OWNER_OBJECT_KEY) is not None:
         return
-    mark = (await kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)).data
+    mark = (await kv.get_from_leader(keys.bucket_owner())).data
     if mark and await bucket.listed(None, 1):
         return
     if not mark:
         mark = new_id().encode()
         try:
-            await kv.update(keys.ARTIFACT_OWNER_KEY, mark, revision=0)
+            await kv.update(keys.bucket_owner(), mark, revision=0)
         except Outdated:  # Another instance of the store was faster, and writes its mark.
             return
     await bucket.write(keys.OWNER_OBJECT_KEY, mark)
@@ -46,7 +46,7 @@ async def claim_bucket(kv: KeyValueBucket, bucket: Bucket) -> None:
 
 async def is_ours(kv: KeyValueBucket, bucket: Bucket) -> bool:
     """Whether the bucket holds the same mark as the KV store."""
-    mark = (await kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)).data
+    mark = (await kv.get_from_leader(keys.bucket_owner())).data
     try:
         return bool(mark) and await bucket.read(keys.OWNER_OBJECT_KEY, 0, _MARK_BYTES) == mark
     except BytesMissing:

@@ -121,10 +121,10 @@ class GarbageCollector:
 
 def _artifact_of(entry: Entry) -> ArtifactEntry | None:
     """Return an artifact's entry; None for other entries and for those of an unknown version."""
-    if not entry.data or not keys.is_reference_key(entry.key):
+    if not entry.data or not keys.reference.begins(entry.key):
         return None
     try:
         content = parsed(entry.data)
     except UnknownVersion:
         return None
-    return ArtifactEntry(*keys.parse_reference_key(entry.key), content, entry.sequence) if content else None
+    return ArtifactEntry(*keys.reference.parsed(entry.key), content, entry.sequence) if content else None

@@ -106,9 +106,9 @@ class ArtifactKeys:
     async def remove_stale(self, page: list[Entry]) -> int:
         """Remove those entries of a page that have named nothing for a while, and return how many."""
         who = {
-            entry: (keys.parse_own_id_key(entry.key), name.artifact_id)
+            entry: (keys.own_id.parsed(entry.key)[0], name.artifact_id)
             for entry in page
-            if keys.is_own_id_key(entry.key)
+            if keys.own_id.begins(entry.key)
             and (name := entry.parsed(KeyEntry)) is not None
             and name.at < unix_ms() - KEPT_MS
         }

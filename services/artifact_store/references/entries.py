@@ -104,7 +104,7 @@ class ArtifactEntry:
     @property
     def key(self) -> str:
         """Its own key."""
-        return keys.reference_key(self.tenant, self.artifact)
+        return keys.reference(self.tenant, self.artifact)
 
     @property
     def listing_key(self) -> str:
@@ -126,7 +126,7 @@ class References:
 
     async def resolve(self, request: HeadArtifact) -> Reference:
         """Return a reference that the caller may see. Raises ArtifactNotFound, whatever the reason."""
-        key = keys.reference_key(request.tenant, request.artifact_id)
+        key = keys.reference(request.tenant, request.artifact_id)
         # Any replica may answer first. What is missing there may be new.
         found = _visible((await self._kv.get(key)).data) or _visible((await self._kv.get_from_leader(key)).data)
         if (
@@ -142,7 +142,7 @@ class References:
 
         Without an entry: the sequence of its deletion, or 0. Raises UnknownVersion.
         """
-        found = await self._kv.get_from_leader(keys.reference_key(tenant, artifact))
+        found = await self._kv.get_from_leader(keys.reference(tenant, artifact))
         content = parsed(found.data)
         entry = ArtifactEntry(tenant, artifact, content, found.sequence) if content is not None else None
         return entry, found.sequence
@@ -157,7 +157,7 @@ class References:
     async def write(self, tenant: str, artifact: str, content: Reference | Unfinished, *, after: int) -> ArtifactEntry:
         """Write an entry if `after` is its sequence, or that of its deletion. Raises Outdated."""
         data = content.model_dump_json(by_alias=True).encode()
-        sequence = await self._kv.update(keys.reference_key(tenant, artifact), data, revision=after)
+        sequence = await self._kv.update(keys.reference(tenant, artifact), data, revision=after)
         return ArtifactEntry(tenant, artifact, content, sequence)
 
     async def replace(self, entry: ArtifactEntry, content: Reference | Unfinished) -> ArtifactEntry:
@@ -176,7 +176,7 @@ class References:
 
     async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
         """Return the references that exist, by tenant and id, from any replica."""
-        by_key = {keys.reference_key(*who): who for who in wanted}
+        by_key = {keys.reference(*who): who for who in wanted}
         found = await self._kv.get_many(list(by_key))
         return {
             by_key[key]: reference

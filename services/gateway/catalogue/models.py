@@ -60,7 +60,7 @@ class ModelProfiles:
         return [profile for _, profile in await self._entries()]
 
     async def _entries(self) -> list[tuple[Entry, ModelProfile]]:
-        entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
+        entries, _ = await read_entries(self._bus, keys.model_profile.all)
         # A description of another version says nothing.
         return [(entry, profile) for entry in entries.values() if (profile := entry.parsed(ModelProfile)) is not None]
 

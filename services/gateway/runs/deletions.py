@@ -28,12 +28,12 @@ class Deletions:
         """Mark a run as deleted. Raises TryAgain when that may not be stored; repeating it is harmless."""
         deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
         try:
-            await self._bucket.put(keys.deletion_key(tenant, run), deletion)
+            await self._bucket.put(keys.run_deletion(tenant, run), deletion)
         except (Refused, Unsure) as error:
             raise TryAgain("The message bus does not answer.") from error
         logger.info("run_deletion_requested", run_id=run, tenant=tenant)
 
     async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
         """Return those of at most 1,024 runs that are deleted. Raises Unavailable."""
-        runs_by_key = {keys.deletion_key(tenant, run): run for run in runs}
+        runs_by_key = {keys.run_deletion(tenant, run): run for run in runs}
         return frozenset(runs_by_key[key] for key in await self._bucket.get_many(list(runs_by_key)))

@@ -9,12 +9,12 @@ import base64
 import binascii
 import heapq
 import re
-from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from contracts.runs.requests import RunStatus, State
 from contracts.sessions.records import SessionEntry
 from contracts.wire import keys
+from contracts.wire.subject import Subject
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput
 from services.gateway.runs.deletions import Deletions
@@ -33,12 +33,12 @@ Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
 
 
 class _Index(Generic[Listed]):
-    """Reads the entries of one kind. `keys_of`: the pattern of a tenant's keys."""
+    """Reads the entries of one kind. `row`: that of their keys."""
 
-    def __init__(self, bus: Bus, kind: type[Listed], keys_of: Callable[[str], str]) -> None:
+    def __init__(self, bus: Bus, kind: type[Listed], row: Subject) -> None:
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
         self._kind = kind
-        self._keys_of = keys_of
+        self._row = row
 
     async def _page(
         self, caller: Caller, limit: int, cursor: str | None, **wanted: str | None
@@ -50,7 +50,7 @@ class _Index(Generic[Listed]):
         """
         fields = [(name, value) for name, value in wanted.items() if value is not None]
         before = _decoded(cursor) if cursor else None
-        pattern = self._keys_of(caller.tenant)
+        pattern = self._row.pattern(tenant=caller.tenant)
         prefix = pattern.removesuffix("*")
         known = (key.removeprefix(prefix) for key in await self._bucket.keys(pattern))
         older = (key for key in known if _KEY.fullmatch(key) and (before is None or key < before))
@@ -78,7 +78,7 @@ class RunIndex(_Index[RunStatus]):
     """Reads the index of runs."""
 
     def __init__(self, bus: Bus, deletions: Deletions) -> None:
-        super().__init__(bus, RunStatus, keys.runs_of)
+        super().__init__(bus, RunStatus, keys.run_entry)
         self._deletions = deletions
 
     async def page(
@@ -108,7 +108,7 @@ class SessionIndex(_Index[SessionEntry]):
     """Reads the index of sessions."""
 
     def __init__(self, bus: Bus) -> None:
-        super().__init__(bus, SessionEntry, keys.sessions_of)
+        super().__init__(bus, SessionEntry, keys.session_entry)
 
     async def page(
         self, caller: Caller, limit: int, cursor: str | None = None, *, user_id: str | None = None

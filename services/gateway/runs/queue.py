@@ -45,9 +45,9 @@ class OpenRuns(NamedTuple):
 
 async def open_runs(bus: Bus, tenant: str) -> OpenRuns:
     """List the open runs of a tenant. Raises BusError."""
-    sources = ((subjects.REQUESTS, subjects.requests_of(tenant)), (subjects.TIMERS, subjects.timers_of_all(tenant)))
     requests, timers = [
-        (await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"] for stream, pattern in sources
+        (await bus.api(f"STREAM.INFO.{row.kept_in}", {"subjects_filter": row.pattern(tenant=tenant)}))["state"]
+        for row in (subjects.request, subjects.timer)
     ]
     timed = frozenset(found.run for found in _addresses(timers) if found.name in _RUN_TIMERS)
     return OpenRuns(frozenset(found.run for found in _addresses(requests)), timed, int(requests["last_seq"]))

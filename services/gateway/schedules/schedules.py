@@ -76,16 +76,16 @@ class Schedules:
         key = idempotency_key(request)
         schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
         digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
-        place = keys.schedule_key(caller.tenant, schedule_id)
+        place = keys.schedule_entry(caller.tenant, schedule_id)
         schedule = (await self._bucket.get_from_leader(place)).parsed(Schedule) if key else None
         if schedule is None:
             requested = await self._requested(caller, schedule_id, given.run)
             schedule = _schedule(caller, given, requested, digest)
-            if len(await self._bucket.keys(keys.schedules_of(caller.tenant))) >= MAX_SCHEDULES:
+            if len(await self._bucket.keys(keys.schedule_entry.pattern(tenant=caller.tenant))) >= MAX_SCHEDULES:
                 raise TooManySchedules(MAX_SCHEDULES)
         webhook = None
         if given.webhook and schedule.body_sha256 == digest:
-            webhook = await self._stored(keys.webhook_key(schedule_id), _new_webhook(caller.tenant))
+            webhook = await self._stored(keys.webhook_entry(schedule_id), _new_webhook(caller.tenant))
         schedule = await self._stored(place, schedule)
         if schedule.body_sha256 != digest:
             raise IdempotencyConflict
@@ -95,7 +95,7 @@ class Schedules:
 
     async def list(self, caller: Caller) -> list[ScheduleView]:
         """Return the schedules that the caller may see, newest first. Raises BusError."""
-        known, found = await self._bucket.keys(keys.schedules_of(caller.tenant)), []
+        known, found = await self._bucket.keys(keys.schedule_entry.pattern(tenant=caller.tenant)), []
         for start in range(0, len(known), _READ_AT_ONCE):
             entries = await self._bucket.get_many(known[start : start + _READ_AT_ONCE])
             parsed = [entry.parsed(Schedule) for entry in entries.values()]
@@ -110,14 +110,14 @@ class Schedules:
         """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
         entry, schedule = await self._find(caller, schedule_id)
         if view_of(schedule).webhook_url is not None:
-            await self._bucket.delete(keys.webhook_key(schedule_id))
+            await self._bucket.delete(keys.webhook_entry(schedule_id))
         await self._bucket.delete(entry.key)
         await self._notify(caller.tenant, schedule_id)
         logger.info("schedule_deleted", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
 
     async def _find(self, caller: Caller, schedule_id: str) -> tuple[Entry, Schedule]:
         try:
-            entry = await self._bucket.get_from_leader(keys.schedule_key(caller.tenant, schedule_id))
+            entry = await self._bucket.get_from_leader(keys.schedule_entry(caller.tenant, schedule_id))
         except InvalidName:
             raise NotFound from None
         schedule = entry.parsed(Schedule)

@@ -66,7 +66,7 @@ class Webhooks:
             delivery, webhook = await self._checked(request, webhook_id, body)
         finally:
             self._checking -= 1
-        entry = await self._bucket.get_from_leader(keys.schedule_key(webhook.tenant, webhook_id))
+        entry = await self._bucket.get_from_leader(keys.schedule_entry(webhook.tenant, webhook_id))
         schedule = entry.parsed(Schedule)
         if schedule is None:
             raise NotFound
@@ -101,7 +101,7 @@ class Webhooks:
 
     async def _find(self, webhook_id: str) -> Webhook | None:
         try:
-            return (await self._bucket.get(keys.webhook_key(webhook_id))).parsed(Webhook)
+            return (await self._bucket.get(keys.webhook_entry(webhook_id))).parsed(Webhook)
         except InvalidName:
             return None
 

@@ -1,4 +1,4 @@
-"""Every stream, consumer and bucket with its settings.
+"""Every stream, consumer and bucket with its settings. Which subjects a stream keeps is in the table (`subjects`).
 
 The settings implement promises (docs/operations.md lists them): nothing expires during a run, a full queue rejects
 instead of dropping, unlimited `max_deliver` leaves no undeliverable message, a large `max_ack_pending` never blocks the
@@ -29,11 +29,10 @@ _QUEUE = {
     "allow_msg_ttl": True,
 }
 
-STREAMS: tuple[dict[str, Any], ...] = (
+_STREAMS: tuple[dict[str, Any], ...] = (
     {
         **_QUEUE,
         "name": subjects.REQUESTS,
-        "subjects": [subjects.ALL_REQUESTS],
         # A full queue is a 503 at the gateway: the one place with back-pressure.
         "max_msgs": 200_000,
         "max_bytes": 2048 * _MIB_BYTES,
@@ -44,7 +43,6 @@ STREAMS: tuple[dict[str, Any], ...] = (
     {
         **_UNBOUNDED,
         "name": subjects.TIMERS,
-        "subjects": [subjects.ALL_TIMERS, subjects.ALL_DUE],
         "retention": "limits",
         "storage": "file",
         # A stream with schedules cannot refuse (`discard: new`), so it must never be full: no limits.
@@ -60,7 +58,6 @@ STREAMS: tuple[dict[str, Any], ...] = (
     {
         **_QUEUE,
         "name": subjects.INBOX,
-        "subjects": [subjects.ALL_INBOX, subjects.ALL_CONTROL, subjects.ALL_SESSION_INBOX],
         "max_consumers": 16,
         # Schedules cannot target another stream, so INBOX takes what is due from TIMERS. A change of this source
         # loses nothing. NATS may read it from its beginning: what has fired within `Nats-Schedule-TTL` then arrives
@@ -68,14 +65,13 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "sources": [
             {
                 "name": subjects.TIMERS,
-                "subject_transforms": [{"src": subjects.ALL_DUE, "dest": subjects.DUE_IN_CONTROL}],
+                "subject_transforms": [{"src": subjects.due.all, "dest": subjects.DUE_IN_CONTROL}],
             }
         ],
     },
     {
         **_UNBOUNDED,
         "name": subjects.RUNS,
-        "subjects": [subjects.ALL_LOGS, subjects.ALL_STREAMS, subjects.ALL_CONTEXTS],
         "retention": "limits",
         "storage": "file",
         "discard": "new",
@@ -92,7 +88,6 @@ STREAMS: tuple[dict[str, Any], ...] = (
     {
         **_UNBOUNDED,
         "name": subjects.SESSIONS,
-        "subjects": [subjects.ALL_SESSION_LOGS],
         "retention": "limits",
         "storage": "file",
         "discard": "new",
@@ -102,12 +97,13 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "allow_msg_ttl": True,
         "deny_delete": True,
         "max_consumers": 16,
-        "republish": {"src": subjects.ALL_SESSION_LOGS, "dest": subjects.LIVE_OF_SESSIONS},
+        "republish": {"src": subjects.session_log.all, "dest": subjects.LIVE_OF_SESSIONS},
     },
-    {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _MAX_CALL_CONSUMERS},
+    {**_QUEUE, "name": subjects.CALLS, "max_consumers": _MAX_CALL_CONSUMERS},
     {
         "name": subjects.DEAD,
-        "subjects": [subjects.ALL_DEAD],
+        # Whatever follows: no dead letter may be without a place.
+        "subjects": [f"{subjects.dead.all.removesuffix('*')}>"],
         "retention": "limits",
         "storage": "file",
         "discard": "old",
@@ -120,7 +116,6 @@ STREAMS: tuple[dict[str, Any], ...] = (
     },
     {
         "name": subjects.HANDLINGS,
-        "subjects": [subjects.ALL_HANDLINGS],
         "retention": "limits",
         "storage": "file",
         "discard": "old",
@@ -135,10 +130,11 @@ STREAMS: tuple[dict[str, Any], ...] = (
     },
 )
 
-BUCKETS: tuple[str, ...] = (keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET)
-
-PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planner_control"
-PLANNER_SESSION = "planner_session"
+STREAMS: tuple[dict[str, Any], ...] = tuple(
+    {"subjects": [row.all for row in subjects.SUBJECTS if row.kept_in == each["name"]], **each} for each in _STREAMS
+)
+BUCKETS = keys.BUCKETS
+PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL, PLANNER_SESSION = (row.queue for row in subjects.PLANNER_QUEUES)
 
 
 def bucket(name: str) -> dict[str, Any]:
@@ -181,9 +177,4 @@ def consumer(name: str, subject: str, ack_wait_s: float, max_ack_pending: int = 
 
 def planner_consumers(ack_wait_s: float) -> list[tuple[str, dict[str, Any]]]:
     """Return the consumers of all planners, each with its stream."""
-    return [
-        (subjects.REQUESTS, consumer(PLANNER_REQUESTS, subjects.ALL_REQUESTS, ack_wait_s)),
-        (subjects.INBOX, consumer(PLANNER_INBOX, subjects.ALL_INBOX, ack_wait_s)),
-        (subjects.INBOX, consumer(PLANNER_CONTROL, subjects.ALL_CONTROL, ack_wait_s)),
-        (subjects.INBOX, consumer(PLANNER_SESSION, subjects.ALL_SESSION_INBOX, ack_wait_s)),
-    ]
+    return [(row.kept_in, consumer(row.queue, row.all, ack_wait_s)) for row in subjects.PLANNER_QUEUES]

@@ -70,7 +70,7 @@ class CallPlaces:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.waiting.append(place)
         if queue.checking is None or queue.checking.done():
-            queue.checking = asyncio.create_task(self._check(queue, subjects.calls_of_tenant(tenant, tool)))
+            queue.checking = asyncio.create_task(self._check(queue, subjects.call.pattern(tenant=tenant, tool=tool)))
         await asyncio.wait({place}, timeout=at_most_s)
         if place.done():
             return True

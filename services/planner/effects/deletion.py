@@ -67,7 +67,7 @@ class SessionDeletion:
         for run, requested_at in runs.items():
             with suppress(Outdated):
                 deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
-                await bucket.create(keys.deletion_key(where.tenant, run), deletion)
+                await bucket.create(keys.run_deletion(where.tenant, run), deletion)
 
     async def _delete_contexts(self, where: SessionAddress, session: Session) -> None:
         """Delete what was kept for reports that are not requested any more."""

@@ -62,7 +62,7 @@ class DirectCalls:
     async def start(self) -> "DirectCalls":
         """Listen for the announcements of tool_runner."""
         if self._enabled:
-            self._subscription = await self._bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, self._on_announcement)
+            self._subscription = await self._bus.subscribe(subjects.runner(), self._on_announcement)
         return self
 
     async def stop(self) -> None:

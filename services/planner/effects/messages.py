@@ -63,7 +63,7 @@ async def schedule(
 
 async def cancel_timers(bus: Bus, tenant: str, of: str) -> None:
     """Remove all timers of a run or session. One that is left behind changes nothing once it has ended."""
-    await purge(bus, subjects.TIMERS, subjects.timers_of(tenant, of))
+    await purge(bus, subjects.TIMERS, subjects.timer.pattern(tenant=tenant, run=of))
 
 
 async def purge(bus: Bus, stream: str, subject: str) -> None:

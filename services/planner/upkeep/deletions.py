@@ -84,11 +84,11 @@ class Deletions:
                 heapq.heappush(self._due, due)
 
     async def _find(self) -> None:
-        while page := await self._bucket.page(keys.ALL_DELETIONS, self._seen, MESSAGES_PER_PAGE):
+        while page := await self._bucket.page(keys.run_deletion.all, self._seen, MESSAGES_PER_PAGE):
             for entry in page:
                 self._seen = entry.sequence
                 with suppress(names.InvalidName):
-                    tenant, run = keys.parse_deletion_key(entry.key)
+                    tenant, run = keys.run_deletion.parsed(entry.key)
                     if (deletion := entry.parsed(RunDeletion)) is not None:  # None: the delete marker of a removed key.
                         heapq.heappush(self._due, _Due(0.0, tenant, run, deletion))
 
@@ -97,7 +97,7 @@ class Deletions:
 
         Raises BusError and ArtifactFailed.
         """
-        deletion_key = keys.deletion_key(due.tenant, due.run)
+        deletion_key = keys.run_deletion(due.tenant, due.run)
         if due.purges and not (await self._bucket.get(deletion_key)).sequence:
             return None  # Another planner completed the deletion.
         if not await self._is_ended(due.tenant, due.run):

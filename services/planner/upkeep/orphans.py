@@ -26,18 +26,13 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery, Handler
-from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
 from services.messaging.streams.server_clock import unix_seconds
 from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 
-_QUEUES = (
-    (subjects.REQUESTS, PLANNER_REQUESTS, subjects.ALL_REQUESTS),
-    (subjects.INBOX, PLANNER_INBOX, subjects.ALL_INBOX),
-    (subjects.INBOX, PLANNER_CONTROL, subjects.ALL_CONTROL),
-    (subjects.INBOX, PLANNER_SESSION, subjects.ALL_SESSION_INBOX),
-)
+_QUEUES = [(row.kept_in, row.queue, row.all) for row in subjects.PLANNER_QUEUES]
+
 SOON_S, AFTER_FINDING_S, AFTER_FINDING_NOTHING_S = 3.0, 60.0, 3600.0
 SECOND_CHECK_AFTER_S = 2.0
 RECENT_WRITE_S = 30.0

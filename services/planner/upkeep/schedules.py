@@ -75,7 +75,7 @@ class Schedules:
 
     async def _read(self, where: Address) -> tuple[Entry, Schedule | None]:
         """Return the entry of a schedule as the leader has it: a replica may not know yet what was just written."""
-        key = keys.schedule_key(*where)
+        key = keys.schedule_entry(*where)
         entry = await self._bus.until_answered(lambda: self._bucket.get_from_leader(key))
         return entry, entry.parsed(Schedule)
 
@@ -110,13 +110,13 @@ async def sweep(bus: Bus) -> int:
 
     def timer_of(key: str) -> str | None:
         try:
-            return subjects.timer(*keys.parse_schedule_key(key), FIRE_TIMER)
+            return subjects.timer(*keys.schedule_entry.parsed(key), FIRE_TIMER)
         except InvalidName:
             return None
 
     bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
-    known = await bucket.keys(keys.ALL_SCHEDULES)
-    timers = {*await bus.subjects_in(subjects.TIMERS, subjects.ALL_SCHEDULE_TIMERS)} if known else set()
+    known = await bucket.keys(keys.schedule_entry.all)
+    timers = {*await bus.subjects_in(subjects.TIMERS, subjects.timer.pattern(message="fire"))} if known else set()
     untimed = [key for key in known if timer_of(key) not in timers]
     now, found = int(await bus.clock.now() * 1000), 0
     for entry in (await bucket.get_many(untimed)).values():

@@ -129,7 +129,9 @@ class ArtifactClient:
         if put.size > MAX_PUT_BYTES:
             return await self._requests.until_answered(lambda: upload(self._requests, put, source))
         body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
-        answer = await self._requests.until_answered(lambda: self._requests.send(subjects.ARTIFACT_PUT, body, headers))
+        answer = await self._requests.until_answered(
+            lambda: self._requests.send(subjects.artifact_put(), body, headers)
+        )
         return ArtifactRef.model_validate_json(answer.data), warning_of(answer)
 
     async def get(
@@ -165,7 +167,7 @@ class ArtifactClient:
         body = request.model_copy(update={"offset": offset, "length": length}).model_dump_json().encode()
 
         async def once() -> tuple[ArtifactRef, bytes]:
-            answer = await self._requests.send(subjects.ARTIFACT_GET, body)
+            answer = await self._requests.send(subjects.artifact_get(), body)
             ref = ArtifactRef.model_validate_json((answer.headers or {}).get(ARTIFACT_HEADER, ""))
             if len(answer.data) != max(0, min(length, ref.size - offset)):
                 raise StorageUnavailable("the artifact store sent fewer bytes than it has")
@@ -178,7 +180,7 @@ class ArtifactClient:
     ) -> StoredArtifact:
         """Return the metadata of an artifact."""
         request = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        return await self._requests.answered(subjects.ARTIFACT_HEAD, request, StoredArtifact)
+        return await self._requests.answered(subjects.artifact_head(), request, StoredArtifact)
 
     async def list(
         self, tenant: str, *, session: str | None = None, run: str | None = None, **wanted: Unpack[Wanted]
@@ -188,14 +190,14 @@ class ArtifactClient:
         With `own_id`: what this id of a tool names, one artifact for each tool that gave it, the newest first.
         """
         request = _message(ListArtifacts, tenant=tenant, session_id=session, run_id=run, **wanted)
-        return await self._requests.answered(subjects.ARTIFACT_LIST, request, ArtifactPage)
+        return await self._requests.answered(subjects.artifact_list(), request, ArtifactPage)
 
     async def delete(
         self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
     ) -> None:
         """Delete an artifact. Repeating a finished deletion raises ArtifactNotFound."""
         request = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        await self._requests.answered(subjects.ARTIFACT_DELETE, request, ArtifactDeleted)
+        await self._requests.answered(subjects.artifact_delete(), request, ArtifactDeleted)
 
     async def assemble(
         self,
@@ -226,7 +228,7 @@ class ArtifactClient:
             session_id=session,
             namespace=namespace,
         )
-        found = await self._requests.answered(subjects.ARTIFACT_ASSEMBLE, request, AssembledStream)
+        found = await self._requests.answered(subjects.artifact_assemble(), request, AssembledStream)
         if found.ref is not None:
             return found.ref
         value: Assembled = base64.b64decode(found.value) if found.json_type == "bytes" else found.value

@@ -18,7 +18,7 @@ async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> t
 
     Raises a kind of ArtifactFailed.
     """
-    answer = await requests.send(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
+    answer = await requests.send(subjects.artifact_open(), put.model_dump_json().encode())
     opened = UploadOpened.model_validate_json(answer.data)
     ref, warning = opened.ref, warning_of(answer)
     under_way: deque[asyncio.Task[tuple[ChunkTaken, str | None]]] = deque()

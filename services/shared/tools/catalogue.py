@@ -49,7 +49,7 @@ class Catalogue:
 
     async def start(self) -> "Catalogue":
         """Return once the present tools are known; follow changes from then on."""
-        self._subscription = await self._bucket.watch(keys.ALL_TOOLS, self._on_change)
+        self._subscription = await self._bucket.watch(keys.live_tool.all, self._on_change)
         self._bus.on_reconnect.append(self._on_reconnect)
         await self._bus.until_answered(lambda: self._read_back(forget=True))
         self._watcher = self._bus.tasks.keep("catalogue", self._watch())
@@ -79,7 +79,7 @@ class Catalogue:
         known = self._pinned.get(digest)
         if known is not None:
             return known
-        entry = await self._bucket.get(keys.spec_key(digest))
+        entry = await self._bucket.get(keys.tool_spec(digest))
         if not entry.data:
             return None
         spec = _parsed(digest, entry.data)
@@ -111,13 +111,13 @@ class Catalogue:
                 await self._bus.retry_pause()
 
     async def _read_back(self, *, forget: bool) -> None:
-        entries, _ = await read_entries(self._bus, keys.ALL_TOOLS)
+        entries, _ = await read_entries(self._bus, keys.live_tool.all)
         found = {key: entry.data for key, entry in entries.items()}
         raw = found if forget else {**self._raw, **found}
         if raw == self._raw:
             return
         changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
-        kept = {keys.tool_key(name): spec for name, spec in self._live.items()}
+        kept = {keys.live_tool(name): spec for name, spec in self._live.items()}
         # An entry that cannot be parsed does not remove the known tool.
         specs = {key: changed.get(key) or kept.get(key) for key in raw}
         self._raw = raw
@@ -145,7 +145,7 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
     found = {}
     with contextlib.suppress(BusError, TimeoutError):
         async with asyncio.timeout(_REFUSED_TIMEOUT_S):
-            entries, _ = await read_entries(bus, keys.ALL_REFUSED)
+            entries, _ = await read_entries(bus, keys.refused_tool.all)
             for entry in entries.values():
                 if (refused := entry.parsed(RefusedTool)) is not None:
                     found[refused.name] = refused
@@ -154,7 +154,7 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
 
 def _announced(key: str, data: bytes) -> ToolSpec | None:
     spec = _parsed(key, data)
-    return spec if spec is not None and keys.tool_key(spec.name) == key else None
+    return spec if spec is not None and keys.live_tool(spec.name) == key else None
 
 
 def _parsed(key: str, data: bytes) -> ToolSpec | None:

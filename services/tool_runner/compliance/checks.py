@@ -19,7 +19,8 @@ from contracts.tools.messages import REPLY_HEADER, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
-from contracts.wire.rights import OPERATOR, TOOL_RUNNER
+from contracts.wire.rights import OPERATOR
+from contracts.wire.subject import TOOL_RUNNER
 from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus, Subscription
 from services.runtime.tasks import cancelled, code_locations
@@ -61,7 +62,7 @@ class ToolChecks:
 
     async def start(self) -> "ToolChecks":
         """Take requests."""
-        self._subscription = await self._bus.subscribe(subjects.RUNNER_CHECKS, self._on_request, TOOL_RUNNER)
+        self._subscription = await self._bus.subscribe(subjects.tool_check(), self._on_request, TOOL_RUNNER)
         return self
 
     async def stop(self) -> None:

@@ -58,7 +58,7 @@ class Acceptance:
     async def start(self) -> "Acceptance":
         """Follow the entries."""
         if not self._trust_all:
-            self._subscription = await self._bucket.watch(keys.ALL_ACCEPTED, self._on_entry)
+            self._subscription = await self._bucket.watch(keys.accepted_specs.all, self._on_entry)
         return self
 
     async def stop(self) -> None:
@@ -98,7 +98,7 @@ class Acceptance:
             return
         self._is_outdated = False
         try:
-            entries = await self._bucket.get_many([keys.accepted_key(name) for name in names])
+            entries = await self._bucket.get_many([keys.accepted_specs(name) for name in names])
         except BusError:
             self._is_outdated = True
             raise
@@ -106,7 +106,7 @@ class Acceptance:
         self._accepted = {key: _digests(entry) for key, entry in entries.items()}
 
     async def _allowed(self, name: str, several: list[Announcement]) -> list[str]:
-        key, declared = keys.accepted_key(name), self._declared.get(name)
+        key, declared = keys.accepted_specs(name), self._declared.get(name)
         if key not in self._accepted and declared is None:
             await self._accept_first(key, choose(several).digest)
         return [*([declared.digest()] if declared else []), *self._accepted.get(key, ())]
@@ -141,8 +141,8 @@ class Acceptance:
         digests, accepted = self._compared.get(name, ([], None))
         if accepted is None or digests != allowed:
             found = [self._declared[name]] if name in self._declared else []
-            stored = await self._bucket.get_many([keys.spec_key(digest) for digest in allowed])
-            parsed = (stored[key].parsed(ToolSpec) for digest in allowed if (key := keys.spec_key(digest)) in stored)
+            stored = await self._bucket.get_many([keys.tool_spec(digest) for digest in allowed])
+            parsed = (stored[key].parsed(ToolSpec) for digest in allowed if (key := keys.tool_spec(digest)) in stored)
             found += [one for one in parsed if one is not None]
             if not found:
                 return []
@@ -151,7 +151,7 @@ class Acceptance:
         return differences(accepted, spec)
 
     def _log_once(self, name: str, announced: Announcement, allowed: list[str], changes: list[str]) -> None:
-        key = keys.accepted_key(name)
+        key = keys.accepted_specs(name)
         logged = self._logged.get(key, set())
         if announced.digest in logged or len(logged) >= _MAX_WAITING_DIGESTS:
             return

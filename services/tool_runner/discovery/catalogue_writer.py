@@ -153,7 +153,7 @@ class CatalogueWriter:
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_INTERVAL_S)
-            for pattern in (keys.ALL_TOOLS, keys.ALL_REFUSED, keys.ALL_MODELS):
+            for pattern in (keys.live_tool.all, keys.refused_tool.all, keys.model_profile.all):
                 try:
                     _, expired = await read_entries(self._bus, pattern)
                     for key, entry in expired.items():
@@ -170,10 +170,10 @@ class CatalogueWriter:
                 continue
             with contextlib.suppress(BusError):
                 if entry is not None:
-                    await self._bucket.put(keys.refused_key(name), entry, ttl_s=TTL_S)
+                    await self._bucket.put(keys.refused_tool(name), entry, ttl_s=TTL_S)
                     self._published_refused[name] = (entry, now)
                 else:
-                    await self._bucket.delete(keys.refused_key(name))
+                    await self._bucket.delete(keys.refused_tool(name))
                     del self._published_refused[name]
 
     async def _announce(self, name: str, announced: Announcement) -> None:
@@ -186,7 +186,7 @@ class CatalogueWriter:
         if is_stored and digest != announced.digest:
             await self._on_tool(announced)
         if is_stored:
-            await self._bucket.put(keys.tool_key(name), spec, ttl_s=TTL_S)
+            await self._bucket.put(keys.live_tool(name), spec, ttl_s=TTL_S)
         self._published[name] = (announced.digest, now)
         if digest == announced.digest:
             return
@@ -200,7 +200,7 @@ class CatalogueWriter:
         if digest not in self._stored_specs:
             if len(self._stored_specs) >= _MAX_STORED_SPECS:
                 self._stored_specs.clear()
-            key = keys.spec_key(digest)
+            key = keys.tool_spec(digest)
             stored = await self._bucket.get(key)
             if not stored.data:
                 with contextlib.suppress(Outdated):  # Another tool runner was first.

@@ -52,7 +52,7 @@ class Round:
     async def begin(self, known: set[str]) -> None:
         """Request the names of all tools, and the specifications of the known ones."""
         await self._subscribe(subjects.hello(self._instance), self._on_hello, _MAX_HINTS)
-        await self._bus.send(subjects.DISCOVER_PING, reply=subjects.hello(self._instance))
+        await self._bus.send(subjects.discovery(), reply=subjects.hello(self._instance))
         self._requested |= known
         for tool in known:
             await self.request(tool)

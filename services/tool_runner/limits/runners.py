@@ -36,7 +36,7 @@ class Runners:
 
     async def start(self) -> "Runners":
         """Announce this instance every second. After the first second it takes direct calls."""
-        self._subscription = await self._bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, self._on_announcement)
+        self._subscription = await self._bus.subscribe(subjects.runner(), self._on_announcement)
         self._announcing = self._bus.tasks.keep("runner_announcements", self._announce_for_ever())
         return self
 
@@ -77,7 +77,7 @@ class Runners:
 
     async def _announce(self, *, leaving: bool) -> None:
         announcement = RunnerAnnouncement(instance=self.instance, leaving=leaving)
-        await self._bus.send(subjects.RUNNER_ANNOUNCEMENTS, announcement.model_dump_json().encode())
+        await self._bus.send(subjects.runner(), announcement.model_dump_json().encode())
 
     async def _on_announcement(self, message: Msg) -> None:
         try:

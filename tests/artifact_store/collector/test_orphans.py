@@ -31,10 +31,10 @@ async def test_nothing_goes_from_a_bucket_of_somebody_else(embedded: Store, insi
     """Under another NATS, or after its volume was lost, nobody knows what the objects are."""
     stray = keys.object_key(embedded.tenant, keys.new_object_name(new_id()))
     await inside.bucket.write(stray, secrets.token_bytes(10))
-    entry = await inside.kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)
-    changed = await inside.kv.update(keys.ARTIFACT_OWNER_KEY, b"somebody else's", revision=entry.sequence)
+    entry = await inside.kv.get_from_leader(keys.bucket_owner())
+    changed = await inside.kv.update(keys.bucket_owner(), b"somebody else's", revision=entry.sequence)
     assert await inside.sweep_bucket(-HOUR_MS) == 0
     assert stray in embedded.objects()
-    await inside.kv.update(keys.ARTIFACT_OWNER_KEY, entry.data, revision=changed)
+    await inside.kv.update(keys.bucket_owner(), entry.data, revision=changed)
     assert await inside.sweep_bucket(-HOUR_MS) >= 1
     assert stray not in embedded.objects()

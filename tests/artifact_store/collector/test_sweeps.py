@@ -75,7 +75,7 @@ async def test_what_a_later_version_has_written_is_left_alone(embedded: Store, i
     """After a downgrade its entries keep their bytes; a put of the same id says why it fails."""
     put = embedded.put_of(b"an entry of tomorrow")
     await inside.store.put(put, b"an entry of tomorrow")
-    await inside.kv.put(keys.reference_key(put.tenant, put.artifact_id), b'{"v": 9, "points": "elsewhere"}')
+    await inside.kv.put(keys.reference(put.tenant, put.artifact_id), b'{"v": 9, "points": "elsewhere"}')
     before = embedded.objects()
     await inside.collector.sweep()
     await inside.sweep_bucket(-HOUR_MS)

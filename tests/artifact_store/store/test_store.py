@@ -216,7 +216,7 @@ async def test_limits(embedded: Store) -> None:
     with pytest.raises(ArtifactTooLarge):
         await ask.read(embedded.tenant, ref.artifact_id, limit=MIB)
     huge = PutArtifact(tenant=embedded.tenant, artifact_id=new_id(), size=1 << 40, sha256="0" * 64)
-    answer = await embedded.bus.nc.request(subjects.ARTIFACT_OPEN, huge.model_dump_json().encode())
+    answer = await embedded.bus.nc.request(subjects.artifact_open(), huge.model_dump_json().encode())
     assert b"artifact_too_large" in answer.data
 
 
@@ -226,7 +226,7 @@ async def test_bytes_that_are_not_what_was_announced_leave_nothing(embedded: Sto
     put = PutArtifact(tenant=embedded.tenant, artifact_id=new_id(), size=3, sha256=hashlib.sha256(b"abc").hexdigest())
     for wrong in (b"abd", b"ab", b"abcd"):
         answer = await embedded.bus.nc.request(
-            subjects.ARTIFACT_PUT, wrong, headers={ARTIFACT_HEADER: header_value(put)}
+            subjects.artifact_put(), wrong, headers={ARTIFACT_HEADER: header_value(put)}
         )
         assert (answer.headers or {})[REPLY_HEADER] == "failure"
         assert b"artifact_invalid" in answer.data

@@ -284,7 +284,7 @@ async def test_slow_senders_of_uploads_do_not_hold_up_what_fits_into_a_request(
     """Streams to the S3 server have threads of their own, and here there is one."""
     async with serving(rclone, server.url, artifact_uploads=1) as store:
         run, put = Run(store.bus, store.client, store.tenant), store.put_of(bytes(3 * MIB))
-        await store.bus.request(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
+        await store.bus.request(subjects.artifact_open(), put.model_dump_json().encode())
         pieces = await run.pieces(points(3, seed=3))
         assert isinstance(await asyncio.wait_for(run.assembled(pieces), 10), ArtifactRef)
 

@@ -8,23 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.wire import keys, subjects
+from contracts.wire import keys
 from contracts.wire.names import InvalidName
+from tests.contracts.wire.examples import RUN
 
-RUN = "01a203e31b7b7bc19c60d1cad35e3192"
 DIGEST = hashlib.sha256(b"a shared object").hexdigest()
+OBJECT = "0a1b2c3d-" + 32 * "0"
 BUILDERS: dict[str, Callable[[str], str]] = {
-    "artifact_chunk": subjects.artifact_chunk,
-    "reference_key": lambda name: keys.reference_key("default", name),
-    "reference_key of tenant": lambda name: keys.reference_key(name, RUN),
     "new_object_name": keys.new_object_name,
     "object_key": lambda name: keys.object_key("default", name),
     "object_key of tenant": lambda name: keys.object_key(name, OBJECT),
     "listing": lambda name: keys.listing(None, name),
-    "listing_key": lambda name: keys.listing_key("default", name, RUN),
+    "listing_key": lambda name: keys.listing_key("default", f"{name}.-", RUN),
     "own_id_key": lambda name: keys.own_id_key(name, keys.listing("any session", None), "abc-123", "blog"),
     "own_ids_of": lambda name: keys.own_ids_of(name, keys.listing(None, RUN), "abc-123"),
     "listings_of": lambda name: keys.listings_of(name, "any session", RUN),
+    "listings_of run": lambda name: keys.listings_of("default", None, name),
 }
 
 
@@ -33,9 +32,28 @@ BUILDERS: dict[str, Callable[[str], str]] = {
     "name", ["*", ">", "a.b", "a/b", "../x", "a b", "x\n", "é", "X" * 500, DIGEST.upper(), f"{DIGEST}-0", f"{DIGEST}-"]
 )
 def test_no_key_is_built_from_a_hostile_name(builder: str, name: str) -> None:
-    """Whatever the part that is not checked elsewhere."""
-    with pytest.raises(InvalidName):
+    """Whatever the part that no row of the table checks."""
+    with pytest.raises((InvalidName, TypeError)):
         BUILDERS[builder](name)
+
+
+def test_keys_parse_back() -> None:
+    """Those of the index, of lists and of what runs have spent; no other key is taken for one."""
+    assert keys.parse_run_key(keys.run_key("acme", 1_700_000_000_000, RUN)) == ("acme", RUN)
+    for where in (keys.listing("s", RUN), keys.listing(None, RUN), keys.listing("s", None)):
+        assert keys.parse_listing_key(keys.listing_key("acme", where, RUN)) == ("acme", RUN)
+    assert keys.run_of_spent_key(keys.spent_key("acme", "ci.main", "20260131", RUN)) == RUN
+    for parse in (keys.parse_run_key, keys.parse_listing_key):
+        for key in ("", "a", "a.b", "list.acme", f"acme.{RUN}", f"list.acme.-.-.{RUN}.x", f"{'x' * 99}.{RUN}"):
+            with pytest.raises(InvalidName):
+                parse(key)
+
+
+@given(st.text(max_size=200))
+def test_any_model_has_a_key(name: str) -> None:
+    """Of characters that keys take; two models have two keys."""
+    assert re.fullmatch(r"model\.[A-Za-z0-9_/=-]*", keys.model_key(name))
+    assert keys.model_key(name) != keys.model_key(f"{name}.")
 
 
 @given(st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True))
@@ -48,9 +66,6 @@ def test_object_keys_are_plain_and_can_be_read_back(tenant: str) -> None:
         assert re.fullmatch(r"[a-z0-9_-]+/[0-9a-f]{2}/[a-z0-9-]{41,66}", key)
         assert keys.parse_object_key(key) == (tenant, name)
     assert keys.artifact_of_object(names[0]) == RUN
-
-
-OBJECT = "0a1b2c3d-" + 32 * "0"
 
 
 @pytest.mark.parametrize(
@@ -79,11 +94,4 @@ def test_any_own_id_has_a_key(own_id: str, namespace: str | None) -> None:
     for where in (keys.listing("any session", None), keys.listing(None, RUN)):
         key = keys.own_id_key("default", where, own_id, namespace)
         assert key.startswith(keys.own_ids_of("default", where, own_id)[:-1])
-        assert (keys.is_own_id_key(key), keys.parse_own_id_key(key)) == (True, "default")
-
-
-@pytest.mark.parametrize("key", ["", "own", "own.default", f"own.default.-.{RUN}", f"own.a.-.{RUN}.{RUN}.{RUN}.{RUN}"])
-def test_what_is_no_key_of_an_own_id_is_refused(key: str) -> None:
-    """Keys have six parts, of characters that keys may have."""
-    with pytest.raises(InvalidName):
-        keys.parse_own_id_key(key)
+        assert keys.own_id.parsed(key)[0] == "default"

@@ -29,5 +29,5 @@ def test_a_round_has_an_outcome_or_a_pause() -> None:
         for call in ("1-0", "1-1")
         for number in (0, 1)
     ]
-    assert len({names.checked_message(name) for name in found}) == len(found)
+    assert len({names.MESSAGE.checked(name) for name in found}) == len(found)
     assert names.outcome_of("1-0") == "1-0"

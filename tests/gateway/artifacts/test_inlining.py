@@ -126,7 +126,7 @@ async def test_many_artifacts_of_an_unavailable_store_take_no_longer_than_one(
             Fault(code="storage_unavailable", reason="down", retryable=True).model_dump_json().encode()
         )
 
-    store = await bus.nc.subscribe(subjects.ARTIFACT_GET, cb=hear)
+    store = await bus.nc.subscribe(subjects.artifact_get(), cb=hear)
     await bus.barrier()
     refs = {
         f"n{number}": ref_of(50_000, "application/json", json_type="list").model_dump(mode="json")

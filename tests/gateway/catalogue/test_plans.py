@@ -27,11 +27,11 @@ async def tools(bus: Bus) -> AsyncIterator[None]:
     """Two tools in the catalogue."""
     bucket = Bucket(bus, keys.CATALOGUE_BUCKET)
     for spec in (FIND, SEND):
-        await bucket.put(keys.spec_key(spec.digest()), spec)
-        await bucket.put(keys.tool_key(spec.name), spec)
+        await bucket.put(keys.tool_spec(spec.digest()), spec)
+        await bucket.put(keys.live_tool(spec.name), spec)
     yield
     for spec in (FIND, SEND):
-        await bucket.delete(keys.tool_key(spec.name))
+        await bucket.delete(keys.live_tool(spec.name))
 
 
 async def check(served: Served, plan: Any, status: int = 200, **more: Any) -> dict[str, Any]:

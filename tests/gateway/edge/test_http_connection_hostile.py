@@ -41,7 +41,7 @@ async def everything(served: Served, *sent: bytes) -> bytes:
 
 async def open_runs(bus: Bus) -> int:
     """How many requests are stored."""
-    return int((await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.ALL_REQUESTS}))["state"]["messages"])
+    return int((await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.request.all}))["state"]["messages"])
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ async def planner(bus: Bus) -> AsyncIterator[None]:
         written.add(task)
         task.add_done_callback(written.discard)
 
-    subscription = await bus.subscribe(subjects.ALL_REQUESTS, on_request)
+    subscription = await bus.subscribe(subjects.request.all, on_request)
     await bus.barrier()
     yield
     await subscription.stop()

@@ -21,7 +21,7 @@ async def requested_run(bus: Bus, query: str) -> str:
     """The run that waits with this question."""
 
     async def look() -> str | None:
-        answer = await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.ALL_REQUESTS})
+        answer = await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.request.all})
         for subject in answer["state"].get("subjects", {}):
             message = await bus.last(subjects.REQUESTS, subject)
             if message is not None and query.encode() in message.data:

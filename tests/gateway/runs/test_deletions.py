@@ -62,7 +62,7 @@ async def test_a_run_that_waits_is_deleted_too(served: Served, bus: Bus) -> None
     requested_at = (await served.http.get(f"/v1/runs/{run}")).json()["requested_at"]
     assert (await served.http.delete(f"/v1/runs/{run}")).status_code == 202
     assert (await served.http.get(f"/v1/runs/{run}")).status_code == 404
-    message = await bus.last("KV_runs", f"$KV.runs.{keys.deletion_key('default', run)}")
+    message = await bus.last("KV_runs", f"$KV.runs.{keys.run_deletion('default', run)}")
     assert message is not None
     assert RunDeletion.model_validate_json(message.data).requested_at == requested_at
 

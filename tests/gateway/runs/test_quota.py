@@ -52,7 +52,7 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
             with pytest.raises(TooManyRuns):
                 async with fresh.admitted(ACME, new_id()):
                     pass
-        await bus.api(f"STREAM.PURGE.{subjects.TIMERS}", {"filter": subjects.timers_of("acme", running)})
+        await bus.api(f"STREAM.PURGE.{subjects.TIMERS}", {"filter": subjects.timer.pattern(tenant="acme", run=running)})
         assert await RunQuota(bus, RunReader(bus, Deletions(bus)), 3)._open_runs("acme") == 2
 
 

@@ -104,7 +104,7 @@ async def test_a_schedule_is_listed_shown_and_deleted(served: Served, bus: Bus) 
     listed = (await served.http.get("/v1/schedules")).json()["schedules"]
     short = {**shown.json(), "next": shown.json()["next"][:1], "run": {"query": RUN["query"]}}
     assert listed[0] == short
-    entry = await Bucket(bus, keys.RUNS_BUCKET).get(keys.schedule_key("default", body["schedule_id"]))
+    entry = await Bucket(bus, keys.RUNS_BUCKET).get(keys.schedule_entry("default", body["schedule_id"]))
     schedule = entry.parsed(Schedule)
     assert schedule is not None
     assert schedule.request.tool_context == {"token": "s3cr3t"}
@@ -156,7 +156,7 @@ async def test_a_tenant_has_a_limit(served: Served, bus: Bus, monkeypatch: pytes
     """The next one is refused; a repeated request is not."""
     headers = {"Idempotency-Key": new_id()}
     await created(served, headers, at=f"{LATER}Z")
-    count = len(await Bucket(bus, keys.RUNS_BUCKET).keys(keys.schedules_of("default")))
+    count = len(await Bucket(bus, keys.RUNS_BUCKET).keys(keys.schedule_entry.pattern(tenant="default")))
     monkeypatch.setattr("services.gateway.schedules.schedules.MAX_SCHEDULES", count)
     answer = await served.http.post("/v1/schedules", json={"run": RUN, "at": f"{LATER}Z"})
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_schedules")
@@ -181,7 +181,7 @@ async def test_a_key_decides_what_its_schedules_may_do(shared_nats: NatsServer, 
             assert (answer.status_code, answer.json()["errors"][0]["field"]) == (403, field)
         made = await created(keyed, bearer(key), cron="0 2 * * *")
         assert (made["key_id"], made["user_id"], made["run"]["agent"]) == ("limited", "eva", "night")
-        entry = await Bucket(bus, keys.RUNS_BUCKET).get(keys.schedule_key("ann", made["schedule_id"]))
+        entry = await Bucket(bus, keys.RUNS_BUCKET).get(keys.schedule_entry("ann", made["schedule_id"]))
         schedule = entry.parsed(Schedule)
         assert schedule is not None
         request = schedule.request

@@ -115,7 +115,7 @@ async def test_a_deleted_webhook_starts_nothing(served: Served, bus: Bus) -> Non
     made = await created(served, webhook=True)
     assert (await served.http.delete(f"/v1/schedules/{made['schedule_id']}")).status_code == 204
     assert (await deliver(served, made)).status_code == 404
-    assert not (await Bucket(bus, keys.RUNS_BUCKET).get(keys.webhook_key(made["schedule_id"]))).data
+    assert not (await Bucket(bus, keys.RUNS_BUCKET).get(keys.webhook_entry(made["schedule_id"]))).data
 
 
 async def test_the_runs_of_a_key_are_limited(shared_nats: NatsServer) -> None:

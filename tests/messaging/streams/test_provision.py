@@ -46,12 +46,12 @@ async def test_consumers_never_give_up_a_message(bus: Bus) -> None:
 async def test_overlapping_consumers_are_refused_by_name(bus: Bus) -> None:
     """A work queue allows one consumer per filter: a second one raises an error."""
     with pytest.raises(Misconfigured, match="another"):
-        await ensure_consumer(bus, subjects.INBOX, consumer("another", subjects.ALL_INBOX, 1))
+        await ensure_consumer(bus, subjects.INBOX, consumer("another", subjects.inbox.all, 1))
 
 
 async def test_processes_may_set_different_limits_at_once(bus: Bus) -> None:
     """The last one holds. Each of them would find the other's, and none of them fails."""
-    name, subject = subjects.calls_consumer("shared"), subjects.calls_of("shared")
+    name, subject = subjects.calls_consumer("shared"), subjects.call.pattern(tool="shared")
     await asyncio.gather(
         *(ensure_consumer(bus, subjects.CALLS, consumer(name, subject, 2, limit)) for limit in [48, 64] * 50)
     )

@@ -159,7 +159,7 @@ async def test_instances_that_are_gone_are_forgotten(plan: Plan, monkeypatch: py
     planning = await directly(plan)
     [alive] = planning.direct_calls._instances
     gone = RunnerAnnouncement(instance="f" * 32).model_dump_json().encode()
-    await planning.bus.send(subjects.RUNNER_ANNOUNCEMENTS, gone)
+    await planning.bus.send(subjects.runner(), gone)
     await wait_until(lambda: len(planning.direct_calls._instances) == 2, what="the planner knows both")
 
     def is_forgotten() -> bool:
@@ -239,7 +239,7 @@ async def test_an_entry_in_the_index_is_written_after_a_second_or_at_the_end(pla
 
 async def is_left_without_timers(bus: Bus, run: str) -> None:
     """Return once a run that has ended is closed; it has no timer then."""
-    request, timers = subjects.request("default", run), subjects.timers_of("default", run)
+    request, timers = subjects.request("default", run), subjects.timer.pattern(tenant="default", run=run)
 
     async def is_closed() -> bool:
         return await bus.last_from_leader(subjects.REQUESTS, request) is None

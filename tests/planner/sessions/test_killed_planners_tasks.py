@@ -90,7 +90,7 @@ async def delete(bus: Bus, session_id: str) -> None:
 
 async def is_deleted(bus: Bus, run: str) -> bool:
     """Whether a run is deleted, or is about to be."""
-    return bool((await Bucket(bus, keys.RUNS_BUCKET).get(keys.deletion_key("default", run))).sequence)
+    return bool((await Bucket(bus, keys.RUNS_BUCKET).get(keys.run_deletion("default", run))).sequence)
 
 
 async def test_a_deletion_takes_the_tasks_with_it(
@@ -119,7 +119,8 @@ async def test_a_deletion_takes_the_tasks_with_it(
             await gone(bus, session_id)
         assert all([await is_deleted(bus, task) for task in tasks])
         where = SessionAddress.of("default", session_id)
-        timers = await bus.api("STREAM.INFO.TIMERS", {"subjects_filter": subjects.timers_of(*where)})
+        pattern = subjects.timer.pattern(tenant=where.tenant, run=where.key)
+        timers = await bus.api("STREAM.INFO.TIMERS", {"subjects_filter": pattern})
         assert not timers["state"].get("subjects")
 
 

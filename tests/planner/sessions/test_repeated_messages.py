@@ -82,5 +82,5 @@ async def test_a_repeated_message_changes_nothing(
         await again(planner.bus, *message)
     await handled(planner.bus)
     assert await everything(planner.bus, session_id, runs) == before
-    contexts = (await planner.bus.api("STREAM.INFO.RUNS", {"subjects_filter": subjects.ALL_CONTEXTS}))["state"]
+    contexts = (await planner.bus.api("STREAM.INFO.RUNS", {"subjects_filter": subjects.context.all}))["state"]
     assert contexts["subjects"].keys() == {subjects.context("default", each) for each in runs}

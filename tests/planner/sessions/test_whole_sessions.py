@@ -27,14 +27,14 @@ async def busy(planning: Planning, session_id: str) -> str:
 
 async def entry_of(bus: Bus, session_id: str) -> SessionEntry | None:
     """The session's entry in the index."""
-    found = await Bucket(bus, keys.RUNS_BUCKET).latest(keys.sessions_of("default"))
+    found = await Bucket(bus, keys.RUNS_BUCKET).latest(keys.session_entry.pattern(tenant="default"))
     entries = [entry.parsed(SessionEntry) for entry in found]
     return next((each for each in entries if each is not None and each.session_id == session_id), None)
 
 
 async def status_of(bus: Bus, run: str) -> RunStatus | None:
     """The run's entry in the index."""
-    for entry in await Bucket(bus, keys.RUNS_BUCKET).latest(keys.runs_of("default")):
+    for entry in await Bucket(bus, keys.RUNS_BUCKET).latest(keys.run_entry.pattern(tenant="default")):
         status = entry.parsed(RunStatus)
         if status is not None and status.run_id == run:
             return status
@@ -64,7 +64,9 @@ async def test_a_second_request_waits_for_the_first(plan: Plan, provider: ModelS
     entry = await entry_of(planning.bus, session_id)
     assert entry is not None
     assert (entry.runs, entry.current_run, entry.usage.model_calls) == (2, None, 2)
-    timers = await planning.bus.api("STREAM.INFO.TIMERS", {"subjects_filter": subjects.timers_of("default", second)})
+    timers = await planning.bus.api(
+        "STREAM.INFO.TIMERS", {"subjects_filter": subjects.timer.pattern(tenant="default", run=second)}
+    )
     assert not timers["state"].get("subjects")
 
 
@@ -234,8 +236,8 @@ async def test_a_deleted_session_leaves_nothing(plan: Plan, provider: ModelServe
 
     await wait_until(is_gone, what="the session is gone")
     assert await entry_of(planning.bus, session_id) is None
-    deletions = await Bucket(planning.bus, keys.RUNS_BUCKET).keys(keys.ALL_DELETIONS)
-    assert {keys.deletion_key("default", run) for run in (done.run, first, second)} <= set(deletions)
+    deletions = await Bucket(planning.bus, keys.RUNS_BUCKET).keys(keys.run_deletion.all)
+    assert {keys.run_deletion("default", run) for run in (done.run, first, second)} <= set(deletions)
     await planning.tell("New?", session_id=session_id)
     assert [turn.answer for turn in (await idle(planning.bus, session_id)).turns] == ["new"]
 

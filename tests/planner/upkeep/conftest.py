@@ -16,7 +16,7 @@ async def _leaves_nothing(nats_server: NatsServer) -> AsyncIterator[None]:
     yield
     async with connected(nats_server.url) as bus:
         schedules = Bucket(bus, keys.RUNS_BUCKET)
-        for key in await schedules.keys(keys.ALL_SCHEDULES):
+        for key in await schedules.keys(keys.schedule_entry.all):
             await schedules.delete(key)
         for stream in (subjects.TIMERS, subjects.INBOX, subjects.REQUESTS):
             await bus.api(f"STREAM.PURGE.{stream}", {})

@@ -89,7 +89,7 @@ async def delete(bus: Bus, writer: Writer) -> int:
     """Write the deletion, as the gateway does, and return its sequence."""
     at = time.time_ns() // 1_000_000
     body = RunDeletion(at=at, requested_at=writer.started().request.requested_at).model_dump_json().encode()
-    return await bus.publish(f"$KV.runs.{keys.deletion_key(writer.tenant, writer.run)}", body)
+    return await bus.publish(f"$KV.runs.{keys.run_deletion(writer.tenant, writer.run)}", body)
 
 
 async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:

@@ -41,7 +41,7 @@ async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIte
 
 async def runs_of(client: Planning) -> list[str]:
     """The runs that there are, by their logs."""
-    return [subject.split(".")[2] for subject in await client.bus.subjects_in(subjects.RUNS, subjects.ALL_LOGS)]
+    return [subject.split(".")[2] for subject in await client.bus.subjects_in(subjects.RUNS, subjects.log.all)]
 
 
 async def fired(client: Planning, schedule: Schedule) -> Schedule:
@@ -96,7 +96,7 @@ async def test_a_one_off_starts_its_run_at_its_time(
         await fired(client, kept)
 
         async def is_taken() -> bool:
-            return not await client.bus.subjects_in(subjects.REQUESTS, subjects.ALL_REQUESTS)
+            return not await client.bus.subjects_in(subjects.REQUESTS, subjects.request.all)
 
         await wait_until(is_taken, what="the request is taken")
         # As after a planner that stood still for longer than the server knows the id of the request's message.

@@ -27,19 +27,19 @@ def schedule_of(**fields: Any) -> Schedule:
 
 async def store(bus: Bus, schedule: Schedule) -> Schedule:
     """Write the entry of a schedule."""
-    await bucket(bus).put(keys.schedule_key(schedule.tenant, schedule.schedule_id), schedule)
+    await bucket(bus).put(keys.schedule_entry(schedule.tenant, schedule.schedule_id), schedule)
     return schedule
 
 
 async def stored(bus: Bus, schedule: Schedule) -> Schedule | None:
     """The entry of a schedule as it is now."""
-    entry = await bucket(bus).get_from_leader(keys.schedule_key(schedule.tenant, schedule.schedule_id))
+    entry = await bucket(bus).get_from_leader(keys.schedule_entry(schedule.tenant, schedule.schedule_id))
     return entry.parsed(Schedule)
 
 
 async def remove(bus: Bus, schedule: Schedule) -> None:
     """Delete the entry of a schedule."""
-    await bucket(bus).delete(keys.schedule_key(schedule.tenant, schedule.schedule_id))
+    await bucket(bus).delete(keys.schedule_entry(schedule.tenant, schedule.schedule_id))
 
 
 async def send(bus: Bus, schedule: Schedule, message: ScheduleSet | ScheduleDue) -> None:

@@ -114,7 +114,7 @@ async def test_chat_waits_for_the_end(client: Client, bus: Bus) -> None:
 async def test_tools(client: Client, bus: Bus) -> None:
     """What is in the catalogue."""
     spec = ToolSpec(name="search", description="Find things.")
-    await bus.publish(f"$KV.catalogue.{keys.tool_key('search')}", spec.model_dump_json().encode(), {"Nats-TTL": "60"})
+    await bus.publish(f"$KV.catalogue.{keys.live_tool('search')}", spec.model_dump_json().encode(), {"Nats-TTL": "60"})
 
     async def found() -> list[ToolSpec]:
         return await client.tools()
@@ -125,7 +125,7 @@ async def test_tools(client: Client, bus: Bus) -> None:
 async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, served: Served, bus: Bus) -> None:
     """By the client, and by `runwire doctor`."""
     refused = RefusedTool(name="endless", reason="input_schema: it is too large")
-    await bus.publish(key_subject(keys.refused_key("endless")), refused.model_dump_json().encode())
+    await bus.publish(key_subject(keys.refused_tool("endless")), refused.model_dump_json().encode())
     assert await client.refused_tools() == [refused]
     found = [check for check in await examine(served.url, None, {}) if check.name == "tools"]
     assert ("warning", "endless is refused: input_schema: it is too large") in [

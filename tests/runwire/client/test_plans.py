@@ -16,7 +16,7 @@ CALLS = [{"tool_name": "find"}, {"tool_name": "find", "arguments": {"x": "$0.out
 
 async def test_a_plan_is_checked(served: Served, bus: Bus) -> None:
     """By the tools that are present, or some of them; with outputs its templates are resolved."""
-    await Bucket(bus, keys.CATALOGUE_BUCKET).put(keys.tool_key("find"), FIND)
+    await Bucket(bus, keys.CATALOGUE_BUCKET).put(keys.live_tool("find"), FIND)
     async with Client(served.url) as client:
 
         async def is_known() -> bool:

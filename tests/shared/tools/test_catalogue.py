@@ -105,7 +105,7 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
                 await bus.publish(subjects.request("default", new_id()), b"x" * 400_000)
 
         async def expired() -> bool:
-            return not (await read_entries(bus, keys.ALL_TOOLS))[0]
+            return not (await read_entries(bus, keys.live_tool.all))[0]
 
         await wait_until(expired, timeout=20, what="the key should have expired")
         checks: list[str] = []
@@ -128,7 +128,7 @@ async def test_a_pinned_specification_stays(bus: Bus) -> None:
     spec = ToolSpec(name="pinned")
     seen = await Catalogue(bus).start()
     assert await seen.spec(spec.digest()) is None
-    await put(bus, keys.spec_key(spec.digest()), encoded(spec))
+    await put(bus, keys.tool_spec(spec.digest()), encoded(spec))
     assert await seen.spec(spec.digest()) == spec
     await seen.stop()
 
@@ -181,7 +181,7 @@ async def test_a_tool_whose_time_is_over_is_gone_although_the_server_holds_it(
 
     seen = await Catalogue(bus).start()
     assert list(seen.live()) == ["alive"]
-    _, expired = await tool_catalogue.read_entries(bus, keys.ALL_TOOLS)
+    _, expired = await tool_catalogue.read_entries(bus, keys.live_tool.all)
     assert list(expired) == ["tool.dead"]
     await seen.stop()
 
@@ -190,5 +190,5 @@ async def test_ages_are_told_by_the_clock_of_the_server(bus: Bus, monkeypatch: p
     """Ours may be an hour ahead: the tools are there all the same."""
     monkeypatch.setattr("time.time", lambda: 4e9)
     await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
-    fresh, expired = await tool_catalogue.read_entries(bus, keys.ALL_TOOLS)
+    fresh, expired = await tool_catalogue.read_entries(bus, keys.live_tool.all)
     assert (list(fresh), list(expired)) == (["tool.alive"], [])

@@ -71,7 +71,7 @@ def start_of(run: RunEvidence) -> Event | None:
 async def gather(bus: Bus, found: TaskStorm, ledger: Path) -> None:
     """Read the logs of all runs and sessions, the ledger and the queues."""
     known = found.runs()
-    runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _runs_with(bus, subjects.ALL_LOGS)]
+    runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _runs_with(bus, subjects.log.all)]
     hung = found.talks.of_runs.hung
     found.talks.of_runs = await evidence.gather(bus, runs, ledger, {})
     found.talks.of_runs.hung = hung
@@ -84,7 +84,7 @@ async def gather(bus: Bus, found: TaskStorm, ledger: Path) -> None:
             session = request["session_id"] or f"run-{run.run_id}"
             found.talks.session_of[run.run_id] = session
             sessions.add(session)
-    found.contexts = set(await _runs_with(bus, subjects.ALL_CONTEXTS))
+    found.contexts = set(await _runs_with(bus, subjects.context.all))
     found.talks.sessions = {session: await session_records(bus, session) for session in sorted(sessions)}
 
 

@@ -91,7 +91,7 @@ async def post(planner: Planner, start_runner: Start, client: Client, store: Sto
     """The tool, in a run of its own."""
     found = Post(planner, store, await planner.open_run())
     calls = await client.subscribe("tool.post", "post", cb=found.on_call)
-    reads = await client.subscribe(subjects.ARTIFACT_GET, cb=found.on_read)
+    reads = await client.subscribe(subjects.artifact_get(), cb=found.on_read)
     await start_runner(ToolSpec(name="post", idempotent=True))
     yield found
     await calls.unsubscribe()

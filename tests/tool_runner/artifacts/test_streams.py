@@ -289,7 +289,7 @@ async def test_a_run_that_ends_is_waited_for_no_longer(
     async def on_asked(_: Any) -> None:
         asked.set()
 
-    await planner.bus.nc.subscribe(subjects.ARTIFACT_ASSEMBLE, cb=on_asked)
+    await planner.bus.nc.subscribe(subjects.artifact_assemble(), cb=on_asked)
     await asyncio.wait_for(asked.wait(), 10)
     await planner.end_run(run)
 

@@ -55,11 +55,11 @@ class Operator:
         """Send a request, and return all replies up to the last one."""
         found: list[Msg] = []
         subscription = await self._client.subscribe(self._inbox)
-        await self._client.publish(subjects.RUNNER_CHECKS, body, reply=self._inbox)
+        await self._client.publish(subjects.tool_check(), body, reply=self._inbox)
         while not found or not until(found[-1]):
             message = await subscription.next_msg(15)
             if (message.headers or {}).get("Status") == "503":  # The tool runner is just starting.
-                await self._client.publish(subjects.RUNNER_CHECKS, body, reply=self._inbox)
+                await self._client.publish(subjects.tool_check(), body, reply=self._inbox)
             else:
                 found.append(message)
         await subscription.unsubscribe()
@@ -218,7 +218,7 @@ async def test_a_specification_that_is_not_accepted(
 
     bus = await start_runner(trust_tools=False)
     accepted = json.dumps({"digests": ["a" * 24]}).encode()
-    await bus.publish(f"$KV.catalogue.{keys.accepted_key('changing')}", accepted)
+    await bus.publish(f"$KV.catalogue.{keys.accepted_specs('changing')}", accepted)
     serve_tools(changing)
     found = await operator.check("changing", args={})
     assert found["accepted"].status == "failed"
@@ -254,7 +254,7 @@ async def test_requests_that_cannot_be_read(operator: Operator, client: Client, 
         elsewhere.append(message)
 
     await client.subscribe("emit.>", cb=take)
-    await client.publish(subjects.RUNNER_CHECKS, b"{}", reply="emit.default.x.log")
+    await client.publish(subjects.tool_check(), b"{}", reply="emit.default.x.log")
     (reply,) = await operator.replies(b"{}", lambda _: True)
     await client.flush()
     assert elsewhere == []

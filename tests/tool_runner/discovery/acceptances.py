@@ -16,14 +16,14 @@ def bucket(bus: Bus) -> Bucket:
 
 async def accepted(bus: Bus, name: str) -> list[str]:
     """The accepted digests of a tool."""
-    found = (await bucket(bus).get(keys.accepted_key(name))).parsed(AcceptedSpecs)
+    found = (await bucket(bus).get(keys.accepted_specs(name))).parsed(AcceptedSpecs)
     return found.digests if found else []
 
 
 async def accept(bus: Bus, name: str, *specs: ToolSpec) -> None:
     """Accept specifications as an operator does: beside those that are."""
     digests = [*await accepted(bus, name), *(spec.digest() for spec in specs)]
-    await bucket(bus).put(keys.accepted_key(name), AcceptedSpecs(digests=digests))
+    await bucket(bus).put(keys.accepted_specs(name), AcceptedSpecs(digests=digests))
 
 
 async def refusals(bus: Bus, name: str) -> list[RefusedTool]:

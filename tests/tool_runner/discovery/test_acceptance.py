@@ -89,10 +89,10 @@ async def test_one_that_changed_waits_while_the_first_stays_offered(
         assert await accepted(planner.bus, "weather") == [old.digest()]
 
         # More announcements of the same say nothing new.
-        first_written = (await bucket(planner.bus).get(keys.refused_key("weather"))).sequence
+        first_written = (await bucket(planner.bus).get(keys.refused_tool("weather"))).sequence
 
         async def is_refreshed() -> bool:
-            return (await bucket(planner.bus).get(keys.refused_key("weather"))).sequence > first_written + 1
+            return (await bucket(planner.bus).get(keys.refused_tool("weather"))).sequence > first_written + 1
 
         await wait_until(is_refreshed, what="both tool runners have refreshed the entry")
     said = [line for line in logs if line["event"] == "tool_specification_not_accepted"]
@@ -219,7 +219,7 @@ async def test_a_forgotten_acceptance_makes_the_next_specification_the_first(
     await announce(new)
     await refusal(planner.bus, "renewed")
 
-    await bucket(planner.bus).delete(keys.accepted_key("renewed"))
+    await bucket(planner.bus).delete(keys.accepted_specs("renewed"))
 
     await offered(planner, new, within_s=2)
     assert await accepted(planner.bus, "renewed") == [new.digest()]

@@ -78,7 +78,7 @@ async def test_two_specifications_at_once(writers: Writers) -> None:
     assert offered == {"double": [high]}
     assert waiting["double"].digests == [low.digest]
     assert "changed" not in waiting["double"].reason
-    await bucket(writers.bus).put(keys.spec_key(high.digest), high.spec)
+    await bucket(writers.bus).put(keys.tool_spec(high.digest), high.spec)
     _, waiting = await runner.divide({"double": [low, high]})
     assert "changed: description." in waiting["double"].reason
 
@@ -87,14 +87,14 @@ async def test_an_entry_that_cannot_be_parsed_accepts_nothing(writers: Writers) 
     """As one that was written by hand with a malformed digest, or with too many."""
     one = announced("broken", "only one")
     for content in (b'{"digests": ["../../spec"]}', b"[]", AcceptedSpecs.model_construct(digests=["0" * 24] * 65)):
-        await bucket(writers.bus).put(keys.accepted_key("broken"), content)
+        await bucket(writers.bus).put(keys.accepted_specs("broken"), content)
         offered, waiting = await (await writers.one()).divide({"broken": [one]})
         assert offered == {}
         assert waiting["broken"].reason == (
             f"its specification {one.digest} is not accepted. To accept it: runwire tools accept broken {one.digest}"
         )
     await bucket(writers.bus).put(
-        keys.accepted_key("broken"), AcceptedSpecs(digests=[f"{n:024x}" for n in range(MAX_ACCEPTED_SPECS)])
+        keys.accepted_specs("broken"), AcceptedSpecs(digests=[f"{n:024x}" for n in range(MAX_ACCEPTED_SPECS)])
     )
 
 
@@ -154,9 +154,9 @@ async def test_ever_new_specifications_over_nats_cost_little(
     digests = await accepted(planner.bus, "geyser")
     assert len(digests) == 1
     assert 1 <= len((await refusal(planner.bus, "geyser")).digests) <= 8
-    stored = await bucket(planner.bus).keys(keys.ALL_SPECS)
-    offered = {keys.spec_key(spec.digest()) for spec in planner.catalogue.live().values()}
-    assert keys.spec_key(digests[0]) in offered
+    stored = await bucket(planner.bus).keys(keys.tool_spec.all)
+    offered = {keys.tool_spec(spec.digest()) for spec in planner.catalogue.live().values()}
+    assert keys.tool_spec(digests[0]) in offered
     assert await writes(planner.bus) - before <= 3 * (time.monotonic() - began) + 10
     assert not {key for key in stored if key not in offered and await _is_of(planner, key, "geyser")}
 
@@ -171,7 +171,7 @@ async def test_a_very_large_one_waits_too(writers: Writers) -> None:
     runner = await writers.one()
     small = announced("large", "small")
     await runner.divide({"large": [small]})
-    await bucket(writers.bus).put(keys.spec_key(small.digest), small.spec)
+    await bucket(writers.bus).put(keys.tool_spec(small.digest), small.spec)
     properties = {f"field_{n}": {"type": "string", "description": "x" * 100} for n in range(1_000)}
     large = announced("large", "y" * 50_000, input_schema={"type": "object", "properties": properties})
 

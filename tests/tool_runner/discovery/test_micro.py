@@ -73,8 +73,8 @@ async def test_the_specification_stays_and_the_tool_expires(
 
     spec = await planner.spec("mayfly")
 
-    pinned = await planner.bus.last(STREAM, key_subject(keys.spec_key(spec.digest())))
-    alive = await planner.bus.last(STREAM, key_subject(keys.tool_key("mayfly")))
+    pinned = await planner.bus.last(STREAM, key_subject(keys.tool_spec(spec.digest())))
+    alive = await planner.bus.last(STREAM, key_subject(keys.live_tool("mayfly")))
     assert pinned is not None
     assert alive is not None
     assert "Nats-TTL" not in (pinned.headers or {})

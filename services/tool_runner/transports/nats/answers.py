@@ -87,7 +87,7 @@ class Answers:
         """Send a request of a call. False when it was certainly not sent. The reply to a ping is ignored."""
         source = self._tools.get(tool)
         if source is None:
-            source = self._tools[tool] = _Tool(tool, subjects.answers_to(self._instance, tool)[:-1])
+            source = self._tools[tool] = _Tool(tool, subjects.answer.pattern(instance=self._instance, tool=tool)[:-1])
         if not source.is_subscribed and not await self._subscribe(source):
             return False
         reply = f"{source.prefix}{next(self._keys)}"

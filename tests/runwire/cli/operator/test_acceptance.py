@@ -15,7 +15,8 @@ from pydantic import SecretStr
 
 from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
-from contracts.wire.rights import OPERATOR, TOOL_RUNNER
+from contracts.wire.rights import OPERATOR
+from contracts.wire.subject import TOOL_RUNNER
 from runwire.cli.operator import acceptance
 from runwire.credentials.files import Credential
 from services.messaging.connection import Bus
@@ -65,14 +66,14 @@ class Operator:
 
     async def accepted(self) -> list[str]:
         """The accepted digests of `weather`."""
-        entry = await self.catalogue.get(keys.accepted_key("weather"))
+        entry = await self.catalogue.get(keys.accepted_specs("weather"))
         found = entry.parsed(AcceptedSpecs)
         return found.digests if found else []
 
     async def refuse(self, *digests: str) -> None:
         """List `weather` as refused, as a tool runner does; without a digest, for its schema."""
         refused = RefusedTool(name="weather", reason="its schema is wrong", digests=list(digests))
-        await self.catalogue.put(keys.refused_key("weather"), refused)
+        await self.catalogue.put(keys.refused_tool("weather"), refused)
 
 
 def settings(server: NatsServer, user: str) -> ToolRunnerSettings:
@@ -181,7 +182,7 @@ async def test_no_specification_waits(operator: Operator) -> None:
     """The accepted ones are named; one that nobody announces cannot be shown."""
     code, printed = await operator.calls("diff", "weather", A)
     assert (code, printed) == (1, f"runwire: no instance of weather announces {A} now\n")
-    await operator.catalogue.put(keys.accepted_key("weather"), AcceptedSpecs(digests=[A, B]))
+    await operator.catalogue.put(keys.accepted_specs("weather"), AcceptedSpecs(digests=[A, B]))
     code, printed = await operator.calls("accept", "weather")
     assert code == 1
     assert f"no specification of weather waits. Accepted are {A}, {B}" in printed
@@ -189,7 +190,7 @@ async def test_no_specification_waits(operator: Operator) -> None:
 
 async def test_an_entry_that_cannot_be_parsed_is_replaced(operator: Operator) -> None:
     """As one that was written by hand."""
-    await operator.catalogue.put(keys.accepted_key("weather"), b'{"digests": ["../spec"]}')
+    await operator.catalogue.put(keys.accepted_specs("weather"), b'{"digests": ["../spec"]}')
     assert (await operator.calls("accept", "weather", A))[0] == 0
     assert await operator.accepted() == [A]
 
@@ -197,7 +198,7 @@ async def test_an_entry_that_cannot_be_parsed_is_replaced(operator: Operator) ->
 async def test_the_oldest_of_many_is_removed(operator: Operator) -> None:
     """So the list stays short."""
     many = [f"{n:024x}" for n in range(64)]
-    await operator.catalogue.put(keys.accepted_key("weather"), AcceptedSpecs(digests=many))
+    await operator.catalogue.put(keys.accepted_specs("weather"), AcceptedSpecs(digests=many))
     assert (await operator.calls("accept", "weather", A))[0] == 0
     assert await operator.accepted() == [*many[1:], A]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field
 
-from contracts.wire.rights import OPERATOR, TOOL_RUNNER
+from contracts.wire.rights import OPERATOR
+from contracts.wire.subject import TOOL_RUNNER
 from runwire import ToolContext, ToolResponse, tool
 from runwire.serving import serve
 from services.messaging.connection import Bus

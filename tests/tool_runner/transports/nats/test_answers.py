@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.rights import LOCAL_TOOLS, TOOL_RUNNER
+from contracts.wire.rights import LOCAL_TOOLS
+from contracts.wire.subject import TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
 from services.tool_runner.calls import events

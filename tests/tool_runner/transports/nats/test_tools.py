@@ -191,7 +191,7 @@ async def test_a_call_waits_until_its_tool_is_free(
         if (message.headers or {}).get("Runwire-Reply") == "declined":
             declined.append(message)
 
-    await client.subscribe(subjects.answers_of("lathe"), cb=on_reply)
+    await client.subscribe(subjects.answer.pattern(tool="lathe"), cb=on_reply)
     run = await planner.request("lathe", {})
     await wait_until(lambda: len(declined) > 3, what="the call was declined several times")
     assert running == ["other"]
