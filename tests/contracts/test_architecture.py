@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from contracts.wire import keys, subjects
@@ -36,23 +37,27 @@ def test_who_writes_and_reads_a_subject_uses_it() -> None:
     }
 
 
+@cache
+def used_in(path: Path) -> tuple[set[str], set[str]]:
+    """What a module names of `subjects` and `keys`, and which modules it imports."""
+    text = path.read_text(encoding="utf-8")
+    imported = set()
+    for package, names in re.findall(r"^\s*from (services[\w.]*) import ([^\n]+)", text, re.MULTILINE):
+        imported |= {package, *(f"{package}.{name}" for name in re.findall(r"\w+", names))}
+    return set(re.findall(r"\b(?:subjects|keys)\.(\w+)", text)), imported
+
+
 def users(names: set[str]) -> set[str]:
     """The services whose code, or a shared module that it imports, names one of these of `subjects` or `keys`."""
-    named = re.compile(rf"\b(?:subjects|keys)\.(?:{'|'.join(names)})\b")
-    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in (ROOT / "services").rglob("*.py")}
-    found = {path for path, text in texts.items() if named.search(text)}
-    shared = [".".join(path.with_suffix("").parts) for path in found if path.parts[1] not in SERVICES]
-    importing = [
-        re.compile(rf"from {re.escape(module)} import|from {re.escape(package)} import [\w, ]*\b{name}\b")
-        for module in shared
-        for package, _, name in [module.rpartition(".")]
-        if module != "services.messaging.streams.definitions"  # Every service provisions; that is no use.
-    ]
-    return {path.parts[1] for path in found if path.parts[1] in SERVICES} | {
-        path.parts[1]
-        for path, text in texts.items()
-        if path.parts[1] in SERVICES and any(each.search(text) for each in importing)
-    }
+    found, shared = set(), set()
+    paths = {path: path.relative_to(ROOT) for path in (ROOT / "services").rglob("*.py")}
+    for path, place in paths.items():
+        if used_in(path)[0] & names:
+            (found if place.parts[1] in SERVICES else shared).add(place)
+    # Every service provisions; that is no use.
+    modules = {".".join(place.with_suffix("").parts) for place in shared} - {"services.messaging.streams.definitions"}
+    found |= {place for path, place in paths.items() if used_in(path)[1] & modules}
+    return {place.parts[1] for place in found} & {*SERVICES}
 
 
 #: A file that the document names, and a function or class of it.
