@@ -49,7 +49,8 @@ def used_in(path: Path) -> tuple[set[str], set[str]]:
 
 def users(names: set[str]) -> set[str]:
     """The services whose code, or a shared module that it imports, names one of these of `subjects` or `keys`."""
-    found, shared = set(), set()
+    found: set[Path] = set()
+    shared: set[Path] = set()
     paths = {path: path.relative_to(ROOT) for path in (ROOT / "services").rglob("*.py")}
     for path, place in paths.items():
         if used_in(path)[0] & names:

@@ -127,4 +127,5 @@ def _artifact_of(entry: Entry) -> ArtifactEntry | None:
         content = parsed(entry.data)
     except UnknownVersion:
         return None
-    return ArtifactEntry(*keys.reference.parsed(entry.key), content, entry.sequence) if content else None
+    tenant, artifact = keys.reference.parsed(entry.key)
+    return ArtifactEntry(tenant, artifact, content, entry.sequence) if content else None
