@@ -40,6 +40,7 @@ WHOLE_ROOMS = {
 #: A module -> the test of the module through which it is used.
 THROUGH = {
     "contracts/runs/actions.py": "tests/planner/replies/test_actions.py",
+    "contracts/wire/subject.py": "tests/contracts/wire/test_subjects.py",
     "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",

@@ -63,7 +63,7 @@ def test_the_file_is_what_the_contracts_say(monkeypatch: pytest.MonkeyPatch, tmp
     """`python -m contracts` writes it and the page of subjects, and `--check` misses them."""
     assert json.loads(ASYNCAPI.read_text(encoding="utf-8")) == document()
     monkeypatch.setattr("contracts.__main__.schemas", dict)  # tests/contracts/test_schemas.py compares them
-    monkeypatch.setattr("contracts.__main__.FOLDER", tmp_path)
+    monkeypatch.setattr("contracts.__main__.FOLDER", tmp_path / "schemas")
     for name, file in (("ASYNCAPI", ASYNCAPI), ("SUBJECTS_PAGE", SUBJECTS_PAGE)):
         with monkeypatch.context() as changed:
             other = tmp_path / file.name
