@@ -12,7 +12,7 @@ import pytest
 from benchmarks.long_replies import SHAPES, read
 from services.planner.effects.model_call import in_parts
 from services.planner.models.types import CallPiece, Delta, Reply
-from services.planner.replies.actions.bounds import MAX_ITEMS, MAX_VALUES
+from services.planner.replies.actions.reading import MAX_ITEMS, MAX_VALUES
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.run.ending import terminal
 from services.planner.run.state.run import Run

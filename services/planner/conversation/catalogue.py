@@ -13,7 +13,7 @@ from typing import Any
 
 from contracts.runs.actions import RESERVED
 from contracts.tools.messages import ToolSpec
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.run.calls.task_calls import SHOWN_NAMES
 
 ALIAS = "tool_"

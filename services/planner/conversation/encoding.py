@@ -155,6 +155,14 @@ def _loads(text: bytes) -> list[Message]:
     return messages
 
 
+def compact(value: Any) -> str:
+    """Render any value as JSON. Types without a JSON form become text; integers keep all digits. Never raises."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # An integer beyond 64 bits, or a lone surrogate.
+        return json.dumps(value, default=str, separators=(",", ":"))
+
+
 def text_tokens(text: str) -> int:
     """Estimate the tokens of a text."""
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)

@@ -8,7 +8,7 @@ from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
 from contracts.runs.events import ActionFormat, Observed, Repaired, Step
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import shown_name
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.conversation.messages import Message, as_data, outcome, rejection, says
 from services.planner.run.state.history import Executed
 

@@ -1,21 +1,28 @@
-"""Renders the messages that all dialects share: the system message, the question, notes, data."""
+"""Renders the messages that all dialects share: the system message, past turns, the question, notes, data.
+
+Rule 1: before the question, users' and assistants' messages alternate, and the last one is an assistant's.
+Rule 2: the summary and the session's context are data. A past question cannot close its marker, and a past answer has
+the form of a decision, so neither can pass for a message of the runtime.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from contracts.artifacts.images import ImageRef
 from contracts.runs import events
+from contracts.runs.actions import FINAL_RESPONSE
 from contracts.runs.events import ActionFormat, ActionTransport
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.conversation.images import with_images
 from services.planner.conversation.task_tools import task_specs
+from services.planner.run.state.history import Conversation
 from services.shared.tools.builtin import READ_ARTIFACT, readable_in
 
 Message = dict[str, Any]
@@ -38,6 +45,8 @@ def system_message(
     of the message.
     """
     native = transport == "tools"
+    skills = [f"- {skill.strip()}" for skill in agent.skills]
+    guidance = "\n".join(part for part in [agent.system_prompt.strip(), *skills] if part)
     sections = [
         texts.IDENTITY,
         texts.NATIVE if native else texts.output_format(action_format, tasks=tasks),
@@ -47,7 +56,7 @@ def system_message(
         texts.TASKS if tasks else "",
         texts.DATA,
         "" if native else render_catalogue([*tools, *task_specs(tools)] if tasks else tools),
-        _guidance(agent),
+        f"# Guidance\n{guidance}" if guidance else "",
         texts.limits(limits),
     ]
     text = "\n\n".join(section for section in sections if section)
@@ -84,6 +93,32 @@ def question_text(query: str, asked_at: int) -> str:
         asked_on = datetime.fromtimestamp(asked_at / 1000, UTC).strftime("%Y-%m-%d, %A")
         text += f"\n<asked_on>{asked_on} (UTC)</asked_on>"
     return text
+
+
+def past_messages(conversation: Conversation, decision: Callable[[events.Step], Message]) -> list[Message]:
+    """Render the past turns, oldest first. `decision`: renders an answer as the run's dialect does."""
+    messages: list[Message] = []
+    for turn in conversation.turns:
+        lead = [] if messages else lead_lines(conversation)
+        lines = [*lead, question_text(turn.question, turn.asked_at)]
+        if turn.images:
+            came = "An image came" if turn.images == 1 else f"{turn.images} images came"
+            lines.append(f"({came} with this question and cannot be seen any more.)")
+        messages.append(says("user", "\n".join([*lines, *(between("input", text) for text in turn.inputs)])))
+        answer = turn.answer.strip() or texts.NOT_ANSWERED
+        messages.append(decision(events.Step(step=0, node=FINAL_RESPONSE, status="started", answer=answer)))
+    return messages
+
+
+def lead_lines(conversation: Conversation) -> list[str]:
+    """Return what stands before the first past turn, or before the question if no turn is shown."""
+    lines = [texts.CONVERSATION_LEAD] if conversation.turns else []
+    if conversation.left_out:
+        count = conversation.left_out
+        lines.append("1 older turn is not shown." if count == 1 else f"{count} older turns are not shown.")
+    if conversation.summary:
+        lines.append(data_section(texts.SUMMARY_LEAD, "summary", conversation.summary))
+    return lines
 
 
 def input_message(added: events.InputAdded) -> Message:
@@ -140,7 +175,12 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
     said: dict[str, Any] = {"call": observed.call_id, "tool": shown_name(observed.tool), "status": observed.status}
     if observed.status == "succeeded":
         content = {"content": observed.content} if observed.content else {}
-        return said | content | {"observation": observed.observation} | _more(observed)
+        said |= content | {"observation": observed.observation}
+        # The rest of a truncated observation is read by this action.
+        if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
+            read = {"artifact_id": artifact_id, "offset": 0, "length": 8000}
+            said["more"] = {"next_node": READ_ARTIFACT, "args": read}
+        return said
     if observed.failure is not None:
         said |= {
             "error": observed.failure.code,
@@ -148,20 +188,3 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
             "retryable": observed.failure.retryable,
         }
     return said if observed.observation is None else said | {"observation": observed.observation}
-
-
-def _more(observed: events.Observed) -> dict[str, Any]:
-    """Return the action that reads the rest of a truncated observation."""
-    artifact_id = readable_in(observed.observation, observed.artifacts)
-    return (
-        {}
-        if artifact_id is None
-        else {"more": {"next_node": READ_ARTIFACT, "args": {"artifact_id": artifact_id, "offset": 0, "length": 8000}}}
-    )
-
-
-def _guidance(agent: Agent) -> str:
-    if not agent.system_prompt.strip() and not agent.skills:
-        return ""
-    skills = [f"- {skill.strip()}" for skill in agent.skills]
-    return "\n".join(part for part in ["# Guidance", agent.system_prompt.strip(), *skills] if part)

@@ -12,7 +12,7 @@ from contracts.runs.events import Observed, Repaired, Step
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.conversation.messages import Message, as_data, outcome, rejection
 from services.planner.conversation.task_tools import TASK_SCHEMA, task_specs
 from services.planner.run.state.history import Executed

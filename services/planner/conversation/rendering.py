@@ -15,9 +15,15 @@ from services.planner.conversation import compaction
 from services.planner.conversation.encoding import EncodedHistory, Messages
 from services.planner.conversation.images import images_messages
 from services.planner.conversation.json_actions import JsonActions
-from services.planner.conversation.messages import Message, answer_note, input_message, question_message
+from services.planner.conversation.messages import (
+    Message,
+    answer_note,
+    input_message,
+    lead_lines,
+    past_messages,
+    question_message,
+)
 from services.planner.conversation.native import NativeTools
-from services.planner.conversation.past_turns import lead_lines, past_messages
 from services.planner.run.state.history import (
     Added,
     Compaction,

@@ -13,9 +13,8 @@ from itertools import groupby
 from typing import Any
 
 from contracts.runs.requests import ConversationMessage, Memory, RunRequested
-from services.planner.conversation.compact import compact
 from services.planner.conversation.compaction import middle_cut
-from services.planner.conversation.encoding import BYTES_PER_TOKEN, text_tokens
+from services.planner.conversation.encoding import BYTES_PER_TOKEN, compact, text_tokens
 from services.planner.run.state.history import Conversation, PastTurn
 from services.planner.sessions.tasks.reports import REPORTED_TASKS
 from services.shared.sessions.state import Session, Turn

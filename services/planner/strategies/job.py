@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contracts.runs.events import Observed, PlannedCall, Step
 from contracts.sessions.records import MAX_TURN_BYTES
 from contracts.wire.faults import Fault
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import terminal

@@ -14,8 +14,7 @@ from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import compaction
-from services.planner.conversation.compact import compact
-from services.planner.conversation.encoding import Messages, decoded
+from services.planner.conversation.encoding import Messages, compact, decoded
 from services.planner.models.wire import pieces_for
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"

@@ -9,7 +9,7 @@ from contracts.sessions.records import ContextSet, RunBegun, RunEnded, RunQueued
 from services.planner.conversation.compaction import CUT_MARKER
 from services.planner.conversation.encoding import Message, text_tokens
 from services.planner.conversation.json_actions import JsonActions
-from services.planner.conversation.past_turns import past_messages
+from services.planner.conversation.messages import past_messages
 from services.planner.run.state.history import Conversation, PastTurn
 from services.planner.sessions.conversation import bounded, of_messages, of_session, reported_in
 from services.shared.sessions.fold import fold

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.wire.default_models import DEMO_MODEL
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.models.demo import answering, background, choosing, planning
 from services.planner.models.demo.choosing import Choice
 from services.planner.models.demo.situation import Situation, Tried

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.models.demo.situation import Tried
 
 _ANSWER_KEYS = """raw_answer answer summary result text message content output response description explanation value"""

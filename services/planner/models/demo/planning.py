@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runwire.plans import template_paths
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.models.demo import answering, arguments, choosing
 from services.planner.models.demo.evidence import gather
 from services.planner.models.demo.situation import Situation, Tool

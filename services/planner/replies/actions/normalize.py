@@ -9,11 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions.fast_path import well_formed_object
-from services.planner.replies.actions.five import five_field_deviation
+from services.planner.replies.actions.forms import five_field_deviation, two_field_deviation
 from services.planner.replies.actions.names import THINK_TAGS, ActionFormat
 from services.planner.replies.actions.reading import Reading, Shape, read_object, shape_of
 from services.planner.replies.actions.scan import Broken, Found, Scan
-from services.planner.replies.actions.unified import deviation
 from services.planner.replies.actions.values import plain
 from services.planner.replies.strict_json import NotJson, Reader, mend
 
@@ -109,7 +108,10 @@ def _read_well_formed(
     )
 
 
-_CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {"unified": deviation, "legacy": five_field_deviation}
+_CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {
+    "unified": two_field_deviation,
+    "legacy": five_field_deviation,
+}
 """Checks of the formats that accept one form only: each returns what deviates."""
 
 
@@ -251,7 +253,7 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     except NotJson as error:
         complaint = _place(Broken(error, reply.text, was_action=True))
         return Normalized(None, reasoning, error="unparseable", complaint=complaint)
-    complaint = deviation(value, tools) if len(objects) == 1 else "the reply holds more than one object"
+    complaint = two_field_deviation(value, tools) if len(objects) == 1 else "the reply holds more than one object"
     if complaint:
         return Normalized(None, reasoning, error="no_action", complaint=complaint)
     reading = read_object(only.value, tools)

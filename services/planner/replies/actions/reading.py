@@ -1,4 +1,8 @@
-"""Reads one object: its shape, and its action."""
+"""Reads one object: its shape, and its action, also in the notations of other frameworks.
+
+The fields beside the text of an answer are limited here, because a large reply is parsed in a thread: the payload is
+built later, in the event loop, where other runs would wait.
+"""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -6,12 +10,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
-from services.planner.replies.actions.bounds import bounded
+from services.planner.replies.actions.arguments import has_steps, plan_args, task_args
 from services.planner.replies.actions.final import final_args, has_answer, says_something
-from services.planner.replies.actions.foreign import calls_of, nested_action
 from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
-from services.planner.replies.actions.plan import has_steps, plan_args
-from services.planner.replies.actions.task import task_args
 from services.planner.replies.actions.values import as_object
 from services.planner.replies.strict_json import ANSWER_KEYS
 
@@ -33,6 +34,18 @@ _TELLING_KEYS = frozenset(
 MAX_NESTING = 3
 MAX_KEYS_LISTED = 8
 MAX_KEY_CHARACTERS = 40
+MAX_ITEMS = 1000
+"""Items that are kept of a list of sources, suggested actions or warnings: the first ones."""
+MAX_VALUES = 20_000
+"""Limit of the values of all fields together, nested ones included. A field that exceeds it is dropped."""
+_LISTS = ("sources", "suggested_actions", "warnings")
+_FOREIGN_FORMS = {
+    "name": ("arguments", "args", "parameters"),
+    "tool": ("args", "arguments", "parameters", "tool_input"),
+    "action": ("action_input", "args", "arguments"),
+}
+_FINAL_ANSWER = "final answer"
+"""The final action of a widespread prompt. A tool cannot have this name, because of the blank."""
 
 
 class Shape(IntEnum):
@@ -54,6 +67,46 @@ class Reading(NamedTuple):
     further: tuple[dict[str, Any], ...] = ()
 
 
+def calls_of(action: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls that an object holds, as `{next_node, args}` with `args` as written.
+
+    Empty: the object has none of these forms.
+    """
+    envelope = action.get("tool_calls")
+    if isinstance(envelope, list):
+        calls = [call for item in envelope if (call := _function_in(item))]
+        if calls:
+            return calls
+    for key in ("function_call", "function"):
+        call = _function_in(action.get(key))
+        if call:
+            return [call]
+    for name, arguments in _FOREIGN_FORMS.items():
+        call = _call_in(action, name, arguments)
+        if call:
+            return [call]
+    return []
+
+
+def _function_in(item: Any) -> dict[str, Any] | None:
+    """Read one entry of an envelope: a call, or a `function` that holds it. Arguments may be missing here."""
+    if not isinstance(item, dict):
+        return None
+    inner = item.get("function", item)
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"].strip():
+        return None
+    return _call_in({"arguments": None, **inner}, "name", _FOREIGN_FORMS["name"])
+
+
+def _call_in(action: Mapping[str, Any], key: str, arguments: tuple[str, ...]) -> dict[str, Any] | None:
+    name = action.get(key)
+    given = [action[argument] for argument in arguments if argument in action]
+    if not isinstance(name, str) or not name.strip() or not given:
+        return None
+    node = FINAL_RESPONSE if name.strip().lower() == _FINAL_ANSWER else name
+    return {"next_node": node, "args": next((value for value in given if value is not None), None)}
+
+
 def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
     """Return the shape of an object. A nested action counts as a call."""
     if obj.keys().isdisjoint(_TELLING_KEYS):
@@ -62,7 +115,7 @@ def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
         return Shape.NODE
     if calls_of(obj) or obj.get("plan") is not None or has_steps(obj):
         return Shape.CALL
-    inner = nested_action(obj) if level < MAX_NESTING else None
+    inner = as_object(obj.get("action")) if level < MAX_NESTING else None
     if inner is not None and shape_of(inner, level + 1) is not Shape.OTHER:
         return Shape.CALL
     return Shape.ANSWER if has_answer(obj) else Shape.OTHER
@@ -70,7 +123,8 @@ def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
 
 def read_object(obj: Mapping[str, Any], tools: AbstractSet[str], level: int = 0) -> Reading:
     """Return the action of an object, or a complaint that says what it lacks."""
-    thought = _thought(obj)
+    given = obj.get("thought")
+    thought = given.strip() or None if isinstance(given, str) else None
     if "next_node" in obj:
         return _read_node(obj, tools, thought)
     calls = calls_of(obj)
@@ -79,7 +133,7 @@ def read_object(obj: Mapping[str, Any], tools: AbstractSet[str], level: int = 0)
         return Reading(first.action, thought, first.complaint, first.warnings, tuple(calls[1:]))
     if obj.get("plan") is not None or has_steps(obj):
         return _plan(obj, thought, args_first=False)
-    inner = nested_action(obj) if level < MAX_NESTING else None
+    inner = as_object(obj.get("action")) if level < MAX_NESTING else None
     if inner is not None and shape_of(inner, level + 1) is not Shape.OTHER:
         nested = read_object(inner, tools, level + 1)
         return Reading(nested.action, thought or nested.thought, nested.complaint, nested.warnings, nested.further)
@@ -105,18 +159,14 @@ def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | N
     if opcode == PLAN:
         return _plan(obj, thought, args_first=True)
     warnings: list[str] = []
-    args = _object_args(obj, warnings)
-    if opcode == TASK:
-        args = task_args(args, ALIAS_MODES.get(spelled(node, tools)), warnings)
-    return Reading(PlannerAction(next_node=opcode, args=args), thought, warnings=tuple(warnings))
-
-
-def _object_args(obj: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
     given = obj.get("args")
     args = as_object(given)
     if args is None and given is not None:
         warnings.append(f"`args` was {_type(given)} and holds no object; it counts as {{}}")
-    return args or {}
+    args = args or {}
+    if opcode == TASK:
+        args = task_args(args, ALIAS_MODES.get(spelled(node, tools)), warnings)
+    return Reading(PlannerAction(next_node=opcode, args=args), thought, warnings=tuple(warnings))
 
 
 def _final(obj: Mapping[str, Any], thought: str | None) -> Reading:
@@ -131,11 +181,6 @@ def _plan(obj: Mapping[str, Any], thought: str | None, *, args_first: bool) -> R
     return Reading(PlannerAction(next_node=PLAN, args=args), thought, warnings=tuple(warnings))
 
 
-def _thought(obj: Mapping[str, Any]) -> str | None:
-    thought = obj.get("thought")
-    return thought.strip() or None if isinstance(thought, str) else None
-
-
 def _keys(obj: Mapping[str, Any]) -> str:
     if not obj:
         return "it is empty"
@@ -146,3 +191,37 @@ def _keys(obj: Mapping[str, Any]) -> str:
 def _type(value: Any) -> str:
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
     return names.get(type(value), "null")
+
+
+def bounded(args: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Return the arguments of a final response within the limits. Adds a warning for what is left out."""
+    kept: dict[str, Any] = {}
+    dropped: list[str] = []
+    left = MAX_VALUES
+    for key, given in args.items():
+        value = given
+        if key in _LISTS and isinstance(value, list) and len(value) > MAX_ITEMS:
+            warnings.append(f"`{key}` was cut: it had {len(value):,} items, and the first {MAX_ITEMS:,} are kept")
+            value = value[:MAX_ITEMS]
+        count = _count(value, left)
+        if count > left:
+            dropped.append(key)
+            continue
+        left -= count
+        kept[key] = value
+    if dropped:
+        more = f" and {len(dropped) - 1:,} more fields were" if len(dropped) > 1 else " was"
+        limit = f"an answer may have {MAX_VALUES:,} values beside its text"
+        warnings.append(f"`{dropped[0][:MAX_KEY_CHARACTERS]}`{more} dropped: {limit}")
+    return kept
+
+
+def _count(value: Any, most: int) -> int:
+    """Return the number of values in a value, itself included. Counting stops soon after `most`."""
+    count, waiting = 1, [value]
+    while waiting and count <= most:
+        box = waiting.pop()
+        inner = box.values() if isinstance(box, dict) else box if isinstance(box, list) else ()
+        count += len(inner)
+        waiting += [item for item in inner if isinstance(item, dict | list)]
+    return count

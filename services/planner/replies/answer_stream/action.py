@@ -5,13 +5,13 @@ from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 
 from contracts.runs.actions import FINAL_RESPONSE
-from services.planner.replies.actions import five
+from services.planner.replies.actions import forms
 from services.planner.replies.actions.names import STREAMED_KEYS, ActionFormat, is_null_word, may_be_encoded, opcode_of
 from services.planner.replies.answer_stream.tokens import Token
 
 _NULLS = frozenset({"null", "None"})
 _FINALS = frozenset({FINAL_RESPONSE})
-_FIELDS = {"unified": frozenset({"next_node", "args"}), "legacy": frozenset(five.FIELDS)}
+_FIELDS = {"unified": frozenset({"next_node", "args"}), "legacy": frozenset(forms.FIVE_FIELDS)}
 """Fields of an action in formats that accept one form only. After any other field, nothing more of it is streamed."""
 
 

@@ -18,7 +18,7 @@ from runwire.plans import error_line
 from services.planner.agents import Agent
 from services.planner.conversation import texts as shared_texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
-from services.planner.conversation.compact import compact
+from services.planner.conversation.encoding import compact
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import CACHE_MARK, Message, as_data, rejection, says
 from services.planner.run.state.history import Executed

@@ -1,5 +1,6 @@
-"""Builds the arguments of `plan`: valid `steps`, and `join` where there is one."""
+"""Builds the arguments of `plan` (valid `steps`, and a `join`, if any) and of `task` (the fields of one mode)."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,10 @@ from services.planner.replies.actions.values import as_object, as_object_or_list
 
 _NODE_KEYS = ("node", "tool", "next_node")
 _ARGS_KEYS = ("args", "arguments", "tool_args")
+_MODES = ("subagent", "job")
+_OTHER_MODE = {"subagent": ("tool", "tool_args"), "job": ("query",)}
+_STRATEGIES = frozenset({"APPEND", "REPLACE", "HUMAN_GATED"})
+_REPORTS = frozenset({"all", "any", "none"})
 
 
 def has_steps(action: Mapping[str, Any]) -> bool:
@@ -93,3 +98,46 @@ def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
         | ({"args": parsed_or_given} if parsed_or_given else {})
         | ({"inject": inject} if inject is not None else {})
     )
+
+
+def task_args(args: dict[str, Any], alias_mode: str | None, warnings: list[str]) -> dict[str, Any]:
+    """Return the arguments of a background task, without null fields.
+
+    The mode is the stated one, else that of the opcode's alias, else the one that `query` or `tool` implies. Without
+    any of these it stays out, and the check of the arguments tells the model what is missing. Unknown values are kept
+    for the same reason.
+    """
+    fields = {key: value for key, value in args.items() if value is not None}
+    mode = _mode(fields, alias_mode)
+    fields.pop("mode", None)
+    for key in _OTHER_MODE.get(mode, ()) if isinstance(mode, str) else ():
+        if key in fields:
+            warnings.append(f"`{key}` was dropped: it is no field of a {mode}")
+            del fields[key]
+    for key in ("merge_strategy", "group_merge_strategy"):
+        if isinstance(fields.get(key), str):
+            fields[key] = _strategy(fields[key])
+    if isinstance(report := fields.get("group_report"), str) and report.strip().lower() in _REPORTS:
+        fields["group_report"] = report.strip().lower()
+    if "tool_args" in fields:
+        fields["tool_args"] = as_object(fields["tool_args"]) or {}
+    return fields if mode is None else {"mode": mode, **fields}
+
+
+def _mode(fields: dict[str, Any], alias_mode: str | None) -> Any:
+    stated = fields.get("mode")
+    if isinstance(stated, str):
+        stated = stated.strip()
+        stated = stated.lower() if stated.lower() in _MODES else stated
+    if stated not in {None, ""} if isinstance(stated, str | None) else True:
+        return stated
+    if alias_mode:
+        return alias_mode
+    return "subagent" if fields.get("query") else "job" if fields.get("tool") else None
+
+
+def _strategy(text: str) -> str:
+    """Return a merge strategy in its canonical spelling; case, hyphens and blanks do not matter."""
+    name = re.sub(r"[\s_-]+", "_", text.strip()).upper()
+    by_bare_name = {strategy.replace("_", ""): strategy for strategy in _STRATEGIES}
+    return by_bare_name.get(name.replace("_", ""), text)
