@@ -47,7 +47,6 @@ THROUGH = {
     "services/messaging/request_reply.py": "tests/artifact_store/store/test_store.py",
     "services/planner/conversation/catalogue.py": "tests/planner/conversation/test_prompts.py",
     "services/planner/conversation/json_actions.py": "tests/planner/conversation/test_rendering.py",
-    "services/planner/conversation/messages.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/conversation/native.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/conversation/triage_critique.py": "tests/planner/test_runs_judging.py",
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
