@@ -10,10 +10,8 @@ from services.planner.models import demo
 from services.planner.models.types import Delta, Reply
 from services.planner.replies.actions import normalize_action
 from services.planner.run.state.history import PastTurn
-from services.shared.json_schema.checks import complaints
-from tests.support.demo_conversations import NUMBER, TEXT, WHOLE, Conversation, tool
+from tests.support.demo_conversations import TEXT, WHOLE, Conversation, tool
 
-CODE = {"type": "string", "pattern": "^[A-Z]{3}$"}
 EMAIL, DATE, URI = ({"type": "string", "format": kind} for kind in ("email", "date", "uri"))
 OFFICE = [
     tool("calculate", "Evaluate an arithmetic expression", "expression", expression=TEXT),
@@ -39,31 +37,14 @@ OFFICE = [
     tool("run_sql", "Run a SQL query against the database", "sql", sql=TEXT),
 ]
 SHOP = [
-    tool(
-        "convertCurrency",
-        "Convert money",
-        "amount from_currency to_currency",
-        amount=NUMBER,
-        from_currency=CODE,
-        to_currency=CODE,
-    ),
     tool("get_order", "Look up one order with its state", "order_id", order_id=TEXT),
     tool("send_email", "Send an email", "to subject body", side_effects="external", to=EMAIL, subject=TEXT, body=TEXT),
-    tool(
-        "create_ticket",
-        "Create a ticket",
-        "title priority",
-        side_effects="write",
-        title=TEXT,
-        priority={"enum": ["low", "high"]},
-    ),
     tool("fetch_page", "Fetch a web page as text", "url", url=URI),
     tool("translate", "Translate text", "text target_language", text=TEXT, target_language=TEXT),
     tool("delete_file", "Delete a file for good", "path", side_effects="write", path=TEXT),
 ]
 PLAY = [
     tool("roll_dice", "Roll dice", "count sides", count=WHOLE, sides=WHOLE),
-    tool("average", "The mean of numbers", "numbers", numbers={"type": "array", "items": NUMBER}),
     tool("shout", "Print a message in capitals", "message", message=TEXT),
     tool("countdown", "Count down slowly and report progress", "seconds", seconds={**WHOLE, "maximum": 60}),
     tool(
@@ -72,9 +53,7 @@ PLAY = [
         "guests date",
         guests=WHOLE,
         date=DATE,
-        outdoors={"type": "boolean"},
     ),
-    tool("sort_words", "Sort a list of words", "words", words={"type": "array", "items": TEXT}),
 ]
 
 
@@ -93,21 +72,9 @@ PLAY = [
             "search_docs",
             {"query": "What does the handbook say about holidays?"},
         ),
-        (
-            OFFICE,
-            "Search for vacation, first 3 results",
-            "search_docs",
-            {"query": "Search for vacation, first 3 results", "limit": 3},
-        ),
         (OFFICE, 'Find "parental leave" in the handbook', "search_docs", {"query": "parental leave"}),
         (OFFICE, "How do I get a new badge?", "search_docs", {"query": "How do I get a new badge?"}),
         (OFFICE, "Summarise data/sales.csv", "summarise_table", {"path": "data/sales.csv"}),
-        (
-            OFFICE,
-            "Summarise sales.csv grouped by region",
-            "summarise_table",
-            {"path": "sales.csv", "group_by": "region"},
-        ),
         (OFFICE, "Draw a pie chart of sales.csv", "draw_chart", {"file": "sales.csv", "kind": "pie"}),
         (
             OFFICE,
@@ -121,21 +88,8 @@ PLAY = [
         (OFFICE, "What day is it today?", "now", {}),
         (OFFICE, "Which tables does the database have?", "list_tables", {}),
         (OFFICE, "Run the SQL query `select 1`", "run_sql", {"sql": "select 1"}),
-        (
-            SHOP,
-            "Convert 100 USD to EUR",
-            "convertCurrency",
-            {"amount": 100, "from_currency": "USD", "to_currency": "EUR"},
-        ),
-        (
-            SHOP,
-            "How much is 1,250.50 GBP in JPY?",
-            "convertCurrency",
-            {"amount": 1250.5, "from_currency": "GBP", "to_currency": "JPY"},
-        ),
         (SHOP, "Where is order ORD-1017?", "get_order", {"order_id": "ORD-1017"}),
         (SHOP, "What is the state of order 4711?", "get_order", {"order_id": "4711"}),
-        (SHOP, 'Create a high priority ticket titled "Fire"', "create_ticket", {"title": "Fire", "priority": "high"}),
         (SHOP, "Fetch https://example.org/a?b=1.", "fetch_page", {"url": "https://example.org/a?b=1"}),
         (
             SHOP,
@@ -146,18 +100,9 @@ PLAY = [
         (SHOP, "Delete the file old.txt", "delete_file", {"path": "old.txt"}),
         (PLAY, "Roll 2 dice with 6 sides", "roll_dice", {"count": 2, "sides": 6}),
         (PLAY, f"Roll 2 dice with {10**29 + 1} sides", "roll_dice", {"count": 2, "sides": 10**29 + 1}),
-        (PLAY, "Roll three dice with 12 sides", "roll_dice", {"count": 3, "sides": 12}),
-        (PLAY, "What is the average of 3, 5 and 10?", "average", {"numbers": [3, 5, 10]}),
         (PLAY, "Shout this message: the tea is ready", "shout", {"message": "the tea is ready"}),
         (PLAY, "Count down from 5 seconds", "countdown", {"seconds": 5}),
         (PLAY, "Book a table for 4 guests tomorrow", "book_table", {"guests": 4, "date": "2026-11-22"}),
-        (
-            PLAY,
-            "Book a table for 2 on 2027-01-05, not outdoors",
-            "book_table",
-            {"guests": 2, "date": "2027-01-05", "outdoors": False},
-        ),
-        (PLAY, "Sort these words: pear, apple and fig", "sort_words", {"words": ["pear", "apple", "fig"]}),
     ],
 )
 def test_a_question_finds_its_tool(tools: list[ToolSpec], question: str, name: str, args: dict[str, Any]) -> None:
@@ -177,8 +122,6 @@ def test_an_email_is_taken_apart() -> None:
         (OFFICE, "Hello!"),
         (OFFICE, "Thank you very much"),
         (PLAY, "Who was the first president?"),
-        (SHOP, "Create a ticket about the printer"),
-        (SHOP, "Convert my money"),
         (SHOP, "What happened to old.txt?"),
         (PLAY, "Count down from 500 seconds"),
         ([], "What is 17*23?"),
@@ -315,19 +258,11 @@ def test_a_tool_with_a_reserved_name_is_called_by_its_alias() -> None:
     assert conversation.decide() == ("plan", {"city": "Rome"})
 
 
-def test_what_it_calls_fits_the_schema() -> None:
-    """Nested objects, references and unions included."""
-    person = {"type": "object", "properties": {"name": TEXT, "email": EMAIL}, "required": ["name", "email"]}
-    schema = {
-        "type": "object",
-        "$defs": {"Person": person},
-        "properties": {"guest": {"$ref": "#/$defs/Person"}, "seats": {"anyOf": [WHOLE, {"type": "null"}]}},
-        "required": ["guest", "seats"],
-    }
-    invite = ToolSpec(name="invite", description="Invite a guest", input_schema=schema)
-    node, args = Conversation("Invite guest Ann Lee, ann@example.org, with 2 seats", [invite]).decide()
-    assert (node, args) == ("invite", {"guest": {"name": "Ann Lee", "email": "ann@example.org"}, "seats": 2})
-    assert not complaints(args, schema)
+def test_a_schema_of_structures_is_left_to_a_language_model() -> None:
+    """Only texts, numbers and chosen values are filled."""
+    person = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
+    invite = tool("invite", "Invite a guest", "guest", guest=person)
+    assert demo.NAME in Conversation("Invite guest Ann Lee", [invite]).answer()
 
 
 def test_the_same_question_gets_the_same_reply() -> None:

@@ -5,8 +5,7 @@ chooses a tool by the words of the question, fills the arguments from the questi
 tool's result, and names itself in `warnings`. Deterministic; no I/O; no rule names a tool.
 """
 
-from services.planner.models.demo.acting import NAME, WARNING, Act
-from services.planner.models.demo.model import DemoModel, pieces, play
+from services.planner.models.demo.acting import NAME, WARNING, Act, DemoModel, pieces, play
 
 __all__ = ["NAME", "PROVIDER", "WARNING", "Act", "DemoModel", "pieces", "play"]
 

@@ -1,13 +1,18 @@
-"""Chooses one action for a situation, and gives the reasons."""
+"""The demo model as a `Model`: it chooses one action for a situation, gives the reasons, and streams its reply."""
 
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from contracts.wire.default_models import DEMO_MODEL
 from services.planner.conversation.encoding import compact
+from services.planner.models import wire
 from services.planner.models.demo import answering, background, choosing, planning
-from services.planner.models.demo.choosing import Choice
-from services.planner.models.demo.situation import Situation, Tried
+from services.planner.models.demo.situation import Situation, situation_of
+from services.planner.models.errors import ModelFailed
+from services.planner.models.types import Delta, ModelRequest, Reply
 
 NAME = DEMO_MODEL
 WARNING = f"{NAME} answered: a rule-based demo model, not a language model; configure RUNWIRE_MODEL"
@@ -17,6 +22,7 @@ MAX_ATTEMPTS = 4
 MAX_RECALLED_CHARACTERS = 300
 MAX_SUMMARY_LINES, MAX_SUMMARISED_CHARACTERS = 30, 120
 _NEEDED = "Set RUNWIRE_MODEL, or a provider's key such as OPENAI_API_KEY, and a language model answers instead."
+_PIECE = re.compile(r"\s*\S{1,8}|\s+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +33,48 @@ class Act:
     text: str
 
 
-def act(situation: Situation) -> Act:
-    """Reply as the run's kind and strategy ask for it."""
+class DemoModel:
+    """Replies by rules, from the facts of a request. `pause_s`: time between two deltas."""
+
+    def __init__(self, *, pause_s: float = 0.004) -> None:
+        self._pause_s = pause_s
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed for any other name."""
+        if request.model != NAME:
+            raise ModelFailed("model_failed", f"there is no model {request.model}; the demo model is {NAME}", calls=0)
+        reply = play(request)
+        for piece in pieces(reply.reasoning):
+            yield Delta(reasoning=piece)
+            await asyncio.sleep(self._pause_s)
+        for piece in pieces(reply.text):
+            yield Delta(piece)
+            await asyncio.sleep(self._pause_s)
+        usage = wire.estimate(request.messages, reply.text, reply.reasoning).model_copy(
+            update={"cost_usd": 0.0, "estimated": False}
+        )
+        yield Reply(text=reply.text, reasoning=reply.reasoning, usage=usage, finish_reason="stop", model=NAME)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Split a text into small pieces, like the deltas of a model."""
+    yield from _PIECE.findall(text)
+
+
+def play(request: ModelRequest) -> Act:
+    """Reply to a request as the run's kind and strategy ask for it: reasoning, and the text of one action."""
+    situation = situation_of(request)
     if situation.summarises:
-        return _answer(situation, "I list what was said.", _summary(situation))
+        lines = str(situation.context.get("summary", "")).splitlines()
+        for turn in situation.context.get("turns", []):
+            said = (" ".join(turn[name].split())[:MAX_SUMMARISED_CHARACTERS] for name in ("question", "answer"))
+            lines.append(f"- {': '.join(said)}")
+        return _answer(situation, "I list what was said.", "\n".join(lines[-MAX_SUMMARY_LINES:]))
     if situation.reported:
         return _answer(situation, "I tell what the tasks found.", background.report(situation.reported))
-    return _planned(situation) if situation.stage else _next_action(situation)
+    if situation.stage == "plan":
+        return Act(*planning.plan(situation, _without_tools(situation)))
+    return Act(*planning.answer(situation)) if situation.stage else _next_action(situation)
 
 
 def _next_action(situation: Situation) -> Act:
@@ -47,38 +88,24 @@ def _next_action(situation: Situation) -> Act:
     failed = [tried for tried in last if tried.reason is not None]
     if succeeded:
         reasoning = f"{_listed([tried.tool for tried in succeeded])} answered. That is what I can say."
-        return _answer(situation, reasoning, _from_results(succeeded, failed))
+        return _answer(situation, reasoning, "\n\n".join(map(answering.tell, [*succeeded, *failed])))
     if not situation.must_answer and len(situation.tried) < MAX_ATTEMPTS:
         if not situation.tried and (several := choosing.parts(situation)):
             return _plan(situation, several)
-        without = {tried.tool for step in situation.tried for tried in step}
-        if ranked := choosing.rank(situation, without=without):
-            return _call(situation, ranked[0], failed)
+        if ranked := choosing.rank(situation, without={tried.tool for step in situation.tried for tried in step}):
+            tool, args, because = ranked[0].tool.name, ranked[0].args, ranked[0].because
+            before = f"{failed[-1].tool} failed: {failed[-1].reason} Next, " if failed else ""
+            reasoning = f"{before}{tool} fits best: {because or 'it is the closest'}. I call it."
+            return _action(situation, reasoning, tool, args)
     if situation.tried:
-        failures = [tried for step in situation.tried for tried in step if tried.reason is not None]
-        return _answer(situation, "Nothing that I could try worked.", _from_failures(failures), followup=True)
-    return _answer(
-        situation,
-        "No tool here fits the question, and I know nothing by myself.",
-        _without_tools(situation) + _recalled(situation),
-        followup=True,
-    )
+        failures = [f"- {tried.tool}: {tried.reason}" for step in situation.tried for tried in step if tried.reason]
+        text = "\n".join(["I could not answer this. What I tried failed:", *failures])
+        return _answer(situation, "Nothing that I could try worked.", text, followup=True)
+    reasoning = "No tool here fits the question, and I know nothing by myself."
+    return _answer(situation, reasoning, _without_tools(situation), followup=True)
 
 
-def _planned(situation: Situation) -> Act:
-    """Plan, or answer from what came of the plan."""
-    if situation.stage == "plan":
-        return Act(*planning.plan(situation, _without_tools(situation) + _recalled(situation)))
-    return Act(*planning.answer(situation))
-
-
-def _call(situation: Situation, choice: Choice, failed: list[Tried]) -> Act:
-    before = f"{failed[-1].tool} failed: {failed[-1].reason} Next, " if failed else ""
-    reasoning = f"{before}{choice.tool.name} fits best: {choice.because or 'it is the closest'}. I call it."
-    return _action(situation, reasoning, choice.tool.name, choice.args)
-
-
-def _plan(situation: Situation, choices: list[Choice]) -> Act:
+def _plan(situation: Situation, choices: list[choosing.Choice]) -> Act:
     names = _listed([choice.tool.name for choice in choices])
     steps = [{"node": choice.tool.name, "args": choice.args} for choice in choices]
     reasoning = f"The question asks for {len(choices)} things that do not need each other: {names}. I run them at once."
@@ -87,46 +114,21 @@ def _plan(situation: Situation, choices: list[Choice]) -> Act:
     return _action(situation, reasoning, "plan", {"steps": steps})
 
 
-def _from_results(succeeded: list[Tried], failed: list[Tried]) -> str:
-    lines = [answering.tell(tried) for tried in succeeded]
-    lines += [f"{tried.tool} failed: {tried.reason}" for tried in failed]
-    return "\n\n".join(lines)
-
-
-def _from_failures(failures: list[Tried]) -> str:
-    lines = [f"- {tried.tool}: {tried.reason}" for tried in failures]
-    return "\n".join(["I could not answer this. What I tried failed:", *lines])
-
-
 def _without_tools(situation: Situation) -> str:
+    """Say what the demo model is, and name the turn before, to which the question may refer."""
     who = f"I am {NAME}, the rule-based demo model that replies when no language model is configured."
-    if not situation.tools:
-        return f"{who} I know nothing by myself, and no tools are running here that I could ask. {_NEEDED}"
-    names = [tool.name for tool in situation.tools]
-    more = len(names) - MAX_NAMES_LISTED
-    shown = _listed(names[:MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
-    return f"{who} None of the tools here fits the question, or it does not say what they need ({shown}). {_NEEDED}"
-
-
-def _summary(situation: Situation) -> str:
-    """List the turns of the context, behind the summary of those before."""
-    lines = str(situation.context.get("summary", "")).splitlines()
-    for turn in situation.context.get("turns", []):
-        lines.append(f"- {_short(turn['question'])}: {_short(turn['answer'])}")
-    return "\n".join(lines[-MAX_SUMMARY_LINES:])
-
-
-def _short(text: str) -> str:
-    return " ".join(text.split())[:MAX_SUMMARISED_CHARACTERS]
-
-
-def _recalled(situation: Situation) -> str:
-    """Name the turn before, to which the question may refer."""
+    if situation.tools:
+        names = [tool.name for tool in situation.tools]
+        more = len(names) - MAX_NAMES_LISTED
+        shown = _listed(names[:MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
+        text = f"{who} None of the tools here fits the question, or it does not say what they need ({shown}). {_NEEDED}"
+    else:
+        text = f"{who} I know nothing by myself, and no tools are running here that I could ask. {_NEEDED}"
     if not situation.past:
-        return ""
+        return text
     last = situation.past[-1]
     answer = f', and the answer was "{last.answer[:MAX_RECALLED_CHARACTERS]}"' if last.answer else ""
-    return f'\n\nBefore this you asked "{last.question[:MAX_RECALLED_CHARACTERS]}"{answer}.'
+    return f'{text}\n\nBefore this you asked "{last.question[:MAX_RECALLED_CHARACTERS]}"{answer}.'
 
 
 def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:

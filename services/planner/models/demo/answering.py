@@ -11,35 +11,28 @@ _EXPRESSION_KEYS = ("expression", "expr", "formula", "calculation", "equation")
 _TITLES = ("title", "name", "heading", "source", "file", "path", "url", "id")
 _BODIES = ("snippet", "text", "content", "passage", "summary", "excerpt", "description", "answer", "value")
 _ARTIFACT = re.compile(r"<artifact:[^>]*>")
-_LONGEST = 2_000
+_MAX_CHARACTERS = 2_000
 _LISTED = 5
 MAX_DEPTH = 4
-MAX_EXACT_INTEGER = 1e15
 
 
 def tell(tried: Tried) -> str:
-    """Return the result of a successful call as an answer."""
-    value = _number(tried.observation)
+    """Return the result of a call as an answer, or say why it failed."""
+    if tried.reason is not None:
+        return f"{tried.tool} failed: {tried.reason}"
+    number = tried.observation
+    if isinstance(number, dict):
+        number = next((number[key] for key in ("result", "value", "answer", "output") if key in number), None)
     expression = next((tried.args[key] for key in _EXPRESSION_KEYS if isinstance(tried.args.get(key), str)), None)
-    if value is not None and expression:
-        return f"{expression} = {value}"
-    text = _shorten(_say(tried.observation, 0).strip())
-    return text or f"{tried.tool} returned nothing."
-
-
-def _number(observation: Any) -> str | None:
-    if isinstance(observation, dict):
-        observation = next(
-            (observation[key] for key in ("result", "value", "answer", "output") if key in observation), None
-        )
-    if isinstance(observation, bool) or not isinstance(observation, int | float | str):
-        return None
-    if isinstance(observation, str):
-        return (
-            observation if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", observation.strip(), re.IGNORECASE) else None
-        )
-    is_exact_integer = float(observation).is_integer() and abs(observation) < MAX_EXACT_INTEGER
-    return str(int(observation)) if is_exact_integer else repr(observation)
+    if expression and not isinstance(number, bool):
+        if isinstance(number, int | float):
+            return f"{expression} = {compact(int(number) if number % 1 == 0 else number)}"
+        if isinstance(number, str) and re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", number.strip(), re.IGNORECASE):
+            return f"{expression} = {number}"
+    text = _say(tried.observation, 0).strip()
+    return (text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS].rstrip() + " …") or (
+        f"{tried.tool} returned nothing."
+    )
 
 
 def _say(value: Any, depth: int) -> str:
@@ -53,23 +46,21 @@ def _say(value: Any, depth: int) -> str:
 
 
 def _say_object(value: dict[str, Any], depth: int) -> str:
+    artifacts = [key for key, inner in value.items() if isinstance(inner, str) and _ARTIFACT.fullmatch(inner)]
+    attached = f"\nAttached: {', '.join(key.replace('_', ' ') for key in artifacts)}." if artifacts else ""
+    shown = {key: inner for key, inner in value.items() if inner is not None and key not in artifacts}
     for key in _ANSWER_KEYS.split():
-        inner = value.get(key)
-        if isinstance(inner, str) and inner.strip() and not _ARTIFACT.fullmatch(inner):
-            return _say(inner, depth + 1) + _attached(value)
-        if isinstance(inner, dict | list | int | float) and inner not in ({}, []) and not isinstance(inner, bool):
-            return _say(inner, depth + 1) + _attached(value)
-    rows = next(
-        (inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)), None
-    )
-    if rows is not None and any(key in rows[0] for key in _BODIES):
+        inner = shown.get(key)
+        if inner not in (None, "", {}, []) and not isinstance(inner, bool):
+            return _say(inner, depth + 1) + attached
+    rows = next((inner for inner in shown.values() if isinstance(inner, list) and inner), [])
+    if rows and isinstance(rows[0], dict) and any(key in rows[0] for key in _BODIES):
         return _say_list(rows, depth)
     lines = [
-        f"{key.replace('_', ' ')}: {_brief(inner)}"
-        for key, inner in value.items()
-        if inner is not None and not _is_artifact(inner)
+        f"{key.replace('_', ' ')}: {inner if isinstance(inner, str) else compact(inner)}"
+        for key, inner in shown.items()
     ]
-    return "\n".join(lines) + _attached(value)
+    return "\n".join(lines) + attached
 
 
 def _say_list(value: list[Any], depth: int) -> str:
@@ -82,20 +73,3 @@ def _say_list(value: list[Any], depth: int) -> str:
         return lines[0]
     more = [f"… and {len(value) - _LISTED} more"] if len(value) > _LISTED else []
     return "\n".join([f"- {line}" for line in lines] + more)
-
-
-def _brief(value: Any) -> str:
-    return value if isinstance(value, str) else compact(value)
-
-
-def _is_artifact(value: Any) -> bool:
-    return isinstance(value, str) and bool(_ARTIFACT.fullmatch(value))
-
-
-def _attached(value: dict[str, Any]) -> str:
-    names = [key.replace("_", " ") for key, inner in value.items() if _is_artifact(inner)]
-    return f"\nAttached: {', '.join(names)}." if names else ""
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[:_LONGEST].rstrip() + " …"

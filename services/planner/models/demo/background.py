@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from services.planner.models.demo.situation import Situation, Tried
-from services.planner.run.calls.task_calls import SHOWN_NAMES, SPAWN
+from services.planner.models.demo.situation import Situation
 
 MAX_TASKS = 8
 MAX_NAME_CHARACTERS = 60
@@ -18,7 +17,7 @@ _PART = re.compile(
 
 def next_task(situation: Situation) -> dict[str, Any] | None:
     """Return the arguments of the next task that the question asks for; None: there is none, or one was refused."""
-    parts, spawned = _parts(situation), _spawned(situation)
+    parts, spawned = _parts(situation), situation.spawned
     if situation.must_answer or len(spawned) >= len(parts) or any(tried.reason is not None for tried in spawned):
         return None
     part = parts[len(spawned)]
@@ -30,20 +29,18 @@ def next_task(situation: Situation) -> dict[str, Any] | None:
 
 def begun(situation: Situation) -> str:
     """Return the answer once the tasks are spawned, with what the run waited for; empty: it asked for none."""
-    spawned = _spawned(situation)
-    if not spawned or not _parts(situation):
+    if not situation.spawned or not _parts(situation):
         return ""
-    results = [_line(task) for tried in spawned for task in _results(tried)]
-    queries = [f"- {tried.args.get('query', '')}" for tried in spawned if tried.reason is None and not _results(tried)]
-    refused = [f"Not begun: {tried.reason}" for tried in spawned if tried.reason is not None]
+    results, queries, refused = [], [], []
+    for tried in situation.spawned:
+        waited = tried.observation.get("results") or [] if isinstance(tried.observation, dict) else []
+        results += [_line(task) for task in waited]
+        if tried.reason is not None:
+            refused.append(f"Not begun: {tried.reason}")
+        elif not waited:
+            queries.append(f"- {tried.args.get('query', '')}")
     lead = ["I have begun this in the background. You get the results when it has ended:"] if queries else []
     return "\n".join([*results, *lead, *queries, *refused])
-
-
-def _results(spawned: Tried) -> list[dict[str, Any]]:
-    """Return the tasks that a spawn waited for."""
-    observation = spawned.observation
-    return observation.get("results") or [] if isinstance(observation, dict) else []
 
 
 def report(tasks: list[dict[str, Any]]) -> str:
@@ -64,7 +61,3 @@ def _parts(situation: Situation) -> list[str]:
         return []
     texts = (part.strip(" ,") for part in _PART.split(_ASKED.sub("", situation.question)))
     return [text for text in texts if text][:MAX_TASKS]
-
-
-def _spawned(situation: Situation) -> list[Tried]:
-    return [tried for step in situation.tried for tried in step if tried.tool == SHOWN_NAMES[SPAWN]]

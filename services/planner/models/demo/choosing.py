@@ -2,26 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from services.planner.models.demo import arguments
-from services.planner.models.demo.evidence import Evidence, gather
+from services.planner.models.demo.evidence import Evidence, gather, stems, words
 from services.planner.models.demo.situation import Situation, Tool
-from services.planner.models.demo.words import stems, words
 
 ENOUGH = 0.9
 """Minimum score of a tool that fits the question."""
 _NAME, _TAG, _ARGUMENT, _DESCRIPTION = 3.0, 2.0, 1.5, 1.0
-_HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _HOLDS_MONEY, _ASKS_TEXTS, _MIGHT_KNOW = (
-    10.0,
-    5.0,
-    5.0,
-    4.0,
-    4.0,
-    ENOUGH,
-)
+_HAS_EXPRESSION, _HAS_FILE, _ASKS_TEXTS, _MIGHT_KNOW = 10.0, 5.0, 4.0, ENOUGH
 _SEARCHING = stems(
     "search find lookup look document documentation handbook manual guide policy notes knowledge wiki say says "
     "according mention"
@@ -41,34 +33,28 @@ _CLAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A tool with its arguments and its score."""
+    """A tool with its arguments."""
 
     tool: Tool
     args: dict[str, Any]
-    score: float
     because: str
     guess: bool = False
     """It was chosen only because it takes any question."""
 
 
 def rank(situation: Situation, *, text: str | None = None, without: Iterable[str] = ()) -> list[Choice]:
-    """Return the tools that fit the question, or one part of it (`text`), best first.
-
-    Tools whose required arguments cannot be filled are left out.
-    """
+    """Return the tools that fit the question, or one part of it (`text`), best first, and whose arguments it fills."""
     evidence = gather(text or situation.question, situation.asked_on)
-    asked = stems(evidence.text)
-    rarity = _rarity(situation.tools)
-    choices = []
-    excluded = set(without)
-    for tool in situation.tools:
-        score, because = _score(tool, evidence, asked, rarity)
-        if tool.name in excluded or score < ENOUGH or (tool.writes and not asked & stems(tool.name)):
-            continue
-        args = arguments.fill(tool.args, evidence, situation.context)
-        if args is not None:
-            choices.append(Choice(tool, args, score, because, guess=score == _MIGHT_KNOW))
-    return sorted(choices, key=lambda choice: -choice.score)
+    return [
+        Choice(tool, args, because, guess=score == _MIGHT_KNOW)
+        for score, because, tool in _fitting(situation, evidence, without)
+        if (args := arguments.fill(tool.args, evidence, situation.context)) is not None
+    ]
+
+
+def named(situation: Situation, text: str, without: Iterable[str] = ()) -> list[Tool]:
+    """Return the tools that fit a text, best first, whether or not it says all that they need."""
+    return [tool for _, _, tool in _fitting(situation, gather(text, situation.asked_on), without)]
 
 
 def parts(situation: Situation) -> list[Choice]:
@@ -85,74 +71,51 @@ def clauses(question: str) -> list[str]:
     return [clause for clause in found if len(words(clause)) > 1]
 
 
-def named(situation: Situation, text: str, without: Iterable[str] = ()) -> list[Tool]:
-    """Return the tools that fit a text, best first, whether or not it says all that they need."""
-    evidence, rarity, excluded = gather(text, situation.asked_on), _rarity(situation.tools), set(without)
-    asked = stems(evidence.text)
-    scores = [(_score(tool, evidence, asked, rarity)[0], tool) for tool in situation.tools if tool.name not in excluded]
-    fitting = [
-        (score, tool) for score, tool in scores if score >= ENOUGH and (not tool.writes or asked & stems(tool.name))
-    ]
-    return [tool for _, tool in sorted(fitting, key=lambda each: -each[0])]
+def _fitting(situation: Situation, evidence: Evidence, without: Iterable[str]) -> list[tuple[float, str, Tool]]:
+    """Return score, reason and tool of those that fit, best first. A tool that writes must be named by the question.
 
-
-def _rarity(tools: Sequence[Tool]) -> dict[str, float]:
-    """Return the weight of each word: a word that many tools share says little about any of them."""
-    seen = Counter(word for tool in tools for word in _words_of(tool))
-    return {word: 1.0 if count == 1 else 1.0 / count**0.5 for word, count in seen.items()}
-
-
-def _words_of(tool: Tool) -> frozenset[str]:
-    return stems(tool.name) | stems(" ".join(tool.tags)) | stems(" ".join(_properties(tool))) | stems(tool.description)
-
-
-def _properties(tool: Tool) -> dict[str, dict[str, Any]]:
-    properties = tool.args.get("properties")
-    return (
-        {name: arguments.resolve(inner, tool.args) for name, inner in properties.items()}
-        if isinstance(properties, dict)
-        else {}
-    )
-
-
-def _score(tool: Tool, evidence: Evidence, asked: frozenset[str], rarity: dict[str, float]) -> tuple[float, str]:
-    strength, because = _strength(tool, evidence, asked)
-    places = (
-        (tool.name, _NAME),
-        (" ".join(tool.tags), _TAG),
-        (" ".join(_properties(tool)), _ARGUMENT),
-        (tool.description, _DESCRIPTION),
-    )
-    shared: dict[str, float] = {}
-    for text, weight in places:
-        for word in stems(text) & asked:
-            shared[word] = max(shared.get(word, 0.0), weight * rarity[word])
-    if shared and not because:
-        best = sorted(shared, key=lambda word: (-shared[word], word))[:3]
-        because = f"it shares {' and '.join(repr(_spelled(word, evidence.text)) for word in best)} with the question"
-    return strength + sum(shared.values()), because
-
-
-def _spelled(wanted: str, text: str) -> str:
-    return next((word for word in words(text) if wanted in stems(word)), wanted)
+    A word that many tools share says little about any of them.
+    """
+    asked, excluded = stems(evidence.text), set(without)
+    places = {
+        tool.name: (
+            (stems(tool.name), _NAME),
+            (stems(" ".join(tool.tags)), _TAG),
+            (stems(" ".join(tool.properties)), _ARGUMENT),
+            (stems(tool.description), _DESCRIPTION),
+        )
+        for tool in situation.tools
+    }
+    tools_by_word = Counter(word for each in places.values() for word in frozenset().union(*(part for part, _ in each)))
+    fitting = []
+    for tool in situation.tools:
+        score, because = _strength(tool, evidence, asked)
+        shared: dict[str, float] = {}
+        for part, weight in places[tool.name]:
+            for word in part & asked:
+                shared[word] = max(shared.get(word, 0.0), weight / tools_by_word[word] ** 0.5)
+        if shared and not because:
+            best = sorted(shared, key=lambda word: (-shared[word], word))[:3]
+            spelled = [next((each for each in words(evidence.text) if word in stems(each)), word) for word in best]
+            because = f"it shares {' and '.join(map(repr, spelled))} with the question"
+        score += sum(shared.values())
+        if score >= ENOUGH and tool.name not in excluded and (not tool.writes or asked & stems(tool.name)):
+            fitting.append((score, because, tool))
+    return sorted(fitting, key=lambda each: -each[0])
 
 
 def _strength(tool: Tool, evidence: Evidence, asked: frozenset[str]) -> tuple[float, str]:
     """What the question holds that this tool takes."""
-    strings = {name for name, inner in _properties(tool).items() if arguments.kind_of(inner) in {"string", "array"}}
-    meanings = frozenset().union(*(stems(name) | frozenset(words(name)) for name in strings))
-    if evidence.expression and meanings & arguments.EXPRESSION:
-        return _HOLDS_EXPRESSION, f"the question holds the expression {evidence.expression} and the tool takes one"
+    meanings = frozenset().union(*(stems(name) | frozenset(words(name)) for name in tool.texts))
+    if evidence.expression is not None and meanings & arguments.EXPRESSION:
+        because = f"the question holds the expression {evidence.expression} and the tool takes one"
+        return _HAS_EXPRESSION, because
     if evidence.files and meanings & arguments.FILE:
-        return _HOLDS_FILE, f"the question names the file {evidence.files[0].text} and the tool takes one"
-    if len(evidence.upper) > 1 and "currency" in meanings:
-        return _HOLDS_MONEY, "the question names two currencies and the tool takes them"
-    if evidence.urls and meanings & stems("url uri link"):
-        return _HOLDS_ADDRESS, "the question holds an address and the tool takes one"
+        return _HAS_FILE, f"the question names the file {evidence.files[0].value} and the tool takes one"
     if not tool.writes and meanings & arguments.QUERY:
         if asked & _SEARCHING and stems(tool.name + " " + tool.description) & _SEARCHER:
             return _ASKS_TEXTS, "the question asks what some text says and the tool searches texts"
         # Greetings and thanks are no reason to search; an expression is for a calculator.
-        if len(asked) > 1 and _ASKING.search(evidence.text) and not evidence.expression:
+        if len(asked) > 1 and _ASKING.search(evidence.text) and evidence.expression is None:
             return _MIGHT_KNOW, "it takes any question and might know"
     return 0.0, ""

@@ -1,7 +1,6 @@
 """The demo model with the strategy `planned`: a plan for the question, and the answer from what came of it."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from runwire.plans import template_paths
@@ -29,8 +28,7 @@ def answer(situation: Situation) -> tuple[str, str]:
     if situation.rejected:
         lines = "\n".join(f"- {line}" for line in situation.rejected)
         return "My plan was rejected, so I say why.", f"My plan had errors, so nothing was executed:\n{lines}"
-    tried = situation.tried[-1] if situation.tried else ()
-    results = [answering.tell(each) if each.reason is None else f"{each.tool} failed: {each.reason}" for each in tried]
+    results = [answering.tell(each) for each in (situation.tried[-1] if situation.tried else ())]
     results += [f"{tool} was not executed." for tool in situation.not_executed]
     return "The plan has ended. That is what I can say.", "\n\n".join(results)
 
@@ -41,13 +39,12 @@ def _calls(situation: Situation) -> list[dict[str, Any]]:
     made: list[Tool] = []
     for clause in choosing.clauses(situation.question) or [situation.question]:
         found = _call(situation, clause, made)
-        if found is None and not made:
-            continue
-        if found is None:
+        if found is not None:
+            tool, args = found
+            calls.append({"tool_name": tool.name, "arguments": args})
+            made.append(tool)
+        elif made:
             return []
-        tool, args = found
-        calls.append({"tool_name": tool.name, "arguments": args})
-        made.append(tool)
     if calls:
         return calls
     ranked = choosing.rank(situation)
@@ -57,14 +54,20 @@ def _calls(situation: Situation) -> list[dict[str, Any]]:
 def _call(situation: Situation, clause: str, made: list[Tool]) -> tuple[Tool, dict[str, Any]] | None:
     """Return the call for a part of the question.
 
-    Arguments named like a field of an earlier result take it, unless the question gives a value in quotes.
+    Arguments named like a field of an earlier result take it, unless the question gives a value in quotes. A template
+    of the question is for the first required argument.
     """
-    offered = {name: template for name, template in _offered(made).items() if not _is_given(name, clause)}
+    offered = {
+        name: template
+        for name, template in _offered(made).items()
+        if not re.search(rf"\b{re.escape(name)}\b(?:\s+is)?\W*?[\"'“]", clause)
+    }
+    template = _TEMPLATE.search(clause)
+    evidence = gather(_TEMPLATE.sub("", clause), situation.asked_on)
     for tool in choosing.named(situation, clause, without={tool.name for tool in made}):
-        template = _TEMPLATE.search(clause)
-        given = {**offered, **_spelled(tool, template[0])} if template is not None else offered
-        text = _TEMPLATE.sub("", clause)
-        args = arguments.fill(tool.args, gather(text, situation.asked_on), {**situation.context, **given})
+        required = tool.args.get("required")
+        spelled = {required[0]: template[0]} if template and isinstance(required, list) and required else {}
+        args = arguments.fill(tool.args, evidence, {**situation.context, **offered, **spelled})
         if args is not None:
             return tool, args
     return None
@@ -82,13 +85,3 @@ def _offered(made: list[Tool]) -> dict[str, str]:
             if "<" not in path and not path.startswith("_metadata"):
                 offered[path.rpartition(".")[2]] = f"${index}.output.{path}"
     return offered
-
-
-def _is_given(name: str, clause: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b(?:\s+is)?\W*?[\"'“]", clause) is not None
-
-
-def _spelled(tool: Tool, template: str) -> Mapping[str, str]:
-    """Return a template of the question for the first required argument of the tool."""
-    required = tool.args.get("required")
-    return {required[0]: template} if isinstance(required, list) and required else {}

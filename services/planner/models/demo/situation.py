@@ -12,12 +12,11 @@ from typing import Any
 import orjson
 
 from contracts.runs.events import Observed, PlannedCall, Repaired
-from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from runwire.plans import error_line
 from services.planner.conversation.catalogue import shown_name
-from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
+from services.planner.run.calls.task_calls import SPAWN
 from services.planner.run.people.added_inputs import AddedInputs
 from services.planner.run.state.history import Added, Conversation, Executed, Outcomes, PastTurn, Question
 from services.planner.sessions.tasks.reports import REPORTED_TASKS
@@ -28,7 +27,7 @@ MAX_TAGS = 12
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool. `name`: the one that a reply uses."""
+    """A tool. `name`: the one that a reply uses; `result`: the schema of its result."""
 
     name: str
     description: str
@@ -36,7 +35,32 @@ class Tool:
     tags: tuple[str, ...] = ()
     writes: bool = False
     result: dict[str, Any] | None = None
-    """The schema of its result."""
+
+    @staticmethod
+    def of(spec: ToolSpec) -> "Tool":
+        """Return a tool of the run."""
+        return Tool(
+            shown_name(spec.name),
+            spec.description[:MAX_DESCRIPTION_CHARACTERS],
+            spec.input_schema,
+            tuple(spec.tags[:MAX_TAGS]),
+            spec.side_effects in {"write", "external"},
+            spec.output_schema,
+        )
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Its arguments by name."""
+        properties = self.args.get("properties")
+        return properties if isinstance(properties, dict) else {}
+
+    @property
+    def texts(self) -> set[str]:
+        """The names of those that may be texts."""
+        typed = {
+            name: inner.get("type", "string") for name, inner in self.properties.items() if isinstance(inner, dict)
+        }
+        return {name for name, kind in typed.items() if kind in ("string", ["string", "null"])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +102,11 @@ class Situation:
     not_executed: tuple[str, ...] = ()
     """Tools of calls that were not executed, since an earlier one failed."""
 
+    @property
+    def spawned(self) -> list[Tried]:
+        """The background tasks that the run has spawned."""
+        return [tried for step in self.tried for tried in step if tried.tool == shown_name(SPAWN)]
+
 
 def situation_of(request: ModelRequest) -> Situation:
     """Return the situation of a request. One without facts, such as a triage, has no question and no tools."""
@@ -85,52 +114,31 @@ def situation_of(request: ModelRequest) -> Situation:
     question = next((item for item in facts.history if isinstance(item, Question)), None) if facts is not None else None
     if facts is None or question is None:
         return Situation()
+    asked = question.request
     added = [item.added for item in facts.history if isinstance(item, Added)]
-    asked_on = datetime.fromtimestamp(question.request.requested_at / 1000, UTC).date()
+    executed = next((item for item in reversed(facts.history) if isinstance(item, Executed)), None)
+    plan = executed.step.plan if executed is not None else None
+    rejected, left = [], []
+    if executed is not None and plan is not None:
+        rejected = [error_line(error, plan.calls) for error in executed.step.errors]
+        left = plan.calls[len(executed.observed) :] if executed.end is not None else []
     return Situation(
-        question=AddedInputs(read=added).question(question.request.query).strip(),
-        tools=tuple(map(_tool, facts.tools)),
-        asked_on=asked_on.isoformat(),
-        context=question.request.llm_context,
+        question=AddedInputs(read=added).question(asked.query).strip(),
+        tools=tuple(map(Tool.of, facts.tools)),
+        asked_on=datetime.fromtimestamp(asked.requested_at / 1000, UTC).date().isoformat(),
+        context=asked.llm_context,
         tried=tuple(_tried(facts)),
         must_answer=facts.steps_left <= 1 or facts.tool_calls_left == 0,
         text_alone=facts.text_alone,
         legacy=facts.legacy,
-        summarises=question.request.cause == "summary",
+        summarises=asked.cause == "summary",
         tasks=facts.tasks_allowed,
-        reported=_reported(question.request),
+        reported=asked.llm_context.get(REPORTED_TASKS, []) if asked.cause == "report" else [],
         past=next((item.turns for item in facts.history if isinstance(item, Conversation)), ()),
-        images=tuple(_images(request.messages)) if question.images else (),
+        images=tuple(_images(request)) if question.images else (),
         stage=facts.stage,
-        **_of_plan(facts),
-    )
-
-
-def _of_plan(facts: Facts) -> dict[str, Any]:
-    """Return what came of the newest plan."""
-    executed = next((item for item in reversed(facts.history) if isinstance(item, Executed)), None)
-    plan = executed.step.plan if executed is not None else None
-    if executed is None or plan is None:
-        return {}
-    left = plan.calls[len(executed.observed) :] if executed.end is not None else []
-    return {
-        "rejected": tuple(error_line(error, plan.calls) for error in executed.step.errors),
-        "not_executed": tuple(call.tool_name for call in left),
-    }
-
-
-def _reported(request: RunRequested) -> list[dict[str, Any]]:
-    return request.llm_context.get(REPORTED_TASKS, []) if request.cause == "report" else []
-
-
-def _tool(spec: ToolSpec) -> Tool:
-    return Tool(
-        name=shown_name(spec.name),
-        description=spec.description[:MAX_DESCRIPTION_CHARACTERS],
-        args=spec.input_schema,
-        tags=tuple(spec.tags[:MAX_TAGS]),
-        writes=spec.side_effects in {"write", "external"},
-        result=spec.output_schema,
+        rejected=tuple(rejected),
+        not_executed=tuple(call.tool_name for call in left),
     )
 
 
@@ -149,27 +157,20 @@ def _tried(facts: Facts) -> Iterator[tuple[Tried, ...]]:
                 for each, call in zip(item.observed, item.step.plan.calls, strict=False)
             )
     for repaired in facts.rejected:
-        if calls_refused := _calls(repaired):
-            reason = repaired.reason.strip().partition("\n")[0]
-            yield tuple(Tried(tool, args, reason=reason) for tool, args in calls_refused)
+        reason = repaired.reason.strip().partition("\n")[0]
+        if refused := tuple(Tried(tool, args, reason=reason) for tool, args in _calls(repaired)):
+            yield refused
 
 
 def _outcome(observed: Observed, call: PlannedCall | None) -> Tried:
-    tool, args = shown_name(observed.tool), call.args if call is not None else {}
-    if observed.status == "succeeded":
-        return Tried(tool, args, _said(observed))
-    failure = observed.failure
-    reason = (failure.reason or failure.code) if failure is not None else "no reason given"
-    return Tried(tool, args, observed.observation, reason=reason)
-
-
-def _said(observed: Observed) -> Any:
-    """Return the text that a tool gave the model, else what it is shown of the result."""
-    if observed.content is not None:
-        return observed.content
-    if observed.responded is not None:
-        return f"{observed.tool} made the artifact {observed.responded.artifact_id}."
-    return observed.observation
+    """Return a call with the text that a tool gave the model, else with what the model is shown of the result."""
+    tool, args, failure = shown_name(observed.tool), call.args if call is not None else {}, observed.failure
+    if observed.status != "succeeded":
+        reason = (failure.reason or failure.code) if failure is not None else "no reason given"
+        return Tried(tool, args, observed.observation, reason=reason)
+    if observed.content is None and observed.responded is not None:
+        return Tried(tool, args, f"{observed.tool} made the artifact {observed.responded.artifact_id}.")
+    return Tried(tool, args, observed.observation if observed.content is None else observed.content)
 
 
 def _calls(repaired: Repaired) -> list[tuple[str, dict[str, Any]]]:
@@ -189,9 +190,9 @@ def _calls(repaired: Repaired) -> list[tuple[str, dict[str, Any]]]:
     return [(node, args)] if isinstance(node, str) and node != "final_response" else []
 
 
-def _images(messages: Messages) -> Iterator[str]:
+def _images(request: ModelRequest) -> Iterator[str]:
     # A message with images is an object.
-    objects = (piece for piece in messages.pieces if not isinstance(piece, bytes))
+    objects = (piece for piece in request.messages.pieces if not isinstance(piece, bytes))
     content = next((message["content"] for message in objects if message["role"] == "user"), None)
     for part in content if isinstance(content, list) else ():
         head, _, body = part.get("image_url", {}).get("url", "").partition(";base64,")
