@@ -19,12 +19,9 @@ CUT_MARKER = " …[shortened]… "
 def length(message: dict[str, Any]) -> int:
     """Characters of a message's text, and of the arguments of its calls."""
     content = message.get("content", "")
-    text = len(content) if isinstance(content, str) else sum(map(_part_length, content))
+    parts = [content] if isinstance(content, str) else [part.get("text") for part in content]
+    text = sum(images.CHARACTERS_PER_IMAGE if part is None else len(part) for part in parts)
     return text + sum(len(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
-
-
-def _part_length(part: dict[str, Any]) -> int:
-    return images.CHARACTERS_PER_IMAGE if part["type"] == images.IMAGE else len(part["text"])
 
 
 def compacted(
@@ -52,25 +49,23 @@ def _shortened(message: dict[str, Any], limit: int) -> dict[str, Any]:
         return message
     short = dict(message)
     if isinstance(message.get("content"), str):
-        short["content"] = _text(message["content"], limit)
+        short["content"] = _cut_lines(message["content"], limit)
     elif "content" in message:
-        short["content"] = "\n".join(_text(part.get("text", images.LEFT_OUT), limit) for part in message["content"])
+        short["content"] = "\n".join(
+            _cut_lines(part.get("text", images.LEFT_OUT), limit) for part in message["content"]
+        )
     if "tool_calls" in message:
-        short["tool_calls"] = [_short_call(call, limit) for call in message["tool_calls"]]
+        short["tool_calls"] = calls = []
+        for call in message["tool_calls"]:
+            arguments = call["function"]["arguments"]
+            if len(arguments) > limit + len(CUT_MARKER):  # They stay JSON, since providers check that.
+                arguments = json.dumps({"shortened": middle_cut(arguments, limit)}, ensure_ascii=False)
+            calls.append({**call, "function": {**call["function"], "arguments": arguments}})
     return short
 
 
-def _text(text: str, limit: int) -> str:
+def _cut_lines(text: str, limit: int) -> str:
     return "\n".join(middle_cut(line, limit) for line in text.split("\n"))
-
-
-def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Shorten a call. Its arguments stay JSON, since providers check that."""
-    arguments = call["function"]["arguments"]
-    if len(arguments) <= limit + len(CUT_MARKER):
-        return call
-    text = json.dumps({"shortened": middle_cut(arguments, limit)}, ensure_ascii=False)
-    return {**call, "function": {**call["function"], "arguments": text}}
 
 
 def middle_cut(line: str, limit: int) -> str:

@@ -143,15 +143,11 @@ def decoded(pieces: Iterable[Piece]) -> list[Message]:
         if isinstance(piece, dict):
             messages.append(piece)
         else:
-            messages += _loads(b"[%b]" % piece)
-    return messages
-
-
-def _loads(text: bytes) -> list[Message]:
-    try:
-        messages: list[Message] = orjson.loads(text)
-    except orjson.JSONDecodeError:  # A lone surrogate.
-        messages = json.loads(text)
+            text = b"[%b]" % piece
+            try:
+                messages += orjson.loads(text)
+            except orjson.JSONDecodeError:  # A lone surrogate.
+                messages += json.loads(text)
     return messages
 
 

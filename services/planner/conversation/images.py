@@ -36,13 +36,9 @@ def images_messages(images: Iterable[ToolImage]) -> list[dict[str, Any]]:
     parts: dict[str, list[Part]] = {}
     for image in images:
         lead = {"type": "text", "text": _LEAD.format(tool=image.tool)}
-        parts.setdefault(image.tool, [lead]).append(_tool_part(image))
+        name = f"{image.path} of {image.tool}"
+        part: Part = {"type": IMAGE, "inline": image.inline, "name": name}
+        if image.inline is None:  # A tool may name any artifact id, so only artifacts of this run are fetched.
+            part = {"type": IMAGE, "artifact_id": image.artifact_id, "name": name, "of_run": True}
+        parts.setdefault(image.tool, [lead]).append(part)
     return [{"role": "user", "content": content} for content in parts.values()]
-
-
-def _tool_part(image: ToolImage) -> Part:
-    name = f"{image.path} of {image.tool}"
-    if image.inline is not None:
-        return {"type": IMAGE, "inline": image.inline, "name": name}
-    # A tool may name any artifact id, so only artifacts of this run are fetched.
-    return {"type": IMAGE, "artifact_id": image.artifact_id, "name": name, "of_run": True}

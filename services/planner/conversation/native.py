@@ -62,7 +62,11 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[st
     `tasks`: whether the run may start background tasks.
     """
     tools = [*tools, *task_specs(tools)] if tasks else tools
-    offered = [(shown_name(tool.name), _description(tool), compact_schema(tool.input_schema)) for tool in tools]
+    offered = []
+    for tool in tools:
+        text = clean(tool.description, DESCRIPTION_LIMIT)
+        text = f"{text} {_NEEDS_APPROVAL}".strip() if tool.requires_approval else text
+        offered.append((shown_name(tool.name), text, compact_schema(tool.input_schema)))
     offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
@@ -75,11 +79,6 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[st
         }
         for name, description, schema in offered
     ]
-
-
-def _description(tool: ToolSpec) -> str:
-    text = clean(tool.description, DESCRIPTION_LIMIT)
-    return f"{text} {_NEEDS_APPROVAL}".strip() if tool.requires_approval else text
 
 
 def action_of(calls: Sequence[dict[str, Any]]) -> str:

@@ -158,18 +158,14 @@ def no_reply(model: str, finish_reason: str | None, content_type: str = "", begi
         return failure(REPLY_FILTERED, model)
     if finish_reason == "length":
         return failure(REPLY_CUT, model)
-    if beginning.strip():
-        return failure(NO_COMPLETION, model, _what_came(content_type, beginning))
-    return failure(REPLY_EMPTY, model)
-
-
-def _what_came(content_type: str, beginning: bytes) -> str:
-    """Say the type, and the first words of a page. A page is not the provider's error: it repeats no request."""
+    if not beginning.strip():
+        return failure(REPLY_EMPTY, model)
     kind = content_type.partition(";")[0].strip().lower()
     if not _CONTENT_TYPE.fullmatch(kind):
-        return "something else"
+        return failure(NO_COMPLETION, model, "something else")
+    # The first words of a page are shown. A page is not the provider's error: it repeats no request.
     words = " ".join(_NOT_SHOWN.sub(" ", beginning.decode(errors="replace")).split())[:MAX_PAGE_CHARACTERS].rstrip()
-    return f"{kind} ({words!r})" if kind == _HTML and words else kind
+    return failure(NO_COMPLETION, model, f"{kind} ({words!r})" if kind == _HTML and words else kind)
 
 
 def is_identifier(value: str) -> bool:

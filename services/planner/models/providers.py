@@ -121,8 +121,14 @@ class Endpoints:
         elif self.api_base and name in {"openai", "hosted_vllm"}:
             base, key = self.api_base, (self.api_key or "").strip() or None
         else:
-            base, key = self._base(model, provider), self._key(model, provider)
-        return Endpoint(f"{_checked(model, base.strip(), key)}/chat/completions", _name_there(model, name), key)
+            base = self._base(model, provider)
+            key = next((value for each in provider.keys if (value := self.environment.get(each, "").strip())), None)
+            if key is None and provider.needs_key:
+                raise failure(KEY_MISSING, model, key=provider.keys[0])
+        name_there = model.partition("/")[2] if name and "/" in model else model
+        if name == "fireworks_ai" and not name_there.startswith("accounts/") and "#" not in name_there:
+            name_there = f"accounts/fireworks/models/{name_there}"
+        return Endpoint(f"{_checked(model, base.strip(), key)}/chat/completions", name_there, key)
 
     def _base(self, model: str, provider: Provider) -> str:
         for variable in provider.bases:
@@ -135,14 +141,6 @@ class Endpoints:
             )
         return provider.base
 
-    def _key(self, model: str, provider: Provider) -> str | None:
-        for variable in provider.keys:
-            if value := self.environment.get(variable, "").strip():
-                return value
-        if provider.needs_key:
-            raise failure(KEY_MISSING, model, key=provider.keys[0])
-        return None
-
 
 def _checked(model: str, base: str, key: str | None) -> str:
     try:
@@ -154,10 +152,3 @@ def _checked(model: str, base: str, key: str | None) -> str:
     if key is not None and parts.username is not None:
         raise ModelFailed("model_failed", f"the address of {model} names a user, and there is an API key: keep one")
     return base.rstrip("/")
-
-
-def _name_there(model: str, provider: str | None) -> str:
-    name = model.partition("/")[2] if provider and "/" in model else model
-    if provider == "fireworks_ai" and not name.startswith("accounts/") and "#" not in name:
-        return f"accounts/fireworks/models/{name}"
-    return name

@@ -85,22 +85,17 @@ async def local_models(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, time
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(f"GET /api/tags HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n".encode())
-                head, _, body = (await _read_all(reader)).partition(b"\r\n\r\n")
+                data = b""  # until the end: an HTTP/1.0 server closes after the body
+                while len(data) < MAX_LIST_BYTES and (more := await reader.read(1 << 16)):
+                    data += more
             finally:
                 writer.close()
                 await writer.wait_closed()
+        head, _, body = data.partition(b"\r\n\r\n")
         models = orjson.loads(body)["models"] if b" 200 " in head.partition(b"\r\n")[0] else []
         return [model["name"] for model in models if not _embeds(model)]
     except (OSError, TimeoutError, ValueError, KeyError, TypeError):
         return []
-
-
-async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Read until the end: an HTTP/1.0 server closes after the body."""
-    data = b""
-    while len(data) < MAX_LIST_BYTES and (more := await reader.read(1 << 16)):
-        data += more
-    return data
 
 
 def _embeds(model: Mapping[str, object]) -> bool:

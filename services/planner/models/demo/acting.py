@@ -91,7 +91,13 @@ def _next_action(situation: Situation) -> Act:
         return _answer(situation, reasoning, "\n\n".join(map(answering.tell, [*succeeded, *failed])))
     if not situation.must_answer and len(situation.tried) < MAX_ATTEMPTS:
         if not situation.tried and (several := choosing.parts(situation)):
-            return _plan(situation, several)
+            names = _listed([choice.tool.name for choice in several])
+            steps = [{"node": choice.tool.name, "args": choice.args} for choice in several]
+            things = f"{len(several)} things that do not need each other"
+            reasoning = f"The question asks for {things}: {names}. I run them at once."
+            if situation.legacy:
+                return _legacy(reasoning, None, {}, plan=steps)
+            return _action(situation, reasoning, "plan", {"steps": steps})
         if ranked := choosing.rank(situation, without={tried.tool for step in situation.tried for tried in step}):
             tool, args, because = ranked[0].tool.name, ranked[0].args, ranked[0].because
             before = f"{failed[-1].tool} failed: {failed[-1].reason} Next, " if failed else ""
@@ -103,15 +109,6 @@ def _next_action(situation: Situation) -> Act:
         return _answer(situation, "Nothing that I could try worked.", text, followup=True)
     reasoning = "No tool here fits the question, and I know nothing by myself."
     return _answer(situation, reasoning, _without_tools(situation), followup=True)
-
-
-def _plan(situation: Situation, choices: list[choosing.Choice]) -> Act:
-    names = _listed([choice.tool.name for choice in choices])
-    steps = [{"node": choice.tool.name, "args": choice.args} for choice in choices]
-    reasoning = f"The question asks for {len(choices)} things that do not need each other: {names}. I run them at once."
-    if situation.legacy:
-        return _legacy(reasoning, None, {}, plan=steps)
-    return _action(situation, reasoning, "plan", {"steps": steps})
 
 
 def _without_tools(situation: Situation) -> str:

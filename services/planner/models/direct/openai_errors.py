@@ -35,7 +35,11 @@ def failure_of(
 ) -> ModelFailed:
     """Return the failure of an error body, or of an error inside a stream (then `status` may be None)."""
     code = _identifier(error.get("code")) or _identifier(error.get("type"))
-    status = status if status is not None else _status(error)
+    for name in ("status", "status_code", "code"):
+        value = error.get(name)
+        number = int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
+        if status is None and _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS:
+            status = number
     text = str(error.get("message", ""))[:MAX_SEARCHED_CHARACTERS].lower()
     label = ", ".join(str(part) for part in (status, code) if part) or "an error in its stream"
     meaning = _meaning(status, code, text)
@@ -70,12 +74,3 @@ def _meaning(status: int | None, code: str, text: str) -> Meaning:
 
 def _identifier(value: Any) -> str:
     return value if isinstance(value, str) and errors.is_identifier(value) else ""
-
-
-def _status(error: Mapping[str, Any]) -> int | None:
-    for name in ("status", "status_code", "code"):
-        value = error.get(name)
-        number = int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
-        if _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS:
-            return number
-    return None

@@ -113,7 +113,10 @@ class ReplyReader(Gathered):
         if thought:
             self._reasoning.append(thought)
         if text:
-            self._count_repetitions(text)
+            same = bool(self._text) and self._text[-1] == text and len(text) >= MIN_LOOPING_CHARACTERS
+            self._repetitions = self._repetitions + 1 if same else 0
+            if self._repetitions >= MAX_REPETITIONS:
+                raise failure(REPETITIVE, self._model)
             self._text.append(text)
         if text or thought:
             yield Delta(text, thought)
@@ -121,12 +124,6 @@ class ReplyReader(Gathered):
         for piece in calls if isinstance(calls, list) else ():
             if isinstance(piece, dict):
                 yield Delta(call=self._read_call(piece))
-
-    def _count_repetitions(self, text: str) -> None:
-        same = bool(self._text) and self._text[-1] == text and len(text) >= MIN_LOOPING_CHARACTERS
-        self._repetitions = self._repetitions + 1 if same else 0
-        if self._repetitions >= MAX_REPETITIONS:
-            raise failure(REPETITIVE, self._model)
 
     def _read_call(self, piece: dict[str, Any]) -> CallPiece:
         function = _object(piece.get("function"))

@@ -10,7 +10,8 @@ _NODE_KEYS = ("node", "tool", "next_node")
 _ARGS_KEYS = ("args", "arguments", "tool_args")
 _MODES = ("subagent", "job")
 _OTHER_MODE = {"subagent": ("tool", "tool_args"), "job": ("query",)}
-_STRATEGIES = frozenset({"APPEND", "REPLACE", "HUMAN_GATED"})
+_STRATEGIES = {strategy.replace("_", ""): strategy for strategy in ("APPEND", "REPLACE", "HUMAN_GATED")}
+"""Merge strategies by their bare names."""
 _REPORTS = frozenset({"all", "any", "none"})
 
 
@@ -116,7 +117,9 @@ def task_args(args: dict[str, Any], alias_mode: str | None, warnings: list[str])
             del fields[key]
     for key in ("merge_strategy", "group_merge_strategy"):
         if isinstance(fields.get(key), str):
-            fields[key] = _strategy(fields[key])
+            # Its canonical spelling; case, hyphens and blanks do not matter.
+            bare_name = re.sub(r"[\s_-]+", "", fields[key]).upper()
+            fields[key] = _STRATEGIES.get(bare_name, fields[key])
     if isinstance(report := fields.get("group_report"), str) and report.strip().lower() in _REPORTS:
         fields["group_report"] = report.strip().lower()
     if "tool_args" in fields:
@@ -134,10 +137,3 @@ def _mode(fields: dict[str, Any], alias_mode: str | None) -> Any:
     if alias_mode:
         return alias_mode
     return "subagent" if fields.get("query") else "job" if fields.get("tool") else None
-
-
-def _strategy(text: str) -> str:
-    """Return a merge strategy in its canonical spelling; case, hyphens and blanks do not matter."""
-    name = re.sub(r"[\s_-]+", "_", text.strip()).upper()
-    by_bare_name = {strategy.replace("_", ""): strategy for strategy in _STRATEGIES}
-    return by_bare_name.get(name.replace("_", ""), text)

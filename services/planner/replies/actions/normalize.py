@@ -161,7 +161,7 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
     broken: Broken | None = None
     for item in scan.items():
         shape = shape_of(item.value) if isinstance(item, Found) else Shape.OTHER
-        if shape is Shape.ANSWER and isinstance(item, Found) and _last_word(item.lead) in tools:
+        if shape is Shape.ANSWER and isinstance(item, Found) and (_WORD.findall(item.lead) or [""])[-1] in tools:
             error = NotJson("an object stands behind the name of a tool", item.start)
             item = Broken(error, text, was_action=True)  # noqa: PLW2901
         if isinstance(item, Broken):
@@ -177,11 +177,6 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
         broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
     nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
     return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts and not scan.cut
-
-
-def _last_word(lead: str) -> str:
-    words = _WORD.findall(lead)
-    return words[-1] if words else ""
 
 
 def _of_value(value: Any) -> _Reply:

@@ -139,7 +139,10 @@ def read_object(obj: Mapping[str, Any], tools: AbstractSet[str], level: int = 0)
         return Reading(nested.action, thought or nested.thought, nested.complaint, nested.warnings, nested.further)
     if has_answer(obj):
         return _final(obj, thought)
-    return Reading(None, thought, f"the object has no `next_node` ({_keys(obj)})")
+    keys = ", ".join(f"`{key[:MAX_KEY_CHARACTERS]}`" for key in list(obj)[:MAX_KEYS_LISTED])
+    keys += ", …" if len(obj) > MAX_KEYS_LISTED else ""
+    has = f"its keys are {keys}" if obj else "it is empty"
+    return Reading(None, thought, f"the object has no `next_node` ({has})")
 
 
 def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | None) -> Reading:
@@ -179,13 +182,6 @@ def _plan(obj: Mapping[str, Any], thought: str | None, *, args_first: bool) -> R
     warnings: list[str] = []
     args = plan_args(obj, args_first=args_first, warnings=warnings)
     return Reading(PlannerAction(next_node=PLAN, args=args), thought, warnings=tuple(warnings))
-
-
-def _keys(obj: Mapping[str, Any]) -> str:
-    if not obj:
-        return "it is empty"
-    keys = ", ".join(f"`{key[:MAX_KEY_CHARACTERS]}`" for key in list(obj)[:MAX_KEYS_LISTED])
-    return f"its keys are {keys}" + (", …" if len(obj) > MAX_KEYS_LISTED else "")
 
 
 def _type(value: Any) -> str:

@@ -31,7 +31,9 @@ def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
     salvage, a fallback) is settled like an answer: as the final action that holds it.
     """
     shown = stream.shown
-    answer = _answer(action)
+    answer = None
+    if action is not None and action.next_node == FINAL_RESPONSE:
+        answer = given if isinstance(given := action.args.get("answer"), str) else ""
     if answer is not None and answer.startswith(shown):
         return Settled(action, answer[len(shown) :])
     if not shown:
@@ -41,11 +43,3 @@ def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
     if answer is None:
         return Settled(action, void="another_action")
     return Settled(action, answer, void="another_answer")
-
-
-def _answer(action: PlannerAction | None) -> str | None:
-    """Return the answer of a final action, "" if it has none; None for any other action."""
-    if action is None or action.next_node != FINAL_RESPONSE:
-        return None
-    answer = action.args.get("answer")
-    return answer if isinstance(answer, str) else ""
