@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 _DIRECT_CALL = re.compile(r"direct\.(\w+)\.call")
 _INSTANCE = re.compile(rb'"instance":\s*"(\w+)"')
-both_kinds = pytest.mark.parametrize("tool", ["often", "once"])
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +135,8 @@ def is_request_to(tool: str) -> Hits:
     return lambda subject, _: subject == f"tool.{tool}"
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_before_it_sends_the_call(tool: str, scene: Scene) -> None:
     """The step is stored. The other planner learns that no instance has received the call, and sends it."""
     strike = scene.strike("planner", is_direct_call, dies)
@@ -146,7 +146,8 @@ async def test_a_planner_dies_before_it_sends_the_call(tool: str, scene: Scene) 
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The other planner learns that the call was received, and gets the outcome of the call in progress."""
     sent = scene.strike("planner", is_direct_call, seen)
@@ -157,7 +158,8 @@ async def test_a_planner_dies_while_the_tool_works(tool: str, scene: Scene) -> N
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_before_it_stores_the_outcome(tool: str, scene: Scene) -> None:
     """It has the reply. The tool runner still has the outcome."""
     strike = scene.strike("planner", is_outcome_record, dies)
@@ -167,7 +169,8 @@ async def test_a_planner_dies_before_it_stores_the_outcome(tool: str, scene: Sce
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_after_it_stored_the_outcome(tool: str, scene: Scene) -> None:
     """The next request to the model is announced in the same record; the other planner makes it again."""
     await scene.begin(tool, delay_ms=400)
@@ -177,7 +180,8 @@ async def test_a_planner_dies_after_it_stored_the_outcome(tool: str, scene: Scen
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_dies_at_work(tool: str, scene: Scene) -> None:
     """Another instance does the call if that is safe."""
     await scene.begin(tool, call_ms=800)
@@ -189,7 +193,8 @@ async def test_a_tool_dies_at_work(tool: str, scene: Scene) -> None:
     await scene.check(*{"once": ("outcome_unknown", 1), "often": ("succeeded", 2)}[tool])
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_runner_dies_before_it_calls_the_tool(tool: str, scene: Scene) -> None:
     """Nobody else knows that it did not. So the outcome of a call that may not be repeated is unknown."""
     strike = scene.strike("tool_runner", is_request_to(tool), dies)
@@ -199,7 +204,8 @@ async def test_a_tool_runner_dies_before_it_calls_the_tool(tool: str, scene: Sce
     await scene.check(*{"once": ("outcome_unknown", 0), "often": ("succeeded", 1)}[tool])
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_runner_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The other one finds the instance of the tool that has the call."""
     sent = scene.strike("tool_runner", is_request_to(tool), seen)
@@ -210,7 +216,8 @@ async def test_a_tool_runner_dies_while_the_tool_works(tool: str, scene: Scene) 
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_runner_dies_before_it_replies(tool: str, scene: Scene) -> None:
     """The tool has ended the call. It keeps the outcome for a while, and gives it to the other tool runner."""
     strike = scene.strike("tool_runner", is_reply, dies)
@@ -220,7 +227,8 @@ async def test_a_tool_runner_dies_before_it_replies(tool: str, scene: Scene) -> 
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_planner_and_tool_runner_die_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The others find the instance of the tool that has the call."""
     sent = scene.strike("planner", is_direct_call, seen)
@@ -233,7 +241,8 @@ async def test_planner_and_tool_runner_die_while_the_tool_works(tool: str, scene
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 async def test_nats_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The reply is lost with its connection; the outcome comes once the server is back."""
     await scene.begin(tool, call_ms=500)
@@ -244,7 +253,8 @@ async def test_nats_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 @pytest.mark.parametrize("stopped_s", [3.0, 6.0])
 async def test_a_planner_stopped_before_it_sends_the_call_calls_nothing_when_it_goes_on(
     tool: str, stopped_s: float, scene: Scene
@@ -262,7 +272,8 @@ async def test_a_planner_stopped_before_it_sends_the_call_calls_nothing_when_it_
     await scene.check("succeeded", 1)
 
 
-@both_kinds
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tool", ["often", "once"])
 @pytest.mark.parametrize("stopped_s", [1.5, 3.0, 4.5])
 async def test_a_tool_runner_stopped_before_it_reads_the_call_calls_nothing_when_it_goes_on(
     tool: str, stopped_s: float, scene: Scene

@@ -50,6 +50,7 @@ async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, cl
     assert _asks(found.runs[0]) == [(1, 1, "turn"), (1, 2, "lost")]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["once", "often"])
 async def test_a_frozen_tool_runner_is_succeeded_and_repeats_nothing(
     tool: str, system: System, client: Client, bus: Bus
@@ -73,6 +74,7 @@ async def test_a_frozen_tool_runner_is_succeeded_and_repeats_nothing(
     assert len(system.executions(run.run_id)) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["once", "often"])
 async def test_a_tool_frozen_at_work_is_asked_no_second_time(
     tool: str, system: System, client: Client, bus: Bus
@@ -104,6 +106,7 @@ async def test_a_tool_frozen_at_work_is_asked_no_second_time(
         assert len(system.executions(run.run_id)) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["once", "often"])
 async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(
     tool: str, system: System, client: Client, bus: Bus
@@ -122,6 +125,7 @@ async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(
     assert system.executions(run.run_id) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["once", "often"])
 async def test_a_call_of_a_run_that_ended_is_not_begun_even_if_its_tool_runner_sleeps(
     tool: str, system: System, client: Client, bus: Bus

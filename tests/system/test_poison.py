@@ -92,6 +92,7 @@ QUEUES: dict[str, Callable[[str], str]] = {"request": _request, "inbox": _inbox,
 
 
 @pytest.mark.usefixtures("pids")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("queue", QUEUES)
 async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus: Bus) -> None:
     """Each is kept whole in DEAD with the reason, and acknowledged."""
@@ -105,6 +106,7 @@ async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus:
 
 
 @pytest.mark.usefixtures("pids")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("queue", QUEUES)
 async def test_too_large_a_message_is_refused_by_the_server(queue: str, client: Client, bus: Bus) -> None:
     """Two megabytes are more than a queue takes."""
@@ -142,6 +144,7 @@ async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: C
 
 
 @pytest.mark.usefixtures("pids")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["log", "stream"])
 async def test_a_run_goes_on_over_garbage_in_its_own_records(
     kind: str, system: System, client: Client, bus: Bus

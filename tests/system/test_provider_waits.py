@@ -21,6 +21,7 @@ async def _log(bus: Bus, run: str) -> list[StoredRecord]:
     return [record for record in await records(bus, run) if record.kind == "log"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pause_s", [2, 8])
 async def test_a_kill_in_a_wait_neither_repeats_nor_restarts_it(
     system: System, client: Client, bus: Bus, pause_s: int

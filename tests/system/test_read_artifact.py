@@ -34,6 +34,7 @@ async def in_work(bus: Bus) -> bool:
     return bool(found["num_ack_pending"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("deaths", [1, 2])
 async def test_a_tool_runner_dies_while_it_reads(whole: Whole, deaths: int) -> None:
     """The store stands still, so that the call is under way when its tool runner is killed, once and again."""
