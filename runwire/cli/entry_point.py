@@ -23,7 +23,9 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         try:
-            _run()
+            from runwire.cli.app import app  # noqa: PLC0415, see above
+
+            app(prog_name="runwire")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # `runwire runs ls | head -1`
@@ -36,20 +38,11 @@ def main() -> None:
             raise
         from runwire.cli.printing import print_error  # noqa: PLC0415, see above
 
-        print_error(_sentence_of(error))
+        text = (
+            f"an error that no command expects, {type(error).__name__}: {error}. Please report it, with what "
+            "RUNWIRE_LOG_LEVEL=debug prints instead of this line"
+        )
+        if isinstance(error, OSError) and error.strerror:
+            text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        print_error(text)
         raise SystemExit(_EXIT_FAILED) from None
-
-
-def _run() -> None:
-    from runwire.cli.app import app  # noqa: PLC0415, see above
-
-    app(prog_name="runwire")
-
-
-def _sentence_of(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return (
-        f"an error that no command expects, {type(error).__name__}: {error}. Please report it, with what "
-        "RUNWIRE_LOG_LEVEL=debug prints instead of this line"
-    )

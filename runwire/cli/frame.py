@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from runwire.cli.exit_codes import end
 from runwire.cli.printing import print_error, print_json, print_table
@@ -58,15 +59,9 @@ class Found:
         """Print it and return the exit code."""
         if output == "text":
             self.show()
-        elif isinstance(self.document, BaseModel | dict):
-            print_json(_dumped(self.document))
         else:
-            print_json([_dumped(each) for each in self.document])
+            print_json(to_jsonable_python(self.document, by_alias=False))
         return self.code
-
-
-def _dumped(document: BaseModel | dict[str, Any]) -> dict[str, Any]:
-    return document if isinstance(document, dict) else document.model_dump(mode="json")
 
 
 def table(found: Sequence[M], columns: list[str], row: Callable[[M], list[str]], nouns: str) -> Found:
@@ -84,21 +79,19 @@ def table(found: Sequence[M], columns: list[str], row: Callable[[M], list[str]],
 def asks(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
     """Register a coroutine function as a command, with --url, --api-key, and -o where it returns what is `Found`.
 
-    It is given the first two itself where it has arguments `url` and `api_key`; one that has `output` prints itself.
+    It is given them too where it has arguments of these names; one that has `output` prints itself.
     """
 
     def register(work: F) -> F:
         signature = inspect.signature(work)
         own = list(signature.parameters.values())[1:]
-        given: dict[str, Any] = {"url": Url, "api_key": Key}
+        shared: dict[str, Any] = {"url": (Url, None), "api_key": (Key, None)}
         if signature.return_annotation is Found:
-            given["output"] = Format
+            shared["output"] = (Format, "text")
         added = [
-            inspect.Parameter(
-                option, inspect.Parameter.KEYWORD_ONLY, default="text" if option == "output" else None, annotation=kind
-            )
-            for option, kind in given.items()
-            if option not in signature.parameters
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in shared.items()
+            if name not in signature.parameters
         ]
 
         @functools.wraps(work)

@@ -48,9 +48,8 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
     unread = sorted(
         name for name in environment if name.startswith(_PREFIX) and not name.startswith(_TESTING) and name not in known
     )
-    return [f"{name} is not a setting: nothing reads it{_suggestion(name, known)}" for name in unread]
-
-
-def _suggestion(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), 1, 0.75)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = {name: difflib.get_close_matches(name, sorted(known), 1, 0.75) for name in unread}
+    return [
+        f"{name} is not a setting: nothing reads it" + (f"; did you mean {close[name][0]}?" if close[name] else "")
+        for name in unread
+    ]

@@ -68,19 +68,13 @@ def accounts_block(rights: Mapping[str, Rights], passwords: Mapping[str, str]) -
     """Return the contents of `accounts.conf`: accounts, users with passwords and rights, and what accounts share."""
     users = {"CORE": "", "TOOLS": "", "LISTENERS": "", "SYS": ""}
     for user, its_rights in rights.items():
-        users[its_rights.account] += _user(user, passwords[user], its_rights)
-    limits = {"tools_limits": _limits(TOOLS_LIMITS), "listeners_limits": _limits(LISTENERS_LIMITS)}
-    return _ACCOUNTS.format(**limits, **users)
-
-
-def _limits(limits: Mapping[str, int | str]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in limits.items())
-
-
-def _user(name: str, password: str, rights: Rights) -> str:
-    lists = (
-        f"        {verb}: [\n" + "".join(f"          {json.dumps(subject)}\n" for subject in subjects) + "        ]\n"
-        for verb, subjects in (("publish", rights.publish), ("subscribe", rights.subscribe))
+        lists = ""
+        for verb, subjects in (("publish", its_rights.publish), ("subscribe", its_rights.subscribe)):
+            lines = "".join(f"          {json.dumps(each)}\n" for each in subjects)
+            lists += f"        {verb}: [\n{lines}        ]\n"
+        head = f"      {{ user: {json.dumps(user)}, password: {json.dumps(passwords[user])}, permissions: {{\n"
+        users[its_rights.account] += f"{head}{lists}      }} }}\n"
+    tools, listeners = (
+        ", ".join(f"{name}: {value}" for name, value in limits.items()) for limits in (TOOLS_LIMITS, LISTENERS_LIMITS)
     )
-    head = f"      {{ user: {json.dumps(name)}, password: {json.dumps(password)}, permissions: {{\n"
-    return head + "".join(lists) + "      } }\n"
+    return _ACCOUNTS.format(tools_limits=tools, listeners_limits=listeners, **users)

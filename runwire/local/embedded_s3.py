@@ -43,18 +43,8 @@ def rclone_command(rclone: str, folder: Path, port: int) -> list[str]:
     Writes are not cached, since the cache acknowledges what is not stored yet. ETags are not MD5 sums, since nothing
     reads them and the server would read a whole object for its first one, 80 ms for 50 MB.
     """
-    return [
-        rclone,
-        "serve",
-        "s3",
-        str(folder),
-        "--addr",
-        f"127.0.0.1:{port}",
-        "--vfs-cache-mode",
-        "off",
-        "--etag-hash",
-        "",
-    ]
+    options = {"--addr": f"127.0.0.1:{port}", "--vfs-cache-mode": "off", "--etag-hash": ""}
+    return [rclone, "serve", "s3", str(folder), *(part for option in options.items() for part in option)]
 
 
 def rclone_environment(keys: Keys) -> Mapping[str, str]:

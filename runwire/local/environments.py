@@ -87,23 +87,18 @@ def of_service(service: str, shell: Shell) -> dict[str, str]:
 
 def of_tools(shell: Shell) -> dict[str, str]:
     """The environment of a process that serves tools: code of other people."""
-    keys = _keys_of_model_servers(shell)
+    try:  # The planner refuses a value that is not JSON.
+        servers = json.loads(shell.get("RUNWIRE_MODEL_SERVERS", "{}"))
+    except ValueError:
+        servers = {}
+    each = servers.values() if isinstance(servers, dict) else ()
+    keys = {str(server.get("api_key_env")) for server in each if isinstance(server, dict)}
     return _chosen(shell, lambda name: _owner(name) is None and not is_provider_secret(name) and name not in keys)
 
 
 def is_provider_secret(name: str) -> bool:
     """Whether LiteLLM reads a secret of a provider of models from this variable."""
     return name in _PROVIDER_SECRETS or (name.endswith("_API_KEY") and name.removesuffix("_API_KEY") in _PROVIDERS)
-
-
-def _keys_of_model_servers(shell: Shell) -> set[str]:
-    """The variables that RUNWIRE_MODEL_SERVERS names as holding keys. The planner refuses a value that is not JSON."""
-    try:
-        servers = json.loads(shell.get("RUNWIRE_MODEL_SERVERS", "{}"))
-    except ValueError:
-        return set()
-    each = servers.values() if isinstance(servers, dict) else ()
-    return {str(server.get("api_key_env")) for server in each if isinstance(server, dict)}
 
 
 def _owner(name: str) -> str | None:

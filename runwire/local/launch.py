@@ -133,22 +133,18 @@ async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event
         refused.add_done_callback(lambda _ended: stop.set())
         try:
             await asyncio.wait({starting, stopped, refused}, return_when=asyncio.FIRST_COMPLETED)
-            _raise_if(refused)
-            if not starting.done():
-                raise Stopped
-            with published(plan.data, starting.result()):
-                yield starting.result()
-            _raise_if(refused)
+            if not refused.done():
+                if not starting.done():
+                    raise Stopped
+                with published(plan.data, starting.result()):
+                    yield starting.result()
+            if refused.done():
+                raise CannotLaunch(refused.result())
         finally:
             for task in (starting, stopped, refused):
                 task.cancel()
             await asyncio.gather(starting, stopped, refused, return_exceptions=True)
             await supervisor.stop()
-
-
-def _raise_if(refused: asyncio.Task[str]) -> None:
-    if refused.done():
-        raise CannotLaunch(refused.result())
 
 
 async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:

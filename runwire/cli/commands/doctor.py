@@ -94,12 +94,13 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
                 ready = await http.get("/readyz")
         except httpx.HTTPError as error:
             finding = f"{url} does not answer ({type(error).__name__})"
-            return [
-                model_of_next_start(env),
-                Check("gateway", "failed", finding, "start it: runwire up; or give --url"),
-            ]
+            failed = Check("gateway", "failed", finding, "start it: runwire up; or give --url")
+            return [model_of_next_start(env), failed]
         if ready.status_code != httpx.codes.OK:
-            problems = _problems(ready)
+            try:
+                problems = "; ".join(ready.json()["problems"])
+            except (ValueError, KeyError, TypeError):  # Another program's answer.
+                problems = f"HTTP status {ready.status_code}, {ready.text[:200]}"
             mend = _FREE_DISK_SPACE if health.NOT_STORED in problems else "see the logs: runwire logs"
             return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
         checks = [Check("gateway", "ok", f"{url} is ready")]
@@ -111,14 +112,6 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
             return [*checks, Check("gateway", "failed", str(error), mend)]
     is_of_data_folder = "RUNWIRE_DATA_DIR" in env or launch.remembered(launch.data_dir()).get("url") == url
     return checks + await tool_checks(names, refused, is_of_data_folder=is_of_data_folder)
-
-
-def _problems(ready: httpx.Response) -> str:
-    """What a gateway that is not ready says, or the beginning of another program's answer."""
-    try:
-        return "; ".join(ready.json()["problems"])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP status {ready.status_code}, {ready.text[:200]}"
 
 
 def planners_model(agents: list[AgentModels]) -> Check:

@@ -1,6 +1,5 @@
 """What a tool takes and gives, for those who write plans: its arguments, and every path that a template may name."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from contracts.tools.messages import ToolSpec
@@ -32,7 +31,7 @@ def lines(spec: ToolSpec) -> list[str]:
     found += ["", "paths in its output, for templates in later calls; N is the number of its call"]
     if spec.output_schema is None:
         return [*found, "  it declares no output, so no template can refer to it"]
-    paths = [[_template(path), _types(path.types), path.note] for path in template_paths(spec.output_schema)]
+    paths = [[_template(path), " or ".join(path.types), path.note] for path in template_paths(spec.output_schema)]
     return [*found, *(_columns(paths) or ["  none are declared"])]
 
 
@@ -48,22 +47,15 @@ def _arguments(spec: ToolSpec) -> list[list[str]]:
     rows: list[list[str]] = []
     try:
         for name in fields.names(schema, MAX_ARGUMENTS):
-            types = _types(sorted(fields.types(fields.inside(schema, name))))
-            rows.append([name, types, "required" if name in needed else "", _description(schema, name)])
+            types = " or ".join(sorted(fields.types(fields.inside(schema, name))))
+            properties = schema.get("properties")
+            part = properties.get(name) if isinstance(properties, dict) else None
+            text = part.get("description") if isinstance(part, dict) else None
+            description = text if isinstance(text, str) else ""
+            rows.append([name, types, "required" if name in needed else "", description])
     except TooManySteps:
         rows.append(["…", "", "", "the schema is too complex"])
     return rows
-
-
-def _description(schema: dict[str, Any], name: str) -> str:
-    properties = schema.get("properties")
-    part = properties.get(name) if isinstance(properties, dict) else None
-    text = part.get("description") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else ""
-
-
-def _types(types: Iterable[str]) -> str:
-    return " or ".join(types)
 
 
 def _columns(rows: list[list[str]]) -> list[str]:

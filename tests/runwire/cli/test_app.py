@@ -153,15 +153,15 @@ def test_an_unexpected_error_is_one_sentence(
 ) -> None:
     """It names the error, and how to see where it comes from."""
 
-    def fail() -> None:
-        raise LookupError("nothing there")
+    def fail(*, prog_name: str) -> None:
+        raise LookupError(f"nothing there for {prog_name}")
 
-    monkeypatch.setattr(entry_point, "_run", fail)
+    monkeypatch.setattr("runwire.cli.app.app", fail)
     with pytest.raises(SystemExit) as ended:
         entry_point.main()
     said = capsys.readouterr().err
     assert (ended.value.code, said.count("\n")) == (1, 1)
-    assert "LookupError: nothing there" in said
+    assert "LookupError: nothing there for runwire" in said
     assert "RUNWIRE_LOG_LEVEL=debug" in said
     monkeypatch.setenv("RUNWIRE_LOG_LEVEL", "debug")
     with pytest.raises(LookupError):
