@@ -48,7 +48,9 @@ def configure_logging(service: str, settings: BusSettings) -> None:
     """Send structlog and the standard library's loggers to stderr at the chosen level."""
     level = getattr(logging, settings.log_level.upper())
     renderer = (
-        structlog.dev.ConsoleRenderer() if settings.log_format == "console" else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if settings.log_format == "console"
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[
