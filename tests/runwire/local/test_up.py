@@ -18,7 +18,7 @@ import pytest
 from runwire.credentials.identities import changed, identities_file, read
 from runwire.local import data_folder
 from tests.support.nats_server import NatsServer, admits
-from tests.support.needs import needs_program
+from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[3]
@@ -272,38 +272,40 @@ def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
     assert "nothing runs from" in nothing.stderr
 
 
-def test_endpoints_are_named_only_while_they_run(tmp_path: Path) -> None:
-    """Not after a launcher that was killed, not while the next one starts, and not after the end.
-
-    The port stays the same meanwhile.
-    """
-    data = tmp_path / "data"
-    with started(data, "--no-tools") as killed:
-        first = data_folder.remembered(ready(killed).data)
+def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The file of its endpoints is ignored, and its processes end."""
+    with started(tmp_path, "--no-tools") as killed:
+        assert data_folder.remembered(ready(killed).data)["sync"] == "always"
         children = killed.children()
         killed.process.kill()
         killed.process.wait()
-        assert (data / "endpoints.json").exists()
-        assert data_folder.remembered(data) == {}
+        assert (tmp_path / "endpoints.json").exists()
+        assert data_folder.remembered(tmp_path) == {}
+        wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
+
+
+def test_endpoints_are_named_only_while_they_run(tmp_path: Path) -> None:
+    """Not those of an earlier launcher, not while everything starts, and not after the end.
+
+    NATS keeps the port of the last start. When it syncs to the disk is said, and configured.
+    """
+    port = free_port()
+    (tmp_path / "endpoints.json").write_text('{"nats_url": "nats://127.0.0.1:1"}')
+    (tmp_path / "nats.conf").write_text(f'listen: "127.0.0.1:{port}"\n')
+    with started(tmp_path, "--no-tools", RUNWIRE_SYNC="1s") as up, guest_of(tmp_path):
+        wait_until_blocking(lambda: "nats-server" in up.children(), what="it has begun to start")
+        assert data_folder.remembered(tmp_path) or not (tmp_path / "endpoints.json").exists()
+        named = data_folder.remembered(ready(up).data)
+        assert (named["nats_port"], named["sync"]) == (port, "1s")
+        assert "sync 1s" in up.said
+        assert "sync_interval: 1s" in (tmp_path / "nats.conf").read_text()
         wait_until_blocking(
-            lambda: not any(map(_lives, children.values())), timeout=60, what="its processes have ended too"
+            lambda: tools_of(up) == {"guest"}, timeout=60, what="a tool that was served before all was ready is there"
         )
-    with started(data, "--no-tools") as again, guest_of(data):
-        wait_until_blocking(lambda: "nats-server" in again.children(), what="it has begun to start")
-        assert data_folder.remembered(data) or not (data / "endpoints.json").exists()
-        second = data_folder.remembered(ready(again).data)
-        assert second["nats_port"] == first["nats_port"]
-        wait_until_blocking(
-            lambda: tools_of(again) == {"guest"},
-            timeout=60,
-            what="a tool that was served before all was ready is there",
-        )
-        again.process.send_signal(signal.SIGTERM)
-        wait_until_blocking(
-            lambda: not (data / "endpoints.json").exists(), timeout=30, what="nothing is named any more"
-        )
-        assert again.process.wait(30) == 0
-    assert data_folder.remembered(data) == {}
+        up.process.send_signal(signal.SIGTERM)
+        wait_until_blocking(lambda: not (tmp_path / "endpoints.json").exists(), what="nothing is named any more")
+        assert up.process.wait(30) == 0
+    assert data_folder.remembered(tmp_path) == {}
 
 
 def _lives(pid: int) -> bool:
@@ -330,15 +332,6 @@ def test_a_wrong_configuration_ends_it_with_the_reason(
         assert up.process.wait(60) == 1
         assert said in " ".join(up.said.split())
         assert "starting it again" not in up.said
-
-
-def test_sync_is_chosen_and_shown(tmp_path: Path) -> None:
-    """In its output, in the file that the doctor reads, and in the server's configuration."""
-    with started(tmp_path, "--no-tools", RUNWIRE_SYNC="1s") as up:
-        ready(up)
-        assert "sync 1s" in up.said
-        assert data_folder.remembered(tmp_path)["sync"] == "1s"
-        assert "sync_interval: 1s" in (tmp_path / "nats.conf").read_text()
 
 
 def test_readable_passwords_are_made_private_again(tmp_path: Path) -> None:

@@ -41,10 +41,16 @@ async def called(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the server."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def server(data: Path) -> Iterator[NatsServer]:
     """A server with the users of a deployment; there is a credential for `weather`."""
-    found = NatsServer(tmp_path / "data", identities=True, sync="1s")
+    found = NatsServer(data, identities=True, sync="1s")
     found.add_users(lambda known: known.add_tools("weather"))
     found.start()
     yield found
@@ -85,11 +91,13 @@ def settings(server: NatsServer, user: str) -> ToolRunnerSettings:
 
 
 @pytest.fixture
-async def operator(server: NatsServer, tmp_path: Path) -> AsyncIterator[Operator]:
-    """An operator of the server, where all streams are."""
+async def operator(server: NatsServer, data: Path) -> AsyncIterator[Operator]:
+    """An operator of the server, where all streams are and nothing is accepted."""
     async with connected(server.url, OPERATOR, settings(server, OPERATOR)) as bus:
         await provision(bus)
-        yield Operator(bus, server.url, tmp_path / "data")
+        async with await nats.connect(server.url, **server.login(OPERATOR)) as client:
+            await client.jetstream().purge_stream(f"KV_{keys.CATALOGUE_BUCKET}")
+        yield Operator(bus, server.url, data)
 
 
 @contextlib.asynccontextmanager
@@ -188,15 +196,11 @@ async def test_no_specification_waits(operator: Operator) -> None:
     assert f"no specification of weather waits. Accepted are {A}, {B}" in printed
 
 
-async def test_an_entry_that_cannot_be_parsed_is_replaced(operator: Operator) -> None:
-    """As one that was written by hand."""
+async def test_what_is_stored_may_be_wrong_or_long(operator: Operator) -> None:
+    """An entry that cannot be parsed is replaced; of many digests the oldest is removed."""
     await operator.catalogue.put(keys.accepted_specs("weather"), b'{"digests": ["../spec"]}')
     assert (await operator.calls("accept", "weather", A))[0] == 0
     assert await operator.accepted() == [A]
-
-
-async def test_the_oldest_of_many_is_removed(operator: Operator) -> None:
-    """So the list stays short."""
     many = [f"{n:024x}" for n in range(64)]
     await operator.catalogue.put(keys.accepted_specs("weather"), AcceptedSpecs(digests=many))
     assert (await operator.calls("accept", "weather", A))[0] == 0
@@ -204,10 +208,10 @@ async def test_the_oldest_of_many_is_removed(operator: Operator) -> None:
 
 
 async def test_two_operators_at_once_lose_nothing(
-    operator: Operator, server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operator: Operator, server: NatsServer, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reads again what the other one has written."""
-    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(data))
     monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
     await asyncio.gather(*(acceptance.accept("weather", digest) for digest in (A, B, C)))
     assert sorted(await operator.accepted()) == [A, B, C]

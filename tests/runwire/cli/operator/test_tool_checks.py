@@ -19,16 +19,23 @@ from tests.support.nats_server import NatsServer
 USER = "tool_weather"
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServer]:
-    """A server whose folder is the data folder; there is a credential for `weather`."""
-    found = NatsServer(tmp_path, identities=True, sync="1s")
+@pytest.fixture(scope="module")
+def _shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, Path]]:
+    folder = tmp_path_factory.mktemp("nats")
+    found = NatsServer(folder, identities=True, sync="1s")
     found.add_users(lambda known: known.add_tools("weather"))
     found.start()
-    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("RUNWIRE_NATS_URL", found.url)
-    yield found
+    yield found, folder
     found.kill()
+
+
+@pytest.fixture
+def server(_shared_server: tuple[NatsServer, Path], monkeypatch: pytest.MonkeyPatch) -> NatsServer:
+    """A server whose folder is the data folder; there is a credential for `weather`."""
+    found, folder = _shared_server
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(folder))
+    monkeypatch.setenv("RUNWIRE_NATS_URL", found.url)
+    return found
 
 
 async def findings(*offered: str) -> list[str]:
@@ -41,7 +48,7 @@ async def findings(*offered: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def connected(
-    server: NatsServer, service: str, endpoint: str, spec: ToolSpec | None, user: str = USER
+    server: NatsServer, service: str, endpoint: str, spec: ToolSpec | None, user: str
 ) -> AsyncIterator[None]:
     """A micro service with one endpoint, whatever its names are."""
 
@@ -59,50 +66,53 @@ async def connected(
         yield
 
 
-async def test_nothing_is_missing(server: NatsServer) -> None:
-    """Everything with a credential is offered."""
-    assert server.running
+@pytest.mark.usefixtures("server")
+async def test_no_process_is_connected() -> None:
+    """Not started, or its login is refused. Where everything with a credential is offered, nothing is missing."""
     assert await findings("weather") == []
-
-
-async def test_no_process_is_connected(server: NatsServer) -> None:
-    """Not started, or its login is refused."""
-    assert server.running
     assert await findings() == [f"weather is not offered: no process serves it as the NATS user {USER}"]
 
 
-async def test_it_is_connected(server: NatsServer) -> None:
-    """Then the tool runner has a reason, or has not asked yet."""
-    async with connected(server, "weather", "weather", ToolSpec(name="weather")):
-        assert await findings() == [
-            f"weather is not offered: it is connected as {USER}; the log of the tool runner says more"
-        ]
-        assert await findings("weather") == []
-
-
-async def test_it_has_another_name_than_its_credential(server: NatsServer) -> None:
-    """NATS denies its subjects, so no tool runner receives its announcement."""
-    async with connected(server, "wether", "wether", ToolSpec(name="wether")):
-        assert await findings() == [
-            f"weather is not offered: no process serves it as the NATS user {USER}",
-            "wether is not offered: it is connected, and no credential is for this name, or it has just started",
-        ]
-
-
-async def test_it_announces_no_specification(server: NatsServer) -> None:
-    """As a micro service that is no tool."""
-    async with connected(server, "weather", "weather", None):
-        assert await findings() == [
-            "weather is not offered: it is connected, and no endpoint of it has the metadata runwire.spec"
-        ]
-
-
-async def test_its_service_has_another_name_than_the_tool(server: NatsServer) -> None:
-    """What it says about another name is ignored."""
-    async with connected(server, "weather", "rain", ToolSpec(name="rain"), user="local"):
-        assert await findings() == [
-            "weather is not offered: it announces rain; a micro service has the name of its tool"
-        ]
+@pytest.mark.parametrize(
+    ("service", "endpoint", "user", "said"),
+    [
+        (
+            "weather",
+            "weather",
+            USER,
+            [f"weather is not offered: it is connected as {USER}; the log of the tool runner says more"],
+        ),
+        (
+            "wether",  # NATS denies its subjects, so no tool runner receives its announcement.
+            "wether",
+            USER,
+            [
+                f"weather is not offered: no process serves it as the NATS user {USER}",
+                "wether is not offered: it is connected, and no credential is for this name, or it has just started",
+            ],
+        ),
+        (
+            "weather",
+            None,
+            USER,
+            ["weather is not offered: it is connected, and no endpoint of it has the metadata runwire.spec"],
+        ),
+        (
+            "weather",
+            "rain",
+            "local",
+            ["weather is not offered: it announces rain; a micro service has the name of its tool"],
+        ),
+    ],
+    ids=["connected", "misspelt", "no specification", "another name"],
+)
+async def test_what_is_connected_and_not_offered(
+    server: NatsServer, service: str, endpoint: str | None, user: str, said: list[str]
+) -> None:
+    """The names of the service, of its endpoint and of its credential are compared."""
+    spec = ToolSpec(name=endpoint) if endpoint else None
+    async with connected(server, service, endpoint or "weather", spec, user):
+        assert await findings() == said
 
 
 async def test_names_that_no_tool_can_have_are_ignored(server: NatsServer) -> None:
@@ -118,10 +128,10 @@ async def test_names_that_no_tool_can_have_are_ignored(server: NatsServer) -> No
         assert await findings("weather", "x") == []
 
 
-async def test_a_server_that_refuses_is_named(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("server")
+async def test_a_server_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doctor goes on without."""
     monkeypatch.setenv("RUNWIRE_NATS_URL", "nats://127.0.0.1:1")
-    assert server.running
     first, last = await tool_checks(["weather"], [], is_of_data_folder=True)
     assert first.finding.startswith("which tools are connected is not known: NATS at 127.0.0.1:1 does not answer")
     assert last == Check("tools", "ok", "weather")
