@@ -85,7 +85,7 @@ class Alone:
                             call_id=call.call_id, tool=call.tool, status="succeeded", observation=call.args
                         )
                         incoming = Incoming(f"INBOX:{call.call_id}", "h", finished)
-                        self._waiting.append(Handling(incoming, Progress(0, outcome=finished)))
+                        self._waiting.append(Handling(incoming, Progress(0)))
                 case Open():
                     progress = replace(progress, opened=True)
                 case Close():

@@ -13,9 +13,15 @@ from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
+from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.chunk_publisher import ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.parts import Parts
+from services.planner.effects.sessions import Sessions
+from services.planner.logs.run_log import RunLogs
+from services.planner.logs.session_log import SessionLogs
 from services.planner.models import demo, vision
 from services.planner.models.by_provider import ByProvider, WithoutRefusedFormats
 from services.planner.models.limits import Limits
@@ -24,12 +30,13 @@ from services.planner.models.providers import Endpoints
 from services.planner.models.selection import find_model, named_models
 from services.planner.models.types import Model
 from services.planner.resolution import CHARACTERS_PER_TOKEN, Deployment
-from services.planner.run.commands import FIRST_PAUSE_S, Rules
+from services.planner.run.commands import Rules
 from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import retention, schedules
 from services.planner.upkeep.deletions import Deletions
-from services.planner.upkeep.orphans import Forgotten
+from services.planner.upkeep.orphans import Orphans
 from services.runtime.tasks import cancelled
+from services.shared.budgets.spending import KeySpending
 from services.shared.tools.catalogue import Catalogue
 
 from .agents import Agent
@@ -38,48 +45,46 @@ from .settings import PlannerSettings
 
 logger = structlog.get_logger(__name__)
 
+CONTROL_SLOTS = SESSION_SLOTS = 256
+"""Messages of people, timers and sessions in work at once."""
 
-def build_planner(
+
+def build_parts(
+    bus: Bus,
     settings: PlannerSettings,
     agents: Mapping[str, Agent],
-    bus: Bus,
-    catalogue: Catalogue,
     model: Model,
     default_model: str,
-    vision_support: vision.VisionSupport | None = None,
-    first_pause_s: float = FIRST_PAUSE_S,
-    direct_calls: DirectCalls | None = None,
-) -> Planner:
-    """Compose the planner; nothing connects here.
+    catalogue: Catalogue,
+    direct_calls: DirectCalls,
+) -> Parts:
+    """Build what the handlings share. Nothing connects here.
 
-    `vision_support`: which models take images; None: no model does. `first_pause_s`: pause before the first retry of a
-    model. `direct_calls`: None: all calls of tools go through CALLS.
+    `direct_calls`: until it is started, all calls of tools go through CALLS.
     """
-    deployment = _deployment(settings, agents, default_model, vision_support or vision.VisionSupport())
-    model_requests = ModelRequests(
-        model=model, deployment=deployment, catalogue=catalogue, image_loader=ImageLoader(bus)
-    )
-    rules = Rules(
-        strategy=deployment.strategies[DEFAULT_STRATEGY],
-        max_repairs=settings.max_repairs,
-        max_provider_failures=settings.max_provider_failures,
-        first_pause_s=first_pause_s,
-        model_total_s=settings.model_total_s,
-        max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
-    )
-    return Planner(
-        bus,
-        model_requests,
-        rules,
-        direct_calls or DirectCalls(bus, enabled=False, max_waiting=0),
-        cached_runs=settings.planner_cached_runs,
-        chunk_ttl_s=settings.chunk_ttl_s,
+    deployment = _deployment(settings, agents, default_model)
+    session_logs = SessionLogs(bus)
+    logs = RunLogs(bus, session_logs, deployment.strategies.of)
+    return Parts(
+        bus=bus,
+        rules=Rules(
+            strategy=deployment.strategies[DEFAULT_STRATEGY],
+            max_repairs=settings.max_repairs,
+            max_provider_failures=settings.max_provider_failures,
+            model_total_s=settings.model_total_s,
+            max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
+        ),
+        logs=logs,
+        sessions=Sessions(bus, logs, session_logs),
+        model_requests=ModelRequests(model, deployment, catalogue, ImageLoader(bus)),
+        direct_calls=direct_calls,
+        chunks=ChunkWriter(bus),
+        call_places=CallPlaces(bus),
+        key_spending=KeySpending(bus),
     )
 
 
-def _deployment(
-    settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str, vision_support: vision.VisionSupport
-) -> Deployment:
+def _deployment(settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str) -> Deployment:
     return Deployment(
         default_model,
         agents,
@@ -89,17 +94,15 @@ def _deployment(
         tuple(settings.fallback_models),
         settings.action_format,
         settings.action_transport,
-        vision_support,
+        vision_support_of(settings),
         tuple(settings.models),
     )
 
 
-def profiles_of(
-    settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str, vision_support: vision.VisionSupport
-) -> list[ModelProfile]:
+def profiles_of(settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str) -> list[ModelProfile]:
     """Describe all models that runs may use, for the gateway."""
-    named = named_models(agents, _deployment(settings, agents, default_model, vision_support))
-    return vision.profiles(vision_support, agents, default_model, named)
+    deployment = _deployment(settings, agents, default_model)
+    return vision.profiles(deployment.vision_support, agents, default_model, named_models(agents, deployment))
 
 
 def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByProvider:
@@ -132,9 +135,9 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
     return [
         PullConsumer(bus, stream, consumer, planner.on_message, slots, subjects.tenant_of)
         for stream, consumer, slots in (
-            (subjects.INBOX, PLANNER_CONTROL, settings.planner_control_slots),
+            (subjects.INBOX, PLANNER_CONTROL, CONTROL_SLOTS),
             (subjects.INBOX, PLANNER_INBOX, settings.planner_slots),
-            (subjects.INBOX, PLANNER_SESSION, settings.planner_session_slots),
+            (subjects.INBOX, PLANNER_SESSION, SESSION_SLOTS),
             (subjects.REQUESTS, PLANNER_REQUESTS, settings.planner_request_slots),
         )
     ]
@@ -148,29 +151,17 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     """
     chosen = await find_model(settings.model, os.environ)
     logger.info("model_chosen", model=chosen.model, because=chosen.because)
-    vision_support = vision_support_of(settings)
-    profiles = profiles_of(settings, agents, chosen.model, vision_support)
+    profiles = profiles_of(settings, agents, chosen.model)
     models = models_of(settings, os.environ)
     await models.warm(profile.model for profile in profiles)
     catalogue = await Catalogue(bus).start()
-    direct_calls = await DirectCalls(
-        bus,
-        enabled=settings.direct_calls,
-        max_waiting=min(settings.planner_slots, settings.planner_request_slots) // 2,
-    ).start()
-    planner = build_planner(
-        settings,
-        agents,
-        bus,
-        catalogue,
-        WithoutRefusedFormats(models),
-        chosen.model,
-        vision_support,
-        direct_calls=direct_calls,
-    )
+    max_waiting = min(settings.planner_slots, settings.planner_request_slots) // 2
+    direct_calls = await DirectCalls(bus, max_waiting=max_waiting).start()
+    model = WithoutRefusedFormats(models)
+    planner = Planner(build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls))
     background = [
         bus.tasks.keep("retention_sweep", retention.watch(bus, settings.retention_days)),
-        bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
+        bus.tasks.keep("orphaned_messages", Orphans(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
         bus.tasks.keep("schedules", schedules.watch(bus)),
         bus.tasks.keep("model_profiles", vision.publish(bus, profiles)),

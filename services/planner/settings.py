@@ -58,7 +58,7 @@ class PlannerSettings(PlanSettings):
     )
     vision: VisionMode = Field(
         default="strict",
-        description="images for a model that takes none: the run is refused, or goes on without them; "
+        description="images for a model that takes none: the run is refused, or continues without them; "
         "`vision` of an agent or a request takes precedence",
     )
     model_vision: dict[str, bool] = Field(
@@ -88,14 +88,6 @@ class PlannerSettings(PlanSettings):
     planner_request_slots: int = Field(
         default=2048, ge=1, description="new runs in work at once; half of it should be more than RUNWIRE_MAX_OPEN_RUNS"
     )
-    planner_control_slots: int = Field(default=256, ge=1)
-    planner_session_slots: int = Field(default=256, ge=1)
-    direct_calls: bool = Field(
-        default=True,
-        description="call tools directly where possible; false while planners run that do not know direct calls",
-    )
-    planner_cached_runs: int = Field(default=2000, ge=1)
-    chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
     retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")
 
     @field_validator("models", "fallback_models", mode="before")

@@ -32,6 +32,15 @@ def provider() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
+async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
+    """A client on a server of its own, for tests that start and kill planners themselves."""
+    provider.reset()
+    async with connected(own_nats_server.url, "client") as bus:
+        await provision(bus)
+        yield Planning(bus, None, None, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
 async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Plan]:
     """Starts a planner with settings, agents and tools; without tools of the test's own there are `look` and `fail`."""
     provider.reset()

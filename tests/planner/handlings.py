@@ -71,7 +71,7 @@ class Attempt:
     def again(self, attempt_token: str) -> "Attempt":
         """Return another handling of the same message, at the same time."""
         progress: Progress = self.__dict__["progress"]
-        new = Progress(progress.now, opening=progress.opening, outcome=progress.outcome, specs=progress.specs)
+        new = Progress(progress.now, opening=progress.opening, specs=progress.specs)
         return Attempt(replace(self.__dict__["incoming"], attempt_token=attempt_token), new)
 
     def carry_out(self, command: Command) -> None:  # noqa: C901, one case for each command
@@ -126,7 +126,7 @@ def attempt(  # noqa: C901, one case for each kind of message
     settled: RunTaskSettled | None = None,
     **progress: Any,
 ) -> Attempt:
-    """A handling of a message that has just begun: its request is resolved, its outcome holds nothing to hide."""
+    """A handling of a message that has just begun: its request is resolved."""
     message: Received
     match kind:
         case "request":
@@ -157,7 +157,7 @@ def attempt(  # noqa: C901, one case for each kind of message
     opening = Opening(started, refusal) if started is not None else None
     return Attempt(
         Incoming(owner, attempt_token, message),
-        Progress(**{"now": now, "opening": opening, "outcome": finished, "specs": {}, **progress}),
+        Progress(**{"now": now, "opening": opening, "specs": {}, **progress}),
     )
 
 

@@ -8,14 +8,13 @@ from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import models_of, profiles_of, running
 from services.planner.effects.direct_calls import DirectCalls
-from services.planner.models.vision import VisionSupport
 from services.planner.settings import PlannerSettings
 from services.shared.tools.catalogue import Catalogue
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import MODEL, Planning
 
-BACKGROUND = {"retention_sweep", "forgotten_messages", "deletions", "model_profiles"}
+BACKGROUND = {"retention_sweep", "orphaned_messages", "deletions", "model_profiles"}
 
 
 async def test_it_handles_runs_until_its_context_ends(nats_server: NatsServer) -> None:
@@ -25,7 +24,7 @@ async def test_it_handles_runs_until_its_context_ends(nats_server: NatsServer) -
         await provision(bus)
         async with running(bus, settings, load_agents()):
             assert {task.get_name() for task in asyncio.all_tasks()} >= BACKGROUND
-            direct_calls = DirectCalls(bus, enabled=False, max_waiting=0)
+            direct_calls = DirectCalls(bus, max_waiting=0)
             story = await Planning(bus, Catalogue(bus), models_of(settings, {}), direct_calls).tell()
             assert story.end.type == "done"
         assert not {task.get_name() for task in asyncio.all_tasks()} & BACKGROUND
@@ -37,9 +36,7 @@ def test_the_gateway_gets_profiles_of_all(tmp_path: Path) -> None:
     file = tmp_path / "agents.json"
     file.write_text(json.dumps({"a": {"model": "openai/a"}}))
     settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
-    found = {
-        profile.model: profile.agents for profile in profiles_of(settings, load_agents(file), MODEL, VisionSupport())
-    }
+    found = {profile.model: profile.agents for profile in profiles_of(settings, load_agents(file), MODEL)}
     assert found == {
         MODEL: ["default"],
         "openai/a": ["a"],

@@ -56,6 +56,7 @@ async def test_a_lenient_deployment_drops_images_and_says_so(plan: Plan, provide
     assert shown(provider.ledger[0]) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("deployment", "agent", "request_says", "end"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,11 +12,8 @@ from contracts.wire.ids import new_id, unix_ms
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.messaging.streams.provision import provision
 from services.shared.budgets.totals import KeyDay, Spending
 from tests.planner.conftest import Plan
-from tests.planner.conftest import provider as provider_of_planners
-from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner
 from tests.support.gateways import serving
 from tests.support.model_server import ModelServer, Say, Seen, action, answer
@@ -25,7 +21,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
 
-provider = provider_of_planners
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10}
 LOOK, FINAL = Say(text=action("look", q="x").text, usage=USAGE), Say(text=answer("whole").text, usage=USAGE)
 PRICED = "openai/gpt-4o"
@@ -177,15 +172,7 @@ async def _is(number: Any, wanted: int) -> bool:
     return bool(await number() == wanted)
 
 
-@pytest.fixture
-async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
-    """A client on a server of its own."""
-    provider.reset()
-    async with connected(own_nats_server.url, "client") as bus:
-        await provision(bus)
-        yield Planning(bus, None, None, None)  # type: ignore[arg-type]
-
-
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("text", "moment", "word"),
     [

@@ -8,9 +8,7 @@ import pytest
 from contracts.runs.events import Chunk
 from contracts.wire import subjects
 from contracts.wire.records import Record
-from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
-from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, answer, words
 from tests.support.nats_server import NatsServer
@@ -70,6 +68,7 @@ async def test_an_answer_that_is_judged_is_shown_first(plan: Plan, provider: Mod
     assert story.end.last_stream_seq == max(await stream_of(planner, story.run))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
 @pytest.mark.parametrize(
     ("reply", "what"),
@@ -77,22 +76,18 @@ async def test_an_answer_that_is_judged_is_shown_first(plan: Plan, provider: Mod
     ids=["a chunk", "the end", "the end with the whole answer"],
 )
 async def test_a_killed_planner_shows_every_character_once(
-    own_nats_server: NatsServer, provider: ModelServer, reply: Say, what: str, moment: str
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, reply: Say, what: str, moment: str
 ) -> None:
     """Before the record is sent, when it is stored, and when that is known. A listener follows from the beginning."""
     url = own_nats_server.url
-    provider.reset()
     provider.say(reply)
-    async with connected(url, "client") as bus:
-        await provision(bus)
-        listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
-        dying = DyingPlanner(url, provider.url, what, moment)
-        run = await listener.ask()
-        following = asyncio.create_task(listener.ended(run, 60))
-        await dying.dead()
-        async with planning(url, provider) as planner:
-            story = await following
-            await check(planner, story)
+    dying = DyingPlanner(url, provider.url, what, moment)
+    run = await client.ask()
+    following = asyncio.create_task(client.ended(run, 60))
+    await dying.dead()
+    async with planning(url, provider) as planner:
+        story = await following
+        await check(planner, story)
     was_stored = what == '"type":"done"' and moment != "before"
     assert len(provider.ledger) == (1 if was_stored else 2)
     assert max(chunk.attempt for chunk in story.chunks()) == (1 if was_stored else 2)

@@ -26,6 +26,7 @@ async def trap() -> AsyncIterator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", received
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "model",
     [

@@ -12,7 +12,7 @@ from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import text_tokens
 from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.planner.sessions.summaries import summary_run
+from services.planner.sessions.memory import summary_run
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import connected

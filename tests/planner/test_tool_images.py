@@ -41,6 +41,7 @@ def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
     return spec, draw
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)]
 )
@@ -86,6 +87,7 @@ async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(
     assert all(not shown(seen) for seen in provider.ledger)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "policy",
     [

@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,9 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
-from services.planner.app import build_planner, models_of, pullers, vision_support_of
+from services.planner.app import build_parts, models_of, pullers
 from services.planner.effects.direct_calls import DirectCalls
+from services.planner.handlers import Planner
 from services.planner.models.by_provider import ByProvider, WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
 from services.shared.runs.run_follower import RunFollower
@@ -215,18 +216,12 @@ async def planning(
     async with connected(url, "planner", chosen) as bus:
         await provision(bus)
         catalogue = await Catalogue(bus).start()
-        direct_calls = await DirectCalls(bus, enabled=direct, max_waiting=1000).start()
-        planner = build_planner(
-            chosen,
-            load_agents(chosen.agents_file),
-            bus,
-            catalogue,
-            WithoutRefusedFormats(models),
-            chosen.model or MODEL,
-            vision_support_of(chosen),
-            first_pause_s=0.01,
-            direct_calls=direct_calls,
-        )
+        direct_calls = DirectCalls(bus, max_waiting=1000)
+        if direct:
+            await direct_calls.start()
+        agents, model = load_agents(chosen.agents_file), WithoutRefusedFormats(models)
+        parts = build_parts(bus, chosen, agents, model, chosen.model or MODEL, catalogue, direct_calls)
+        planner = Planner(replace(parts, rules=replace(parts.rules, first_pause_s=0.01)))
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
             yield Planning(bus, catalogue, models, direct_calls)

@@ -33,13 +33,15 @@ SPENT_KEPT_S = 3 * 86_400
 async def enter(bus: Bus, run: Run, request: RunRequested) -> None:
     """Write the index entry of an opened run, and set its deadline timer. Idempotent."""
     at = run.deadline_at if run.deadline_at is not None else request.requested_at + YEAR_MS
-    entering = index.create_run(bus, run, request) if run.queued is None else _begin_queued(bus, run, request)
-    await asyncio.gather(entering, messages.set_timer(bus, request, "deadline", at))
 
+    async def write_entry() -> None:
+        if run.queued is None:
+            await index.create_run(bus, run, request)
+        else:
+            await index.begin_queued_run(bus, run, request)
+            await messages.purge(bus, subjects.TIMERS, subjects.timer(request.tenant, request.run_id, "queue"))
 
-async def _begin_queued(bus: Bus, run: Run, request: RunRequested) -> None:
-    await index.begin_queued_run(bus, run, request)
-    await messages.purge(bus, subjects.TIMERS, subjects.timer(request.tenant, request.run_id, "queue"))
+    await asyncio.gather(write_entry(), messages.set_timer(bus, request, "deadline", at))
 
 
 async def close(bus: Bus, run: Run, request: RunRequested, *, has_timers: bool) -> None:
@@ -52,10 +54,10 @@ async def close(bus: Bus, run: Run, request: RunRequested, *, has_timers: bool) 
 class Opening:
     """Both writes, by one handling of the run's request. `started_at`: when the run began, Unix ms."""
 
-    def __init__(self, bus: Bus, logs: RunLogs, where: Address, started_at: int) -> None:
+    def __init__(self, bus: Bus, logs: RunLogs, address: Address, started_at: int) -> None:
         self._bus = bus
         self._logs = logs
-        self._where = where
+        self._address = address
         self._has_begun = False
         self._is_due = asyncio.Event()
         delay_s = OPEN_AFTER_S - (unix_ms() - started_at) / 1000
@@ -78,11 +80,11 @@ class Opening:
             async with asyncio.timeout(seconds):
                 await self._is_due.wait()
         self._has_begun = True
-        run = await self._logs.load(self._where, fresh=True)
+        run = await self._logs.load(self._address, fresh=True)
         while run.started is not None and run.terminal is None:
             deadline_at = run.deadline_at
             await enter(self._bus, run, run.started.request)
-            run = await self._logs.load(self._where, fresh=True)
+            run = await self._logs.load(self._address, fresh=True)
             if run.deadline_at == deadline_at:
                 return  # Else this may have replaced the timer of a top-up.
 
@@ -118,7 +120,11 @@ class KeySpendingWriter:
 
     async def _write(self, key: str) -> None:
         entry = self._entry or await self._bucket.get(key)
-        while self._total != (stored := _spent(entry)):
+        while True:
+            found = entry.parsed(KeySpent)
+            stored = Spending() if found is None else Spending.stored(found)
+            if self._total == stored:
+                break
             self._total = self._total.at_least(stored)
             value = self._total.entry()
             try:
@@ -135,8 +141,3 @@ async def read_before_a_call(spending: KeySpending, request: RunRequested | None
         return False
     await spending.current(KeyDay.of(request))
     return True
-
-
-def _spent(entry: Entry) -> Spending:
-    stored = entry.parsed(KeySpent)
-    return Spending() if stored is None else Spending.stored(stored)

@@ -1,7 +1,7 @@
 """Stores the chunks of a model's reply, for the run's listeners.
 
-Rule 1: every chunk is fenced by the log's tail, so a superseded attempt cannot store one. A refused chunk tells a
-streaming planner that it was superseded or cancelled.
+Rule 1: every chunk is stored only while the log's tail is the one that the attempt knows, so a superseded attempt
+cannot store one. A refused chunk tells a streaming planner that it was superseded or cancelled.
 Rule 2: one append of a reply is in flight at a time, and `ChunkPace` says when the next one may begin. Text gathers
 meanwhile. So the first token leaves at once, and under load chunks become larger, not later.
 Rule 3: what has gathered when the reply ends may be held back, to be stored with the decision (`last_words`).
@@ -26,6 +26,8 @@ from services.messaging.guarded_write import Guard
 from services.planner.logs.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
+CHUNK_TTL = "3600"
+"""Seconds after which the server removes a chunk. The answer stays in the log."""
 MAX_HELD_CHARACTERS = 16_000
 """Longest text that is stored with the decision. Longer text is stored as chunks, so that the decision has room."""
 MAX_CHUNK_CHARACTERS = 150_000
@@ -86,20 +88,19 @@ class ChunkPace:
 class ChunkWriter:
     """What the chunks of all runs of this process share."""
 
-    def __init__(self, bus: Bus, ttl_s: int) -> None:
+    def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.pace = ChunkPace(time.monotonic)
-        self._ttl = str(ttl_s)
 
     def record_of(self, event: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
         """Return the record of an event and its headers: the bytes of `Record.model_dump_json`, in a tenth of its time.
 
-        A stalled server may read a write and its repetition together. The guard alone would accept both, so the record
-        has a message id.
+        A stalled server may read a write and its repetition together. The expected sequence alone would accept both,
+        so the record has a message id.
         """
         record_id = new_id()
         data = orjson.dumps({"v": VERSION, "id": record_id, "at": unix_ms(), "events": [event]})
-        return data, {EVENTS_HEADER: event["type"], "Nats-Msg-Id": record_id, "Nats-TTL": self._ttl}
+        return data, {EVENTS_HEADER: event["type"], "Nats-Msg-Id": record_id, "Nats-TTL": CHUNK_TTL}
 
 
 class ChunkPublisher:
@@ -245,7 +246,7 @@ class ChunkPublisher:
                 return
 
     async def check(self) -> None:
-        """Read the log's tail. Abandon a superseded call; else move the fence to the new tail."""
+        """Read the log's tail. Abandon a superseded call; else note the new tail."""
         tail = await self._tail()
         if tail is not None:
             self._guard = tail

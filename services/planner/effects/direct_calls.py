@@ -1,7 +1,7 @@
 """Calls tools through an instance of tool_runner by a request, without the queue CALLS (contracts/tools/direct.py).
 
 Rule 1: the record that announces a call names the instance. It is stored before the call is made, and is its intent.
-Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at most. A call that takes longer goes on,
+Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at most. A call that takes longer continues,
 and is sent through CALLS; its outcome comes through INBOX.
 Rule 3: an instance says `begun` before it calls the tool, on the same connection. If it has not said so within 3 s, it
 was killed or stopped, and will never begin the call. The call is then sent through CALLS as a new one.
@@ -30,7 +30,7 @@ logger = structlog.get_logger(__name__)
 
 START_WITHIN_S = 1.0
 """tool_runner may begin a call until so long after its record, by its own clock. A planner waits longer before it sends
-the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it goes on."""
+the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it continues."""
 _ANSWER_WITHIN_S = 1.2
 """tool_runner answers within a second."""
 _BEGIN_WITHIN_S = 3.0
@@ -47,12 +47,12 @@ _DECLINED_FOR_S = 1.0
 class DirectCalls:
     """The instances of tool_runner that take direct calls, and the tools that are called directly."""
 
-    def __init__(self, bus: Bus, *, enabled: bool, max_waiting: int) -> None:
+    def __init__(self, bus: Bus, *, max_waiting: int) -> None:
         """`max_waiting`: how many direct calls may wait for their replies at once."""
         self._bus = bus
-        self._enabled = enabled
         self._max_waiting = max_waiting
         self._waiting = 0
+        self._is_stopped = False
         self._instances: dict[str, float] = {}
         """Instance -> when it announced itself."""
         self._slow: dict[str, float] = {}
@@ -61,19 +61,18 @@ class DirectCalls:
 
     async def start(self) -> "DirectCalls":
         """Listen for the announcements of tool_runner."""
-        if self._enabled:
-            self._subscription = await self._bus.subscribe(subjects.runner(), self._on_announcement)
+        self._subscription = await self._bus.subscribe(subjects.runner(), self._on_announcement)
         return self
 
     async def stop(self) -> None:
         """Make no more direct calls. Those that wait go on."""
-        self._enabled = False
+        self._is_stopped = True
         if self._subscription is not None:
             await self._subscription.stop()
 
     def rules(self) -> DirectRules | None:
         """Return which calls may be made directly now; None: no call."""
-        if not self._enabled or self._waiting >= self._max_waiting or not self._bus.is_connected:
+        if self._is_stopped or self._waiting >= self._max_waiting or not self._bus.is_connected:
             return None
         now = time.monotonic()
         self._instances = {instance: at for instance, at in self._instances.items() if now - at < _MAX_SILENCE_S}

@@ -14,13 +14,10 @@ from contracts.wire.faults import Fault
 from contracts.wire.ids import unix_ms
 from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
-from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlice
-from services.planner.effects.call_places import CallPlaces
-from services.planner.effects.direct_calls import START_WITHIN_S, DirectCalls
-from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.direct_calls import START_WITHIN_S
+from services.planner.effects.parts import Parts
 from services.planner.logs.ownership_watch import Address
-from services.planner.logs.run_log import RunLogs
 from services.planner.run.calls import task_calls
 from services.planner.run.calls.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
@@ -28,8 +25,6 @@ from services.planner.run.state.run import Run, round_id
 from services.shared.tools.approvals import rules_for
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
-PLACE_WAIT_S = 10.0
-"""After this wait for a free place, a call is checked again: its run may have ended."""
 FRESH_FOR_S = 1.0
 """After a direct request that took longer, another handling may have sent the call or ended the run."""
 _STORE_WITHIN_S = 60.0
@@ -50,22 +45,9 @@ class _Sent:
 class Dispatcher:
     """Sends the calls of one handling's run."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        logs: RunLogs,
-        model_requests: ModelRequests,
-        places: CallPlaces,
-        direct_calls: DirectCalls,
-        where: Address,
-        time_slice: TimeSlice,
-    ) -> None:
-        self._bus = bus
-        self._logs = logs
-        self._model_requests = model_requests
-        self._places = places
-        self._direct_calls = direct_calls
-        self._where = where
+    def __init__(self, parts: Parts, address: Address, time_slice: TimeSlice) -> None:
+        self._parts = parts
+        self._address = address
         self._time_slice = time_slice
 
     async def dispatch(self, run: Run, progress: Progress, command: Dispatch) -> tuple[Progress, bool]:
@@ -90,28 +72,30 @@ class Dispatcher:
         """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
         for call in run.open.values():
             if call.call_id in run.owner and call.tool not in TASK_TOOLS:
-                question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}", round=call.round)
-                await self._bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
+                question = CallQuestion(idempotency_key=f"{self._address.run}.{call.call_id}", round=call.round)
+                await self._parts.bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
-        where = self._where
         if planned.tool in TASK_TOOLS:
             return await self._notify_session(run, planned)
-        concurrency = await self._model_requests.concurrency(run, planned.tool)
-        has_place = self._places.take(where.tenant, planned.tool, concurrency)
+        concurrency = await self._parts.model_requests.concurrency(run, planned.tool)
+        has_place = self._parts.call_places.take_now(self._address.tenant, planned.tool, concurrency)
         if not has_place:
             self._time_slice.end()
-            if not await self._places.wait(where.tenant, planned.tool, PLACE_WAIT_S):
+            if not await self._parts.call_places.wait(self._address.tenant, planned.tool):
                 return _Sent(planned.call_id, is_sent=False, is_current=False)
             if await self._has_ended():
-                self._places.give_back(where.tenant, planned.tool)
+                self._parts.call_places.give_back(self._address.tenant, planned.tool)
                 return _Sent(planned.call_id, is_sent=False, is_current=False)
         if planned.call_id not in run.open:
-            self._places.give_back(where.tenant, planned.tool)
+            self._parts.call_places.give_back(self._address.tenant, planned.tool)
             return _Sent(planned.call_id, is_sent=False, is_current=False)
         age_s = (unix_ms() - run.announced_at[planned.call_id]) / 1000
         if planned.direct is not None and again:
-            await self._recover(run, planned, planned.direct, age_s)
+            # An earlier handling may have made this direct call. It is sent through CALLS.
+            if await self._parts.direct_calls.was_received(planned.direct, self._round_key(planned), age_s):
+                await self._record_start(planned)
+            await self._store(run, planned, again=True)
         elif planned.direct is not None and has_place and 0 <= age_s <= START_WITHIN_S:
             return await self._call(run, planned, planned.direct)
         else:
@@ -130,9 +114,9 @@ class Dispatcher:
             fault = Fault(code="invalid_args", reason=reason)
             outcome = CallFinished(call_id=planned.call_id, tool=planned.tool, status="failed", failure=fault)
             return _Sent(planned.call_id, outcome=outcome)
-        name = f"{self._where.run}-task-{planned.call_id}"
-        subject = subjects.session_inbox(self._where.tenant, keys.session_key(message.session_id), name)
-        await self._bus.publish_surely(subject, body, f"{self._where.run}.{planned.call_id}.task")
+        name = f"{self._address.run}-task-{planned.call_id}"
+        subject = subjects.session_inbox(self._address.tenant, keys.session_key(message.session_id), name)
+        await self._parts.bus.publish_surely(subject, body, f"{self._address.run}.{planned.call_id}.task")
         return _Sent(planned.call_id)
 
     async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:
@@ -142,32 +126,24 @@ class Dispatcher:
         if message is None:
             return _Sent(planned.call_id)
         self._time_slice.end()
-        outcome = await self._direct_calls.call(instance, message)
+        outcome = await self._parts.direct_calls.call(instance, message)
         if isinstance(outcome, CallFinished):
-            self._places.give_back(self._where.tenant, planned.tool)
-            if run.started is not None:
-                outcome = await self._model_requests.redacted(run.started, outcome)
+            self._parts.call_places.give_back(self._address.tenant, planned.tool)
             return _Sent(planned.call_id, outcome=outcome)
         is_fresh = time.monotonic() - began < FRESH_FOR_S
         if (outcome == "unfinished" or not is_fresh) and await self._has_ended():
-            self._places.give_back(self._where.tenant, planned.tool)
+            self._parts.call_places.give_back(self._address.tenant, planned.tool)
             return _Sent(planned.call_id, is_sent=False, is_current=False)
         if outcome == "unfinished":
             await self._record_start(planned)
         await self._store(run, planned, again=outcome == "unfinished" or not is_fresh)
         return _Sent(planned.call_id, is_current=is_fresh)
 
-    async def _recover(self, run: Run, planned: PlannedCall, instance: str, age_s: float) -> None:
-        """Send a direct call of an earlier handling, which may have made it, through CALLS."""
-        if await self._direct_calls.was_received(instance, self._round_key(planned), age_s):
-            await self._record_start(planned)
-        await self._store(run, planned, again=True)
-
     async def _record_start(self, planned: PlannedCall) -> None:
         """Record that a call may have begun, as tool_runner does before it calls a tool that is not idempotent."""
         record = Record(events=[CallStarted(call_id=planned.call_id, tool=planned.tool, round=planned.round)])
-        await self._bus.publish_surely(
-            subjects.stream(*self._where),
+        await self._parts.bus.publish_surely(
+            subjects.stream(*self._address),
             record.model_dump_json().encode(),
             f"{self._round_key(planned)}.started",
             {EVENTS_HEADER: record.types()},
@@ -176,12 +152,12 @@ class Dispatcher:
     async def _store(self, run: Run, planned: PlannedCall, *, again: bool) -> None:
         message = await self._message(run, planned, again=again, start_within_s=_STORE_WITHIN_S)
         if message is not None:
-            subject = subjects.call(self._where.tenant, self._where.run, planned.tool)
-            await self._bus.publish_surely(subject, message.model_dump_json().encode(), self._round_key(planned))
+            subject = subjects.call(self._address.tenant, self._address.run, planned.tool)
+            await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), self._round_key(planned))
 
     async def _has_ended(self) -> bool:
-        async with self._logs.lock(self._where) as lock, lock:
-            return (await self._logs.load(self._where, fresh=True)).terminal is not None
+        async with self._parts.logs.lock(self._address):
+            return (await self._parts.logs.load(self._address, fresh=True)).terminal is not None
 
     async def _message(
         self, run: Run, planned: PlannedCall, *, start_within_s: float, again: bool = False
@@ -193,8 +169,8 @@ class Dispatcher:
         request = started.request
         return CallRequested(
             call_id=call.call_id,
-            run_id=self._where.run,
-            tenant=self._where.tenant,
+            run_id=self._address.run,
+            tenant=self._address.tenant,
             tool=call.tool,
             args=call.args,
             spec=started.tools.get(call.tool, READ_ARTIFACT_DIGEST),
@@ -217,10 +193,9 @@ class Dispatcher:
         )
 
     async def _context(self, run: Run) -> dict[str, Any]:
-        """Return the caller's `tool_context`. Older logs hold it in the request."""
-        if run.started is None or not run.started.has_tool_context:
-            return run.started.request.tool_context if run.started else {}
-        return await self._logs.context(self._where)
+        """Read the caller's `tool_context`."""
+        has_context = run.started is not None and run.started.has_tool_context
+        return await self._parts.logs.context(self._address) if has_context else {}
 
     def _round_key(self, call: PlannedCall) -> str:
-        return names.round_key(self._where.run, call.call_id, call.round)
+        return names.round_key(self._address.run, call.call_id, call.round)

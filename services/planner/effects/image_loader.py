@@ -96,7 +96,8 @@ class ImageLoader:
                 parts.append({"type": "text", "text": UNAVAILABLE_TEXT})
             else:
                 logger.debug("image_shown", run_id=viewer.run, artifact_id=part.get("artifact_id"), image=repr(url))
-                parts.append(_as_sent(part, url))
+                detail = {"detail": part["detail"]} if "detail" in part else {}
+                parts.append({"type": "image_url", "image_url": {"url": url, **detail}})
         return {**message, "content": parts}
 
     async def _url(self, viewer: "_Viewer", part: Part) -> DataUrl:
@@ -162,8 +163,3 @@ def _data_url(data: bytes) -> DataUrl:
     if kind is None:
         raise _Unavailable("it is no image that models take")
     return DataUrl(f"data:{kind};base64,{base64.b64encode(data).decode()}")
-
-
-def _as_sent(part: Part, url: DataUrl) -> Part:
-    detail = {"detail": part["detail"]} if "detail" in part else {}
-    return {"type": "image_url", "image_url": {"url": url, **detail}}

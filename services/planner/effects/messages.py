@@ -46,9 +46,9 @@ async def set_group_timer(
 async def schedule(
     bus: Bus, tenant: str, of: str, name: str, body: BaseModel, at_ms: int, message_id: str | None = None
 ) -> None:
-    """Schedule a message at a time, Unix ms. `of`: a run, or what stands in its place in the subject. Idempotent.
+    """Schedule a message at a time, Unix ms. `of`: a run, or a session or schedule in its place in the subject.
 
-    `message_id`: by default the same timer of the same time is stored once within the window of message ids.
+    Idempotent. `message_id`: by default one timer of a name and time is stored within the window of message ids.
     """
     at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     headers = {

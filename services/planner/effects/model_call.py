@@ -1,6 +1,6 @@
 """Calls a model and streams its reply to the run's listeners.
 
-Chunks are stored before the decision is recorded, and the last words with it, so sequence order is reading order.
+Chunks are stored before the decision is recorded, and the final chunk with it, so sequence order is reading order.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def ask(
     """Stream one reply and return its decision; None when the call is superseded, whose request is then closed.
 
     `answer_of`: returns the resolved decision, and the full text of the answer that ends the run (empty: none).
-    `is_recorded_next`: the decision is recorded at once, so the last words of the reply are recorded with it.
+    `is_recorded_next`: the decision is recorded at once, so the final chunk of the reply is recorded with it.
     """
     consuming = asyncio.create_task(_consume(stream, reading, publisher))
     publisher.on_stop = consuming.cancel
@@ -120,15 +120,6 @@ def in_parts(piece: Delta) -> Iterator[Delta]:
             )
 
 
-def _size(reply: Reply) -> int:
-    """Characters of the reply that have to be parsed."""
-    return (
-        len(reply.text)
-        + len(reply.reasoning or "")
-        + sum(len(call["function"]["arguments"]) for call in reply.tool_calls)
-    )
-
-
 def _feed(piece: Delta, reading: Reading, publisher: ChunkPublisher) -> None:
     if piece.reasoning and (thought := reading.feed_reasoning(piece.reasoning)):
         publisher.say("thinking", thought)
@@ -144,11 +135,10 @@ async def _consume(
         async for piece in stream:
             if isinstance(piece, Reply):
                 # A reply of megabytes takes seconds to read; other runs stream meanwhile.
-                return (
-                    await asyncio.to_thread(reading.decide, piece)
-                    if _size(piece) > MAX_INLINE_CHARACTERS
-                    else reading.decide(piece)
-                )
+                size = len(piece.text) + len(piece.reasoning or "")
+                size += sum(len(call["function"]["arguments"]) for call in piece.tool_calls)
+                is_long = size > MAX_INLINE_CHARACTERS
+                return await asyncio.to_thread(reading.decide, piece) if is_long else reading.decide(piece)
             for part in in_parts(piece):
                 _feed(part, reading, publisher)
                 if part is not piece:

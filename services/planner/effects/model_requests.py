@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from contracts.runs.events import RunStarted
-from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
@@ -16,7 +15,6 @@ from contracts.wire.faults import Fault
 from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
-from services.planner.effects.redaction import Redactor
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.resolution import Deployment
@@ -33,63 +31,55 @@ logger = structlog.get_logger(__name__)
 ABSENT_TOOLS_WAIT_S = 5.0
 """A run waits this long for unavailable tools that its agent names."""
 JUDGEMENT_TIMEOUT_S = 30.0
-"""Limit of a triage or a critique. A run whose triage or critique takes longer goes on without it."""
+"""Limit of a triage or a critique. A run whose triage or critique takes longer continues without it."""
 
 
+@dataclass(frozen=True, slots=True)
 class ModelRequests:
     """Opens runs and starts their model calls."""
 
-    def __init__(
-        self,
-        *,
-        model: Model,
-        deployment: Deployment,
-        catalogue: Catalogue,
-        image_loader: ImageLoader,
-    ) -> None:
-        self._model = model
-        self._deployment = deployment
-        self._catalogue = catalogue
-        self._image_loader = image_loader
-        self._redactor = Redactor()
+    model: Model
+    deployment: Deployment
+    catalogue: Catalogue
+    image_loader: ImageLoader
 
     def open(self, request: RunRequested) -> Opening:
         """Return the fact that opens the run, and a fault if the request is refused."""
-        return self._deployment.opening(request, self._catalogue.live())
+        return self.deployment.opening(request, self.catalogue.live())
 
     async def check_texts(self, started: RunStarted, texts: Sequence[str]) -> Checked:
         """Return what the rules of the run's agent say of texts of its user. Never raises."""
-        rules = self._deployment.agent(started).input_rules if CAUSES[started.request.cause].is_callers_choice else []
+        rules = self.deployment.agent(started).input_rules if CAUSES[started.request.cause].is_callers_choice else []
         return await asyncio.to_thread(check, rules, texts) if rules else ADMITTED
 
     def refused_images(self, run: Run) -> Fault | None:
         """Return why the run's model is not shown images of an input; None if it takes them."""
         model = run.calling or run.model
-        if self._deployment.vision_support.takes_images(model):
+        if self.deployment.vision_support.takes_images(model):
             return None
         return Fault(code="vision_unsupported", reason=f"{model} does not take images")
 
     def lacks_tools(self, request: RunRequested) -> bool:
         """Whether a tool that the run's agent names is unavailable."""
-        return bool(self._deployment.absent(request, self._catalogue.live()))
+        return bool(self.deployment.absent(request, self.catalogue.live()))
 
     async def await_tools(self, request: RunRequested) -> None:
         """Wait until the agent's tools are available, at most some seconds: they may be starting."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ABSENT_TOOLS_WAIT_S):
                 while self.lacks_tools(request):
-                    await self._catalogue.change()
+                    await self.catalogue.change()
 
     def strategy(self, started: RunStarted | None) -> Strategy:
         """Return the strategy of a run; the default one for a run that is not open, or was refused."""
-        return self._deployment.strategies.of(started)
+        return self.deployment.strategies.of(started)
 
     async def think(
         self, run: Run, now: int, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
         """Start one request of the model call, at `now` (Unix ms). `warn` receives the images that were left out."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        agent = self._deployment.agent(run.started)
+        agent = self.deployment.agent(run.started)
         tools = list((await self.specs(run.started)).values())
         strategy = self.strategy(run.started)
         asked = strategy.request(run, tools, agent)
@@ -97,13 +87,13 @@ class ModelRequests:
             # `total_s` limits all requests of a model call. A last request gets at least the idle limit.
             left_s = asked.total_s - (now - run.call_at) / 1000
             asked = replace(asked, total_s=max(left_s, asked.timeout_s))
-        stream = self._with_images(asked, run, run.started, warn) if run.has_images else self._model.stream(asked)
+        stream = self._with_images(asked, run, run.started, warn) if run.has_images else self.model.stream(asked)
         return stream, strategy.read(run, tools)
 
     async def _with_images(
         self, asked: ModelRequest, run: Run, started: RunStarted, warn: Callable[[list[str]], object]
     ) -> AsyncGenerator[Delta | Reply, None]:
-        messages, warnings = await self._image_loader.filled(
+        messages, warnings = await self.image_loader.filled(
             started.tenant,
             started.run_id,
             started.request.session_id,
@@ -111,26 +101,20 @@ class ModelRequests:
             run.pause_decisions.removed_images,
         )
         warn(warnings)
-        async with aclosing(self._model.stream(replace(asked, messages=messages))) as pieces:
+        async with aclosing(self.model.stream(replace(asked, messages=messages))) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
         """Return the specifications that the run pinned when it was opened, by name of the tool."""
-        specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
+        specs = [await self.catalogue.spec(digest) for digest in started.tools.values()]
         return {spec.name: spec for spec in specs if spec is not None}
 
     async def concurrency(self, run: Run, tool: str) -> int:
         """How many calls of a tool are done at once."""
         digest = run.started.tools.get(tool) if run.started else None
-        spec = await self._catalogue.spec(digest) if digest else None
+        spec = await self.catalogue.spec(digest) if digest else None
         return spec.concurrency if spec else 1
-
-    async def redacted(self, started: RunStarted, finished: CallFinished) -> CallFinished:
-        """Return an outcome without what its tool's annotations hide from the model; the same object if it has none."""
-        digest = started.tools.get(finished.tool)
-        spec = await self._catalogue.spec(digest) if digest else None
-        return finished if digest is None or spec is None else self._redactor.redacted(finished, digest, spec)
 
     async def triage(self, run: Run) -> Triage:
         """Let a cheap model call choose the effort. Never raises: a failed call means `medium`."""
@@ -163,7 +147,7 @@ class ModelRequests:
             timeout_s=within_s,
             total_s=within_s,
         )
-        stream = self._model.stream(request)
+        stream = self.model.stream(request)
         try:
             async for piece in stream:
                 if isinstance(piece, Reply):

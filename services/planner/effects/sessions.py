@@ -1,63 +1,64 @@
 """Carries out what happens in sessions: a run joins one, or a message of a run or a person arrives.
 
 Rule 1: a run's log is written first, then the message to its session, and then the delivery is acknowledged.
-Rule 2: a session takes each fact once; a redelivery changes nothing, and repeats the commands, which are idempotent.
+Rule 2: a session adds each fact once; a redelivery changes nothing, and repeats the commands. These are idempotent for
+ever, also when NATS no longer knows their ids: a run that has a log ignores a second request, a call that is completed
+a second outcome, and a group that has ended its timer.
 Rule 3: before a session with a current run decides anything, that run's own log is asked whether it has ended: its
 message may still be under way.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import assert_never
 
+import structlog
+
+from contracts.runs import inbox
 from contracts.runs.events import TERMINAL
-from contracts.runs.inbox import (
-    CancelRequested,
-    GroupDue,
-    InputRequested,
-    RunBegins,
-    RunMerged,
-    RunRefused,
-    SessionAttached,
+from contracts.runs.requests import RunDeletion, RunRequested
+from contracts.sessions.records import (
+    SESSION_MESSAGE,
+    RunQueued,
+    SessionContextRequested,
+    SessionDeleted,
+    SessionRunEnded,
+    SessionRunWaits,
 )
-from contracts.runs.requests import RunRequested
-from contracts.sessions.records import SESSION_MESSAGE, SessionContextRequested, SessionRunEnded, SessionRunWaits
-from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled
-from contracts.wire import subjects
-from contracts.wire.ids import run_of_own_session
+from contracts.sessions.tasks import Reported, SessionGroupDue, SessionTaskCalled, SessionTaskMessage, TaskSpawned
+from contracts.wire import keys, names, subjects
+from contracts.wire.faults import Fault
+from contracts.wire.ids import run_of_own_session, unix_ms
 from contracts.wire.records import PAUSES_HEADER, types_in
 from services.messaging.connection import Bus
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket
 from services.planner.effects import messages
-from services.planner.effects.deletion import SessionDeletion
-from services.planner.effects.session_tasks import OfTasks, SessionTasks
 from services.planner.logs import index
-from services.planner.logs.keyed_locks import KeyedLocks
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run import session_facts
 from services.planner.run.people import pauses
 from services.planner.run.session_place import Busy, Place, Waiting
-from services.planner.sessions import decide, summaries
-from services.planner.sessions.commands import (
-    Attach,
-    Begin,
-    Cancel,
-    Command,
-    Forward,
-    Merged,
-    Purge,
-    Refuse,
-    RequestSummary,
-    WriteEntry,
-)
-from services.planner.sessions.decide import Received
+from services.planner.sessions import decide, memory
+from services.planner.sessions.tasks import answers
+from services.planner.sessions.tasks import commands as task_commands
+from services.planner.sessions.tasks.reports import report_id, report_request
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
+from services.shared.sessions.old_tasks import recalled
 from services.shared.sessions.state import Session
 
-ToRun = Forward | Cancel | Merged | Refuse | Attach
+logger = structlog.get_logger(__name__)
+
+STORE_TIMEOUT_S = 2.0
 First = RunRequested | SessionContextRequested | SessionTaskCalled
 """What may begin a session."""
-ControlMessage = InputRequested | CancelRequested | RunMerged | RunRefused | SessionAttached
+Cause = RunRequested | decide.Received
+OfTasks = SessionTaskMessage | SessionRunEnded
+"""What may change tasks of a session."""
 
 
 class Sessions:
@@ -67,54 +68,56 @@ class Sessions:
         self._bus = bus
         self._runs = runs
         self._logs = logs
-        self._deletion = SessionDeletion(bus, logs)
-        self._tasks = SessionTasks(bus, runs, logs)
-        self._locks = KeyedLocks()
+        self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
 
     async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
         """Let a run join its session, and return its place. `owner`: the message of the request.
 
         Unless `is_queued`, the run joins only if it begins at once; `Busy` otherwise.
         """
-        where = SessionAddress.of(request.tenant, request.session_id or "")
-        async with self._locks.of(where) as lock, lock:
-            session = await self._offered(where, request, owner, is_queued=is_queued)
+        address = SessionAddress.of(request.tenant, request.session_id or "")
+        async with self._logs.lock(address):
+            session = await self._offered(address, request, owner, is_queued=is_queued)
         if session is None:
             return Busy()
-        await self._carry_out(where, session, request)
+        await self._carry_out(address, session, request)
         return decide.place_of(session, request.run_id) or Waiting()
 
     async def _offered(
-        self, where: SessionAddress, request: RunRequested, owner: str, *, is_queued: bool
+        self, address: SessionAddress, request: RunRequested, owner: str, *, is_queued: bool
     ) -> Session | None:
         """Return the session that has the run; None: it would have to wait, and its log does not say so yet."""
         while True:
-            session = await self._settled(where, owner, request)
+            session = await self._up_to_date(address, owner, request)
             if decide.place_of(session, request.run_id) is not None:
                 return session
             if not is_queued and not decide.begins_at_once(session, request):
                 return None
-            written = await self._logs.append(where, session, owner, decide.offer(session, request))
+            written = await self._logs.append(address, session, owner, decide.offer(session, request))
             if written is not None:
                 return written
 
-    async def on_message(self, where: SessionAddress, data: bytes, owner: str) -> None:
+    async def on_message(self, address: SessionAddress, data: bytes, owner: str) -> None:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
         message = SESSION_MESSAGE.validate_json(data)
-        async with self._locks.of(where) as lock, lock:
-            session = await self._received(where, message, owner)
-        await self._carry_out(where, session, message)
+        async with self._logs.lock(address):
+            session = await self._received(address, message, owner)
+        await self._carry_out(address, session, message)
 
-    async def _received(self, where: SessionAddress, message: Received, owner: str) -> Session:
+    async def _received(self, address: SessionAddress, message: decide.Received, owner: str) -> Session:
         """Return the session after a message, once what it leads to is stored."""
-        reporting = _reporting_run(message)
+        reporting = None
+        if isinstance(message, SessionRunEnded):
+            reporting = message.ended.run
+        elif isinstance(message, SessionRunWaits):
+            reporting = message.waits.run
         first = message if isinstance(message, First) else None
         is_confirmed = False
         while True:
-            session = await self._settled(where, owner, first, reporting, from_leader=is_confirmed)
+            session = await self._up_to_date(address, owner, first, reporting, from_leader=is_confirmed)
             events = decide.receive(session, message, owner)
             if events:
-                written = await self._logs.append(where, session, owner, events)
+                written = await self._logs.append(address, session, owner, events)
                 if written is not None:
                     return written
             elif is_confirmed:
@@ -122,19 +125,26 @@ class Sessions:
             else:
                 is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
 
-    async def on_dead_letter(self, where: SessionAddress, name: str) -> None:
-        """End the call of a message that cannot be handled, so that its run goes on. `name`: of the message."""
-        await self._tasks.fail_call(where.tenant, name)
+    async def on_dead_letter(self, address: SessionAddress, name: str) -> None:
+        """End the call of a message that cannot be handled, so that its run continues.
 
-    async def on_timer(self, where: SessionAddress, due: GroupDue, owner: str) -> None:
+        `name`: of the message, `<run>-task-<call id>`; any other changes nothing.
+        """
+        run, _, call_id = name.partition("-task-")
+        if call_id:
+            fault = Fault(code="poisoned", reason="the call could not be handled")
+            failed = inbox.CallFinished(call_id=call_id, tool="task.spawn", status="failed", failure=fault)
+            await self._answer_call(address.tenant, run, failed)
+
+    async def on_timer(self, address: SessionAddress, due: inbox.GroupDue, owner: str) -> None:
         """Pass a timer of the session on to it. `owner`: the timer's message."""
         body = SessionGroupDue(group_id=due.group_id, what=due.what).model_dump_json().encode()
         name = f"{due.what}-{due.group_id}"
-        await self._bus.publish_surely(subjects.session_inbox(*where, name), body, f"{where.key}.{name}.{owner}")
+        await self._bus.publish_surely(subjects.session_inbox(*address, name), body, f"{address.key}.{name}.{owner}")
 
-    async def _settled(
+    async def _up_to_date(
         self,
-        where: SessionAddress,
+        address: SessionAddress,
         owner: str,
         request: First | None = None,
         reporting: str | None = None,
@@ -147,119 +157,160 @@ class Sessions:
         a run. `reporting`: the run whose message this is, which brings its state itself.
         """
         while True:
-            session = await self._logs.load(where, from_leader=from_leader)
+            session = await self._logs.load(address, from_leader=from_leader)
             if session.exists:
                 current = session.current.run if session.current is not None else None
-                events = [] if current in {None, reporting} else await self._news_of(where, session, str(current))
+                events = [] if current in {None, reporting} else await self._news_of(address, session, str(current))
             else:
-                events = await self._adopted(where, session, request) if request is not None else []
+                events = await self._adopted(address, session, request) if request is not None else []
             if not events:
                 return session
-            await self._logs.append(where, session, owner, events)
+            await self._logs.append(address, session, owner, events)
 
-    async def _news_of(self, where: SessionAddress, session: Session, run_id: str) -> decide.Events:
+    async def _news_of(self, address: SessionAddress, session: Session, run_id: str) -> decide.Events:
         """Return what follows for the session from the log of the run that has the turn: its end, or its pauses."""
-        last = await last_record(self._bus, where.tenant, run_id)
+        last = await last_record(self._bus, address.tenant, run_id)
         if last is None:
             return []
         is_ended = not TERMINAL.isdisjoint(types_in(last.headers))
         if not is_ended and PAUSES_HEADER not in (last.headers or {}):
             return []
-        run = await self._runs.load(address := Address(where.tenant, run_id), fresh=True)
+        run = await self._runs.load(of_run := Address(address.tenant, run_id), fresh=True)
         if run.is_at_rest:
-            self._runs.forget(address)
+            self._runs.forget(of_run)
         message = session_facts.end_message(run_id, run, run.request) if is_ended else pauses.waits_message(run)
         return decide.receive(session, message, "") if message is not None else []
 
-    async def _adopted(self, where: SessionAddress, session: Session, request: First) -> decide.Events:
+    async def _adopted(self, address: SessionAddress, session: Session, request: First) -> decide.Events:
         """Return the beginning of a session that continues from a run which was requested without one."""
         session_id = request.session_id or ""
         first = run_of_own_session(session_id)
         if first is None:
             return []
-        run = await self._runs.load(Address(where.tenant, first), fresh=True)
+        run = await self._runs.load(Address(address.tenant, first), fresh=True)
         found = run.request
         if isinstance(request, SessionTaskCalled) and run.terminal is not None:
             return []  # Its session may have been deleted meanwhile.
         if found is None:
-            waiting = await self._bus.last(subjects.REQUESTS, subjects.request(where.tenant, first))
+            waiting = await self._bus.last(subjects.REQUESTS, subjects.request(address.tenant, first))
             found = RunRequested.model_validate_json(waiting.data) if waiting is not None else None
         if found is None:
             return []
         return decide.adopt(session, session_id, found, session_facts.ended(first, run, run.request))
 
-    async def _carry_out(self, where: SessionAddress, session: Session, cause: RunRequested | Received) -> None:
-        commands = decide.commands(session, cause)
-        of_tasks = [self._tasks.carry_out(where, session, cause)] if isinstance(cause, OfTasks) else []
-        await asyncio.gather(*(self._execute(where, session, each) for each in commands), *of_tasks)
+    async def _carry_out(self, address: SessionAddress, session: Session, cause: Cause) -> None:
+        """Carry out what follows from a request or a message, after it was handled."""
+        found = [self._execute(address, session, each) for each in decide.commands(session, cause)]
+        if isinstance(cause, OfTasks):
+            of_tasks = session
+            old = answers.dropped_task(session, cause) if isinstance(cause, SessionTaskCalled) else None
+            if old is not None:
+                background = recalled(session.background, await self._logs.whole(address), old)
+                of_tasks = session.model_copy(update={"background": background})
+            found += [
+                self._execute_for_tasks(address, of_tasks, each) for each in task_commands.commands(of_tasks, cause)
+            ]
+        await asyncio.gather(*found)
 
-    async def _execute(self, where: SessionAddress, session: Session, command: Command) -> None:
-        tenant = where.tenant
+    async def _execute(self, address: SessionAddress, session: Session, command: decide.Command) -> None:
+        tenant = address.tenant
         match command:
-            case WriteEntry():
-                await index.write_session(self._bus, where, session)
-            case Begin(run, seq):
-                if await self._is_queued(where, run):
-                    body = RunBegins(session_seq=seq).model_dump_json().encode()
+            case decide.WriteEntry():
+                await index.write_session(self._bus, address, session)
+            case decide.Begin(run, seq):
+                # Only a run that waits for its turn, by its own log, is told.
+                last = await last_record(self._bus, tenant, run)
+                if last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}:
+                    body = inbox.RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
-            case RequestSummary():
-                request = summaries.summary_request(tenant, session, command)
+            case memory.RequestSummary():
+                request = memory.summary_request(tenant, session, command)
                 if request is not None:
                     await messages.request_run(self._bus, request)
-            case Purge():
-                await self._deletion.carry_out(where, session)
-            case Forward() | Cancel() | Merged() | Refuse() | Attach():
-                await self._control(where, session, command)
+            case decide.Purge():
+                await self._delete(address, session)
+            case decide.Tell(run, message, about):
+                subject = subjects.control(tenant, run, f"session-{message.kind}-{about}")
+                body, message_id = message.model_dump_json().encode(), f"{about}.session-{message.kind}"
+                await self._bus.publish_surely(subject, body, message_id)
             case _:
                 assert_never(command)
 
-    async def _is_queued(self, where: SessionAddress, run: str) -> bool:
-        """Whether the run waits for its turn, by its own log."""
-        last = await last_record(self._bus, where.tenant, run)
-        return last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}
+    async def _execute_for_tasks(
+        self, address: SessionAddress, session: Session, command: task_commands.TaskCommand
+    ) -> None:
+        tenant = address.tenant
+        match command:
+            case task_commands.StartTask(request, report_id):
+                # A report's `tool_context` is stored first: the task may end at once.
+                if report_id is not None and request.tool_context:
+                    await self._runs.keep_context(Address(tenant, report_id), request.tool_context)
+                await messages.request_run(self._bus, request)
+            case task_commands.AnswerCall(run, finished):
+                await self._answer_call(tenant, run, finished)
+            case task_commands.CancelTask(task_id, reason):
+                cancel = inbox.CancelRequested(reason=reason, session_id=session.session_id)
+                subject = subjects.control(tenant, task_id, f"session-cancel-{task_id}")
+                await self._bus.publish_surely(subject, cancel.model_dump_json().encode(), f"{task_id}.session-cancel")
+            case task_commands.RequestReport(report):
+                context = await self._runs.context(Address(tenant, report.report_id))
+                of_report = report_request(tenant, session, report, context)
+                if of_report is not None:
+                    await messages.request_run(self._bus, of_report)
+            case task_commands.DropReportContext(report_id):
+                await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report_id))
+            case task_commands.SetGroupTimer(what, group_id, at):
+                await messages.set_group_timer(self._bus, *address, what, group_id, at)
+            case task_commands.SettleParent(run, call_id, task_id, spent):
+                settled = inbox.RunTaskSettled(call_id=call_id, task_id=task_id, spent=spent)
+                subject = subjects.control(tenant, run, f"task_settled-{call_id}")
+                await self._bus.publish_surely(subject, settled.model_dump_json().encode(), f"{task_id}.settled")
+            case _:
+                assert_never(command)
 
-    async def _control(self, where: SessionAddress, session: Session, command: ToRun) -> None:
-        """Send a run what follows for it from the state of its session."""
-        message = _to_run(session, command)
-        to, run = (command.into, command.request.run_id) if isinstance(command, Forward) else (command.run, command.run)
-        subject = subjects.control(where.tenant, to, f"session-{message.kind}-{run}")
-        await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{run}.session-{message.kind}")
+    async def _answer_call(self, tenant: str, run: str, finished: inbox.CallFinished) -> None:
+        subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))
+        message_id = names.round_key(run, finished.call_id)
+        await self._bus.publish_surely(subject, finished.model_dump_json().encode(), message_id)
 
+    async def _delete(self, address: SessionAddress, session: Session) -> None:
+        """Delete what is left of a session of which no run is open. Any planner may repeat any step.
 
-def _to_run(session: Session, command: ToRun) -> ControlMessage:
-    match command:
-        case Forward(request, into):
-            return forwarded(request, into)
-        case Cancel(_, reason):
-            return CancelRequested(reason=reason, session_id=session.session_id)
-        case Merged(_, into):
-            return RunMerged(into=into)
-        case Refuse(_, fault):
-            return RunRefused(fault=fault)
-        case Attach():
-            return SessionAttached(session_id=session.session_id)
-        case _:
-            assert_never(command)
+        Its runs are deleted as single runs are (`services.planner.upkeep.deletions`); the session's log names all of
+        them. One record, `deleted`, stays on the log: a planner with an older state is refused.
+        """
+        tenant = address.tenant
+        await self._delete_runs(address)
+        for group in session.background.groups.values():  # Kept for reports that are not requested any more.
+            for report in {report_id(session.session_id, group, task_id) for task_id in group.tasks}:
+                await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report))
+        try:
+            await self._artifacts.delete_all(tenant, session=session.session_id)
+        except ArtifactFailed as error:
+            # Those of its runs are deleted with them, as soon as the store answers.
+            logger.warning("session_artifacts_left", tenant=tenant, session=address.key, error=str(error))
+        await messages.cancel_timers(self._bus, *address)
+        await index.remove_session(self._bus, address, session)
+        deleted = await self._logs.append(address, session, "", [SessionDeleted()])
+        if deleted is None:
+            return  # Another planner wrote it, or a message came meanwhile: its handling deletes the session.
+        body = {"filter": subjects.session_log(*address), "seq": deleted.deleted_seq}
+        await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
+        logger.info("session_deleted", tenant=tenant, session=address.key)
 
-
-def forwarded(request: RunRequested, into: str) -> InputRequested:
-    """Return the text and images of a queued run, for the run that has the turn."""
-    return InputRequested(
-        id=request.run_id,
-        text=request.query,
-        images=request.images,
-        run=request.run_id,
-        into=into,
-        session_id=request.session_id,
-        by=request.key_id,
-        user_id=request.user_id,
-    )
-
-
-def _reporting_run(message: Received) -> str | None:
-    match message:
-        case SessionRunEnded(ended=ended):
-            return ended.run
-        case SessionRunWaits(waits=waits):
-            return waits.run
-    return None
+    async def _delete_runs(self, address: SessionAddress) -> None:
+        bucket = Bucket(self._bus, keys.RUNS_BUCKET)
+        runs: dict[str, int | None] = {}
+        for record in await self._logs.whole(address):
+            for event in record.events:
+                match event:
+                    case RunQueued():
+                        runs[event.run] = event.requested_at or record.at
+                    case TaskSpawned():
+                        runs[event.task_id] = event.requested_at
+                    case Reported():
+                        runs[event.report_id] = None  # It may never have joined the session.
+        for run, requested_at in runs.items():
+            with suppress(Outdated):
+                deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
+                await bucket.create(keys.run_deletion(address.tenant, run), deletion)

@@ -55,11 +55,11 @@ async def end_run(bus: Bus, run: Run, request: RunRequested) -> None:
     await Bucket(bus, keys.RUNS_BUCKET).put(_run_key(request), _status(run, request))
 
 
-def entry_of(where: SessionAddress, session: Session) -> SessionEntry:
+def entry_of(address: SessionAddress, session: Session) -> SessionEntry:
     """Describe a session for lists."""
     return SessionEntry(
         session_id=session.session_id,
-        key=where.key,
+        key=address.key,
         user_id=session.user_id,
         created_at=session.created_at,
         updated_at=session.updated_at,
@@ -73,9 +73,9 @@ def entry_of(where: SessionAddress, session: Session) -> SessionEntry:
     )
 
 
-async def write_session(bus: Bus, where: SessionAddress, session: Session) -> None:
+async def write_session(bus: Bus, address: SessionAddress, session: Session) -> None:
     """Write the entry of a session, unless a newer one is there."""
-    key, entry = keys.session_entry_key(where.tenant, session.created_at, where.key), entry_of(where, session)
+    key, entry = keys.session_entry_key(address.tenant, session.created_at, address.key), entry_of(address, session)
     bucket = Bucket(bus, keys.RUNS_BUCKET)
     while True:
         found = await bucket.get(key)
@@ -89,6 +89,6 @@ async def write_session(bus: Bus, where: SessionAddress, session: Session) -> No
         return
 
 
-async def remove_session(bus: Bus, where: SessionAddress, session: Session) -> None:
+async def remove_session(bus: Bus, address: SessionAddress, session: Session) -> None:
     """Remove the entry of a session that is deleted."""
-    await Bucket(bus, keys.RUNS_BUCKET).purge(keys.session_entry_key(where.tenant, session.created_at, where.key))
+    await Bucket(bus, keys.RUNS_BUCKET).purge(keys.session_entry_key(address.tenant, session.created_at, address.key))

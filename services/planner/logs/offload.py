@@ -46,7 +46,15 @@ class Offloader:
     async def offloaded(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
         """Return the record with references for its largest values, or the same record if it is small enough."""
         if any(_is_large(event) for event in record.events):
-            events = [await self._smaller(event, tenant, run, session) for event in record.events]
+            events: list[Any] = []
+            for event in record.events:
+                if isinstance(event, Paused) and _is_large(event):
+                    tool = event.tool or ""
+                    stored = (await self._store({tool: event.arguments or {}}, tenant, run, session))[tool]
+                    fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
+                    events.append(event.model_copy(update={"arguments": stored if fits else None}))
+                else:
+                    events.append(event)
             record = record.model_copy(update={"events": events})
         end = record.events[-1] if record.events else None
         if not isinstance(end, Done | Error | Cancelled):
@@ -60,14 +68,6 @@ class Offloader:
         else:
             smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
-
-    async def _smaller(self, event: RunEvent, tenant: str, run: str, session: str | None) -> RunEvent:
-        if not isinstance(event, Paused) or not _is_large(event):
-            return event
-        tool = event.tool or ""
-        stored = (await self._store({tool: event.arguments or {}}, tenant, run, session))[tool]
-        fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
-        return event.model_copy(update={"arguments": stored if fits else None})
 
     async def _store(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
         found = ((tool, path, value) for tool, fields in artifacts.items() for path, value in fields.items())

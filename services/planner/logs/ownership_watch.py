@@ -1,4 +1,4 @@
-"""Watches whether a handling still owns its model call: while the model sends nothing, no fenced write would tell."""
+"""Watches whether a handling still owns its model call: while the model sends nothing, no refused write would tell."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,7 +17,7 @@ Tail = Callable[[], Awaitable[int | None]]
 """Returns the newest sequence of the log while this handling owns the call, else None."""
 T = TypeVar("T")
 WATCH_AFTER_S = 0.05
-"""A faster reply needs no watch: the fence of its chunks gives the same information."""
+"""A faster reply needs no watch: a refused chunk gives the same information."""
 EVENTS_THAT_END_A_CALL = frozenset({"asked", "paused", "stopping", "done", "error", "cancelled"})
 
 

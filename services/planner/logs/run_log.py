@@ -1,4 +1,4 @@
-"""Reads, folds and caches the logs of runs, and appends to them behind the fence.
+"""Reads, folds and caches the logs of runs, and appends to them: each record is the successor of the newest known one.
 
 Only a cache lives here, so any planner can take over at any point.
 """
@@ -6,8 +6,9 @@ Only a cache lives here, so any planner can take over at any point.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 from pydantic import ValidationError
@@ -22,7 +23,6 @@ from services.messaging.direct_get import StoredMessage, sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.errors import short
-from services.planner.logs.keyed_locks import KeyedLocks
 from services.planner.logs.offload import Offloader
 from services.planner.logs.ownership_watch import Address, Tail
 from services.planner.logs.session_log import SessionAddress, SessionLogs
@@ -30,57 +30,65 @@ from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.fold import StrategyOf, fold
 from services.planner.run.state.run import Event, Run, begin_history
-from services.planner.sessions import conversation
+from services.planner.sessions import memory
 
 logger = structlog.get_logger(__name__)
 
+MAX_CACHED_RUNS = 2000
+_REFUSED = frozenset({"rejected", "approval_expired"})
 CHUNK_TYPE = b'"chunk"'
 
 
 class RunLogs:
     """Reads and writes the logs of all runs."""
 
-    def __init__(self, bus: Bus, sessions: SessionLogs, strategy_of: StrategyOf, *, cached_runs: int) -> None:
+    def __init__(
+        self, bus: Bus, sessions: SessionLogs, strategy_of: StrategyOf, *, cached_runs: int = MAX_CACHED_RUNS
+    ) -> None:
         self._bus = bus
         self._sessions = sessions
         self._strategy_of = strategy_of
         self._offloader = Offloader(bus)
         self._cached_runs = cached_runs
         self._runs: OrderedDict[Address, Run] = OrderedDict()
-        self._locks = KeyedLocks()
+        self._locks: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
 
-    def lock(self, where: Address) -> AbstractAsyncContextManager[asyncio.Lock]:
-        """Give the lock of a run. It is held over load, advance and append, never over a model call."""
-        return self._locks.of(where)
+    def lock(self, address: Address) -> asyncio.Lock:
+        """Give the lock of a run. It is held over load, advance and append, never over a model call.
 
-    async def load(self, where: Address, *, fresh: bool) -> Run:
+        It only saves work: handlings of this process do not outdate each other. Between processes the server decides
+        which record is stored.
+        """
+        return self._locks.setdefault(address, asyncio.Lock())
+
+    async def load(self, address: Address, *, fresh: bool) -> Run:
         """Return the folded run. `fresh`: read the log's tail first. A run that is not cached is always read."""
-        run = self._runs.get(where)
+        run = self._runs.get(address)
         if run is None:
             run, fresh = Run(), True
         if fresh:
-            tail = await self._read(subjects.log(*where), run.seq + 1)
-            cached = self._runs.get(where)
+            tail = await self._read(subjects.log(*address), run.seq + 1)
+            cached = self._runs.get(address)
             if cached is not None and cached.seq >= run.seq:
                 run = cached  # Another handling has read it meanwhile, and may append to it.
-            await self._take_in(where, run, tail)
-        await self._begin_history(where, run)
-        self._runs[where] = run
-        self._runs.move_to_end(where)
+            await self._fold_tail(address, run, tail)
+        await self._begin_history(address, run)
+        self._runs[address] = run
+        self._runs.move_to_end(address)
         while len(self._runs) > self._cached_runs:
             self._runs.popitem(last=False)
         return run
 
-    async def _begin_history(self, where: Address, run: Run) -> None:
+    async def _begin_history(self, address: Address, run: Run) -> None:
         """Add what was said before the run: its log only names the record of the session up to which it knows it."""
         started = run.started
         if started is None or started.memory is None or run.conversation is not None or run.terminal is not None:
             return
-        said = conversation.of_messages(started.request.messages, started.memory)
+        said = memory.of_messages(started.request.messages, started.memory)
         if started.conversation_seq is not None and started.request.session_id is not None:
-            address = SessionAddress.of(where.tenant, started.request.session_id)
-            session = await self._sessions.at(address, started.conversation_seq)
-            said = conversation.of_session(session, started.memory, conversation.reported_in(started.request))
+            of_session = SessionAddress.of(address.tenant, started.request.session_id)
+            session = await self._sessions.at(of_session, started.conversation_seq)
+            said = memory.of_session(session, started.memory, memory.reported_in(started.request))
             agent = started.request.agent
             run.pause_decisions.approved_before = frozenset(
                 (rule, tool) for rule, tool, of_agent in session.approvals if of_agent == agent
@@ -88,36 +96,38 @@ class RunLogs:
         if run.started is started:
             begin_history(run, said)
 
-    def begin(self, where: Address, *, is_new: bool) -> None:
+    def begin(self, address: Address, *, is_new: bool) -> None:
         """Forget what is known of a requested run: an earlier run with its id may have been purged.
 
         `is_new`: its log is taken to be empty, until an append shows that it is not.
         """
-        self._runs.pop(where, None)
+        self._runs.pop(address, None)
         if is_new:
-            self._runs[where] = Run()
+            self._runs[address] = Run()
 
-    def forget(self, where: Address) -> None:
-        """Drop a run from the cache: it waits, perhaps for weeks, and is read again when it goes on."""
-        self._runs.pop(where, None)
+    def forget(self, address: Address) -> None:
+        """Drop a run from the cache: it waits, perhaps for weeks, and is read again when it continues."""
+        self._runs.pop(address, None)
 
-    def tail(self, where: Address, attempt_token: str) -> Tail:
+    def tail(self, address: Address, attempt_token: str) -> Tail:
         """Return a function that gives the newest sequence of the log, or None once the model call is superseded."""
 
         async def tail() -> int | None:
-            run = await self.load(where, fresh=True)
+            run = await self.load(address, fresh=True)
             return run.seq if run.is_asked_by(attempt_token) else None
 
         return tail
 
-    async def append(self, where: Address, run: Run, at: int, events: list[Event]) -> list[Event]:
-        """Write a record behind the fence and return its events as stored.
+    async def append(self, address: Address, run: Run, at: int, events: list[Event]) -> list[Event]:
+        """Write a record as the successor of the newest known one, and return its events as stored.
 
         If another record came first, apply it and return an empty list: the caller must decide again.
         """
         session = run.started.request.session_id if run.started else None
-        record, data = terminal.fitting(await self._offloader.offloaded(Record(at=at, events=events), *where, session))
-        subject = subjects.log(where.tenant, where.run)
+        record, data = terminal.fitting(
+            await self._offloader.offloaded(Record(at=at, events=events), *address, session)
+        )
+        subject = subjects.log(address.tenant, address.run)
         headers = {EVENTS_HEADER: record.types()}
         if open_pauses := pauses.open_after(run, events):
             headers[PAUSES_HEADER] = str(open_pauses)
@@ -127,53 +137,57 @@ class RunLogs:
             newer = await self._read(subject, run.seq + 1)
             if not newer:
                 # The log was purged meanwhile, so the cached run is invalid.
-                self._runs.pop(where, None)
-            await self._take_in(where, run, newer)
+                self._runs.pop(address, None)
+            await self._fold_tail(address, run, newer)
             return []
         if sequence > run.seq:
             fold(run, sequence, record.at, record.events, self._strategy_of)
-        _log_refusals(where.run, record)
-        _log_end(where, run, record)
+        for event in record.events:
+            # A person rejected the call, or nobody approved it in time: it never came to tool_runner.
+            if isinstance(event, Observed) and event.failure is not None and event.failure.code in _REFUSED:
+                fields = {"call_id": event.call_id, "tool": event.tool, "code": event.failure.code}
+                logger.info("call_failed", run_id=address.run, **fields)
+        _log_end(address, run, record)
         return [event for event in record.events if not isinstance(event, UnknownEvent)]
 
     async def _read(self, subject: str, start: int) -> list[StoredMessage]:
         return await (await self._bus.reader(subjects.RUNS)).read(subject, start)
 
-    async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
+    async def keep_context(self, address: Address, context: Mapping[str, Any]) -> None:
         """Store the caller's `tool_context`. Idempotent."""
-        data, subject = KeptContext(context=dict(context)).model_dump_json().encode(), subjects.context(*where)
+        data, subject = KeptContext(context=dict(context)).model_dump_json().encode(), subjects.context(*address)
         with suppress(Outdated):
             await guarded_write.write(self._bus, subject, data, Guard(subject, 0))
 
-    async def context(self, where: Address) -> dict[str, Any]:
+    async def context(self, address: Address) -> dict[str, Any]:
         """Read the `tool_context`. If a replica has none, ask the stream's leader, since the replica may lag behind."""
-        message = await self._bus.last(subjects.RUNS, subjects.context(*where))
-        newest = None if message else await self._bus.last_from_leader(subjects.RUNS, subjects.context(*where))
+        message = await self._bus.last(subjects.RUNS, subjects.context(*address))
+        newest = None if message else await self._bus.last_from_leader(subjects.RUNS, subjects.context(*address))
         data = message.data if message is not None else newest[1] if newest is not None else b""
         return KeptContext.model_validate_json(data).context if data else {}  # None: it was purged with its run.
 
-    async def shown(self, where: Address, run: Run) -> tuple[str, int]:
+    async def shown(self, address: Address, run: Run) -> tuple[str, int]:
         """Return the stored answer text of this turn's newest attempt, once no more of it can be stored.
 
         Also the sequence of the turn's newest record on the stream; 0: there is none.
         """
         reader = await self._bus.reader(subjects.RUNS)
-        stored = await reader.current(subjects.stream(*where), run.turn_seq)
+        stored = await reader.current(subjects.stream(*address), run.turn_seq)
         return _text_shown(run.turn, [message.data for message in stored]), sequence_of(stored[-1]) if stored else 0
 
-    async def _take_in(self, where: Address, run: Run, tail: list[StoredMessage]) -> None:
+    async def _fold_tail(self, address: Address, run: Run, tail: list[StoredMessage]) -> None:
         for sequence, data in tail:
             if sequence <= run.seq:
                 continue  # Two handlings may read the same tail.
-            if not data:  # A forged record, which its reader has logged: it counts for the fence only.
+            if not data:  # A forged record, which its reader has logged: only its sequence counts.
                 run.seq = sequence
                 continue
             try:
                 record = Record.model_validate_json(data)
             except ValidationError as error:
-                # An invalid record counts for the fence only.
+                # Of an invalid record only the sequence counts.
                 run.seq = sequence
-                subject = subjects.log(where.tenant, where.run)
+                subject = subjects.log(address.tenant, address.run)
                 await dead_letters.dead_letter_bytes(
                     self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}"
                 )
@@ -194,7 +208,7 @@ def _text_shown(turn: int, stored: list[bytes]) -> str:
     return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
 
 
-def _log_end(where: Address, run: Run, record: Record) -> None:
+def _log_end(address: Address, run: Run, record: Record) -> None:
     """Log a line for a run that this process has just ended. It holds no prompt, argument or value."""
     end = next((event for event in record.events if isinstance(event, Done | Error | Cancelled)), None)
     if end is None:
@@ -202,8 +216,8 @@ def _log_end(where: Address, run: Run, record: Record) -> None:
     request = run.request
     logger.info(
         "run_ended",
-        run_id=where.run,
-        tenant=where.tenant,
+        run_id=address.run,
+        tenant=address.tenant,
         agent=request.agent if request else None,
         model=run.model or None,
         status=end.type,
@@ -216,12 +230,3 @@ def _log_end(where: Address, run: Run, record: Record) -> None:
         cost_usd=end.usage.cost_usd,
         ms=record.at - request.requested_at if request else None,
     )
-
-
-def _log_refusals(run_id: str, record: Record) -> None:
-    """Log the calls that a person rejected, or that nobody approved in time; tool_runner logs those that it gets."""
-    for event in record.events:
-        if isinstance(event, Observed) and event.failure is not None:
-            code = event.failure.code
-            if code in {"rejected", "approval_expired"}:
-                logger.info("call_failed", run_id=run_id, call_id=event.call_id, tool=event.tool, code=code)

@@ -1,12 +1,14 @@
-"""Reads, folds and caches the logs of sessions, and appends to them behind the fence.
+"""Reads, folds and caches the logs of sessions, and appends to them: each record is the successor of the newest.
 
 Each record names the newest checkpoint in its header, so loading a session costs two reads: the newest record, then
 the checkpoint with all that follows it. Only a cache lives here, so any planner can take over at any point.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from nats.aio.msg import Msg
 from pydantic import ValidationError
@@ -44,63 +46,65 @@ class SessionLogs:
     def __init__(self, bus: Bus, *, cached_sessions: int = MAX_CACHED_SESSIONS) -> None:
         self._bus = bus
         self._cached_sessions = cached_sessions
+        self._locks: WeakValueDictionary[SessionAddress, asyncio.Lock] = WeakValueDictionary()
         self._sessions: OrderedDict[SessionAddress, Session] = OrderedDict()
 
-    async def load(self, where: SessionAddress, *, from_leader: bool = False) -> Session:
+    def lock(self, address: SessionAddress) -> asyncio.Lock:
+        """Give the lock of a session, as `RunLogs.lock` does for a run."""
+        return self._locks.setdefault(address, asyncio.Lock())
+
+    async def load(self, address: SessionAddress, *, from_leader: bool = False) -> Session:
         """Return the session as its log is now. `from_leader`: a replica may lag behind."""
-        session = self._sessions.get(where)
+        session = self._sessions.get(address)
         if session is None:
-            session, start = Session(), await self._newest_checkpoint(where)
+            newest = await self._bus.last(subjects.SESSIONS, subjects.session_log(*address))
+            session, start = Session(), _checkpoint_of(newest) or 1 if newest is not None else 1
         else:
             start = session.seq + 1
-        reader, subject = await self._bus.reader(subjects.SESSIONS), subjects.session_log(*where)
+        reader, subject = await self._bus.reader(subjects.SESSIONS), subjects.session_log(*address)
         tail = await (reader.current(subject, start) if from_leader else reader.messages(subject, start))
-        return self._keep(where, await self._folded(session, tail))
+        return self._keep(address, await self._folded(session, tail))
 
     async def append(
-        self, where: SessionAddress, session: Session, by: str, events: Sequence[KnownSessionEvent]
+        self, address: SessionAddress, session: Session, by: str, events: Sequence[KnownSessionEvent]
     ) -> Session | None:
-        """Write a record behind the fence, and return the session after it; None: another record came first.
+        """Write a record after the newest known one, and return the session after it; None: another record came first.
 
         `by`: `<stream>:<sequence>` of the message whose handling writes it. A checkpoint follows where one is due.
         """
-        written = await self._write(where, session, SessionRecord(by=by, events=list(events)))
+        written = await self._write(address, session, SessionRecord(by=by, events=list(events)))
         if written is None:
-            await self.load(where, from_leader=True)
+            await self.load(address, from_leader=True)
             return None
         if written.records >= CHECKPOINT_EVERY:
             state = checkpoint(written)
             if state is not None:
-                written = await self._write(where, written, SessionRecord(events=[state])) or written
-        return self._keep(where, written)
+                written = await self._write(address, written, SessionRecord(events=[state])) or written
+        return self._keep(address, written)
 
-    async def at(self, where: SessionAddress, sequence: int) -> Session:
+    async def at(self, address: SessionAddress, sequence: int) -> Session:
         """Return the session as it was after the record with this sequence.
 
         A session without a `session_id`: it was deleted since.
         """
-        cached = self._sessions.get(where)
+        cached = self._sessions.get(address)
         if cached is not None and cached.seq == sequence:
             return cached
-        subject = subjects.session_log(*where)
+        subject = subjects.session_log(*address)
         reader = await self._bus.reader(subjects.SESSIONS)
         page = await self._bus.until_answered(lambda: reader.page(subject, sequence, 1))
         start = _checkpoint_of(page[0][0]) if page[0] else 0
         stored = await reader.messages(subject, start or 1)
         return await self._folded(Session(), [each for each in stored if sequence_of(each) <= sequence])
 
-    async def whole(self, where: SessionAddress) -> list[SessionRecord]:
+    async def whole(self, address: SessionAddress) -> list[SessionRecord]:
         """Read all records of a session, the oldest first."""
         reader = await self._bus.reader(subjects.SESSIONS)
-        stored = await reader.current(subjects.session_log(*where))
+        stored = await reader.current(subjects.session_log(*address))
         return [record for message in stored if (record := await self._parsed(message)) is not None]
 
-    async def _newest_checkpoint(self, where: SessionAddress) -> int:
-        newest = await self._bus.last(subjects.SESSIONS, subjects.session_log(*where))
-        return _checkpoint_of(newest) or 1 if newest is not None else 1
-
-    async def _write(self, where: SessionAddress, session: Session, record: SessionRecord) -> Session | None:
-        subject = subjects.session_log(*where)
+    async def _write(self, address: SessionAddress, session: Session, record: SessionRecord) -> Session | None:
+        subject = subjects.session_log(*address)
         headers = {EVENTS_HEADER: record.types(), CHECKPOINT_HEADER: str(session.checkpoint_seq)}
         data = record.model_dump_json().encode()
         try:
@@ -109,12 +113,12 @@ class SessionLogs:
             return None
         return fold(session, sequence, record)
 
-    def _keep(self, where: SessionAddress, session: Session) -> Session:
+    def _keep(self, address: SessionAddress, session: Session) -> Session:
         """Store a session in the cache, unless a newer one is there; return the newer one."""
-        cached = self._sessions.get(where)
+        cached = self._sessions.get(address)
         newest = session if cached is None or session.seq >= cached.seq else cached
-        self._sessions[where] = newest
-        self._sessions.move_to_end(where)
+        self._sessions[address] = newest
+        self._sessions.move_to_end(address)
         while len(self._sessions) > self._cached_sessions:
             self._sessions.popitem(last=False)
         return newest
@@ -122,7 +126,7 @@ class SessionLogs:
     async def _folded(self, session: Session, stored: Sequence[Msg]) -> Session:
         for message in stored:
             record = await self._parsed(message)
-            # A record that cannot be read counts for the fence only.
+            # Of a record that cannot be read only the sequence counts.
             sequence = sequence_of(message)
             session = (
                 fold(session, sequence, record)

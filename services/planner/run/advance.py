@@ -77,7 +77,6 @@ from services.planner.run.commands import (
     Poisoned,
     Progress,
     ReadShown,
-    Redact,
     Resolve,
     Rules,
     Say,
@@ -169,8 +168,7 @@ def _received(
         case CallPaused() if (paused := pauses.of_call(run, handling, message)) is not None:
             return paused
         case CallFinished() if message.call_id in run.owner:
-            outcome = handling.progress.outcome
-            return Redact() if outcome is None else _settle(run, handling, [outcome], rules)
+            return _settle(run, handling, [message], rules)
         case RunMerged() | RunRefused():
             return Ack()  # The run has the turn already.
         case RunTaskSettled():

@@ -85,8 +85,6 @@ class Progress:
     """This handling began the run."""
     opened: bool = False
     closed: bool = False
-    outcome: inbox.CallFinished | None = None
-    """Of a finished call: its outcome without what the tool's annotations hide from the model."""
     specs: Mapping[str, ToolSpec] | None = None
     """The specifications of the run's tools, once loaded, to check a join against."""
     triaged: Triage | None = None
@@ -270,11 +268,6 @@ class CheckInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Redact:
-    """Remove from the outcome of the call what its tool's annotations hide from the model."""
-
-
-@dataclass(frozen=True, slots=True)
 class LoadSpecs:
     """Load the specifications of the run's tools, to check a join against."""
 
@@ -380,7 +373,6 @@ Effect = (
     | KeepContext
     | Open
     | CheckInput
-    | Redact
     | LoadSpecs
     | Ask
     | Say
@@ -394,6 +386,6 @@ Effect = (
     | Close
 )
 """What the executor carries out."""
-DECIDES_NOTHING = (Resolve, KeepContext, CheckInput, Redact, LoadSpecs)
+DECIDES_NOTHING = (Resolve, KeepContext, CheckInput, LoadSpecs)
 """Effects that may be carried out for an outdated run: an append follows, which the log then refuses."""
 Command = Append | Effect | Ack | Abandon

@@ -26,53 +26,20 @@ knows changes nothing. While the session is being deleted, each request is refus
 
 Messages about background tasks, and what the end of a run means for these: `services.planner.sessions.tasks.machine`.
 
-After `run_ended` a summary may be due (`summaries`): then `run_queued` of its run is recorded too, and RequestSummary
+After `run_ended` a summary may be due (`memory`): then `run_queued` of its run is recorded too, and RequestSummary
 follows. The end of that run leads to `summarised`, or to `run_ended` if there is no summary.
 """
 
+from dataclasses import dataclass
 from typing import assert_never
 
+from contracts.runs import inbox
 from contracts.runs.requests import OnBusy, RunRequested
-from contracts.sessions.records import (
-    MAX_CONTEXT_BYTES,
-    ContextSet,
-    InputForwarded,
-    InputMissed,
-    KnownSessionEvent,
-    RunBegun,
-    RunEnded,
-    RunMergedInto,
-    RunQueued,
-    RunRefusedBySession,
-    RunWaits,
-    SessionApproved,
-    SessionContextRequested,
-    SessionDeleting,
-    SessionDeletionRequested,
-    SessionInputTaken,
-    SessionQueueExpired,
-    SessionRunEnded,
-    SessionRunWaits,
-    SessionStarted,
-    Summarised,
-)
-from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
+from contracts.sessions import records, tasks
 from contracts.wire.faults import Fault
 from contracts.wire.ids import run_of_own_session
 from services.planner.run.session_place import Begun, Place, Refused, Waiting
-from services.planner.sessions import summaries
-from services.planner.sessions.commands import (
-    Attach,
-    Begin,
-    Cancel,
-    Command,
-    Forward,
-    Merged,
-    Purge,
-    Refuse,
-    RequestSummary,
-    WriteEntry,
-)
+from services.planner.sessions import memory
 from services.planner.sessions.tasks import machine
 from services.shared.redaction.placeholders import wire_size
 from services.shared.runs.causes import CAUSES
@@ -84,16 +51,51 @@ REPLACED = "another request of the session takes its place"
 DELETED = "the session is being deleted"
 
 Received = (
-    SessionRunEnded
-    | SessionRunWaits
-    | SessionInputTaken
-    | SessionQueueExpired
-    | SessionContextRequested
-    | SessionApproved
-    | SessionDeletionRequested
-    | SessionTaskMessage
+    records.SessionRunEnded
+    | records.SessionRunWaits
+    | records.SessionInputTaken
+    | records.SessionQueueExpired
+    | records.SessionContextRequested
+    | records.SessionApproved
+    | records.SessionDeletionRequested
+    | tasks.SessionTaskMessage
 )
-Events = list[KnownSessionEvent]
+Events = list[records.KnownSessionEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Tell a queued run that it has the turn. `session_seq`: the record up to which it knows the conversation."""
+
+    run: str
+    session_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a run a message. `about`: the run that the message is about.
+
+    `Forward` in the table: text and images of a queued run for the run that has the turn. `Merged`: that run took them.
+    `Attach`: the run, which was requested without a session, belongs to this one.
+    """
+
+    run: str
+    message: inbox.InputRequested | inbox.CancelRequested | inbox.RunMerged | inbox.RunRefused | inbox.SessionAttached
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEntry:
+    """Write the session's entry in the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Delete the session, its runs and its artifacts: no run of it is open any more."""
+
+
+Command = Begin | Tell | memory.RequestSummary | WriteEntry | Purge
+"""What follows from the state of a session. All commands are idempotent."""
 
 
 def begins_at_once(session: Session, request: RunRequested) -> bool:
@@ -108,10 +110,10 @@ def offer(session: Session, request: RunRequested) -> Events:
         return []
     refusal = _refusal(session, request)
     if refusal is not None:
-        return [RunRefusedBySession(run=run, fault=refusal)]
+        return [records.RunRefusedBySession(run=run, fault=refusal)]
     begun = [] if session.exists else [_started(request)]
     on_busy, current = _on_busy(session, request), session.current
-    queued = RunQueued(
+    queued = records.RunQueued(
         run=run,
         cause=request.cause,
         on_busy=on_busy,
@@ -119,12 +121,14 @@ def offer(session: Session, request: RunRequested) -> Events:
         is_first=current is not None and on_busy == "cancel",
     )
     if current is None:
-        return [*begun, queued, RunBegun(run=run)]
-    return [queued, InputForwarded(run=run, into=current.run)] if on_busy == "steer" else [queued]
+        return [*begun, queued, records.RunBegun(run=run)]
+    return [queued, records.InputForwarded(run=run, into=current.run)] if on_busy == "steer" else [queued]
 
 
-def _started(request: RunRequested) -> SessionStarted:
-    return SessionStarted(session_id=request.session_id or "", created_by=request.key_id, user_id=request.user_id)
+def _started(request: RunRequested) -> records.SessionStarted:
+    return records.SessionStarted(
+        session_id=request.session_id or "", created_by=request.key_id, user_id=request.user_id
+    )
 
 
 def _refusal(session: Session, request: RunRequested) -> Fault | None:
@@ -149,14 +153,14 @@ def _on_busy(session: Session, request: RunRequested) -> OnBusy:
     return request.on_paused if waits else request.on_busy
 
 
-def adopt(session: Session, session_id: str, first: RunRequested, ended: RunEnded | None) -> Events:
+def adopt(session: Session, session_id: str, first: RunRequested, ended: records.RunEnded | None) -> Events:
     """Begin a session with the run that it continues from. `first`: that run's request; `ended`: None if it is open."""
     run = first.run_id
     if session.exists or run_of_own_session(session_id) != run or first.session_id is not None:
         return []
     started = _started(first).model_copy(update={"session_id": session_id})
-    queued = RunQueued(run=run, requested_at=first.requested_at)
-    return [started, queued, RunBegun(run=run), *([ended] if ended is not None else [])]
+    queued = records.RunQueued(run=run, requested_at=first.requested_at)
+    return [started, queued, records.RunBegun(run=run), *([ended] if ended is not None else [])]
 
 
 def place_of(session: Session, run: str) -> Place | None:
@@ -174,7 +178,10 @@ def place_of(session: Session, run: str) -> Place | None:
 def receive(session: Session, message: Received, by: str) -> Events:
     """Return what a message leads to. `by`: `<stream>:<sequence>` of the message."""
     if not session.exists:
-        return _first_context(message) if isinstance(message, SessionContextRequested) else []
+        if not isinstance(message, records.SessionContextRequested):
+            return []
+        started = records.SessionStarted(session_id=message.session_id, created_by=message.by, user_id=message.user_id)
+        return [started, records.ContextSet(values=message.values, by=message.by)]
     events = _received(session, message, by)
     later = after(session, events)
     if not events or later.is_deleting or later.current is not None:
@@ -182,42 +189,37 @@ def receive(session: Session, message: Received, by: str) -> Events:
     ready = [each for each in later.queue if each.forwarded_to is None]
     # Users do not wait behind reports.
     following = next((each for each in ready if not CAUSES[each.cause].gives_way), ready[0] if ready else None)
-    return events if following is None else [*events, RunBegun(run=following.run)]
-
-
-def _first_context(message: SessionContextRequested) -> Events:
-    started = SessionStarted(session_id=message.session_id, created_by=message.by, user_id=message.user_id)
-    return [started, ContextSet(values=message.values, by=message.by)]
+    return events if following is None else [*events, records.RunBegun(run=following.run)]
 
 
 def _received(session: Session, message: Received, by: str) -> Events:
     match message:
-        case SessionRunEnded():
+        case records.SessionRunEnded():
             return _ended(session, message)
-        case SessionRunWaits(waits=waits):
+        case records.SessionRunWaits(waits=waits):
             return [waits] if _is_news(session, waits) else []
-        case SessionInputTaken(run=run, into=into, taken=taken):
+        case records.SessionInputTaken(run=run, into=into, taken=taken):
             entry = session.queued(run)
             if entry is None or entry.forwarded_to != into:
                 return []
-            return [RunMergedInto(run=run, into=into) if taken else InputMissed(run=run, into=into)]
-        case SessionQueueExpired(run=run):
+            return [records.RunMergedInto(run=run, into=into) if taken else records.InputMissed(run=run, into=into)]
+        case records.SessionQueueExpired(run=run):
             fault = Fault(code="queue_timeout", reason="the run waited too long for its turn", retryable=True)
-            return [RunRefusedBySession(run=run, fault=fault)] if session.queued(run) is not None else []
-        case SessionContextRequested():
+            return [records.RunRefusedBySession(run=run, fault=fault)] if session.queued(run) is not None else []
+        case records.SessionContextRequested():
             return _context(session, message, by)
-        case SessionApproved(approved=approved):
+        case records.SessionApproved(approved=approved):
             known = (approved.rule, approved.tool, approved.agent) in session.approvals
             return [] if known else [approved]
-        case SessionDeletionRequested():
-            return [] if session.is_deleting else [SessionDeleting(by=message.by)]
-        case SessionTaskCalled() | SessionTaskControl() | SessionGroupDue():
+        case records.SessionDeletionRequested():
+            return [] if session.is_deleting else [records.SessionDeleting(by=message.by)]
+        case tasks.SessionTaskCalled() | tasks.SessionTaskControl() | tasks.SessionGroupDue():
             return [*machine.receive(session, message)]
         case _:
             assert_never(message)
 
 
-def _is_news(session: Session, waits: RunWaits) -> bool:
+def _is_news(session: Session, waits: records.RunWaits) -> bool:
     """Whether a message about what a run waits for is newer than what the session knows."""
     task, current = session.background.tasks.get(waits.run), session.current
     if task is not None:
@@ -225,7 +227,7 @@ def _is_news(session: Session, waits: RunWaits) -> bool:
     return current is not None and current.run == waits.run and current.waits_seq < waits.seq
 
 
-def _ended(session: Session, message: SessionRunEnded) -> Events:
+def _ended(session: Session, message: records.SessionRunEnded) -> Events:
     ended = message.ended
     if ended.run in session.background.tasks:
         return [*machine.run_ended(session, message)]
@@ -234,24 +236,26 @@ def _ended(session: Session, message: SessionRunEnded) -> Events:
             return []
         later = after(session, [ended])
         of_tasks = machine.run_ended(later, message)
-        if later.is_deleting or later.summary_run or not summaries.covered(later, message.memory):
+        if later.is_deleting or later.summary_run or not memory.covered(later, message.memory):
             return [ended, *of_tasks]
-        run = summaries.summary_run(session.session_id, ended.run)
-        return [ended, *of_tasks, RunQueued(run=run, cause="summary", requested_at=0)]
+        run = memory.summary_run(session.session_id, ended.run)
+        return [ended, *of_tasks, records.RunQueued(run=run, cause="summary", requested_at=0)]
     if ended.run != session.summary_run:
         return []
     if ended.outcome != "done" or not ended.answer or message.through is None:
         return [ended.model_copy(update={"question": "", "answer": ""})]
     return [
-        Summarised(through=message.through, run=ended.run, text=ended.answer, model=message.model, usage=ended.usage)
+        records.Summarised(
+            through=message.through, run=ended.run, text=ended.answer, model=message.model, usage=ended.usage
+        )
     ]
 
 
-def _context(session: Session, message: SessionContextRequested, by: str) -> Events:
+def _context(session: Session, message: records.SessionContextRequested, by: str) -> Events:
     if session.is_deleting or _sequence(by) <= _sequence(session.context_by):
         return []
-    change = ContextSet(values=message.values, by=message.by)
-    if wire_size(after(session, [change]).context) > MAX_CONTEXT_BYTES:
+    change = records.ContextSet(values=message.values, by=message.by)
+    if wire_size(after(session, [change]).context) > records.MAX_CONTEXT_BYTES:
         return []
     return [change]
 
@@ -268,10 +272,14 @@ def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
         # No entry is written: it could come after its removal.
         # Tasks may be many: they are cancelled once, and each that is requested later (`tasks.commands`).
         open_runs, tasks = session.open_runs(), session.background.tasks
-        cancels_all = isinstance(cause, SessionDeletionRequested)
+        cancels_all = isinstance(cause, records.SessionDeletionRequested)
         cancelled = [run for run in open_runs if cancels_all or run not in tasks]
-        return [Cancel(run, DELETED) for run in cancelled] if open_runs else [Purge()]
+        return [_cancel(session, run, DELETED) for run in cancelled] if open_runs else [Purge()]
     return [WriteEntry(), *_of_turn(session, cause), *_of_cause(session, cause)]
+
+
+def _cancel(session: Session, run: str, reason: str) -> Tell:
+    return Tell(run, inbox.CancelRequested(reason=reason, session_id=session.session_id), run)
 
 
 def _of_turn(session: Session, cause: RunRequested | Received) -> list[Command]:
@@ -282,9 +290,10 @@ def _of_turn(session: Session, cause: RunRequested | Received) -> list[Command]:
     if not (isinstance(cause, RunRequested) and cause.run_id == current.run):
         # That request begins its run itself.
         own = run_of_own_session(session.session_id) == current.run
-        found.append(Attach(current.run) if own else Begin(current.run, current.begun_seq))
+        attached = inbox.SessionAttached(session_id=session.session_id)
+        found.append(Tell(current.run, attached, current.run) if own else Begin(current.run, current.begun_seq))
     if any(each.is_first for each in session.queue):
-        found.append(Cancel(current.run, REPLACED))
+        found.append(_cancel(session, current.run, REPLACED))
     return found
 
 
@@ -292,16 +301,27 @@ def _of_cause(session: Session, cause: RunRequested | Received) -> list[Command]
     match cause:
         case RunRequested(run_id=run):
             entry = session.queued(run)
-            return [Forward(cause, entry.forwarded_to)] if entry is not None and entry.forwarded_to else []
-        case SessionInputTaken(run=run) | SessionQueueExpired(run=run):
+            if entry is None or not entry.forwarded_to:
+                return []
+            text = inbox.InputRequested(
+                id=run,
+                text=cause.query,
+                images=cause.images,
+                run=run,
+                into=entry.forwarded_to,
+                session_id=cause.session_id,
+                by=cause.key_id,
+                user_id=cause.user_id,
+            )
+            return [Tell(entry.forwarded_to, text, run)]
+        case records.SessionInputTaken(run=run) | records.SessionQueueExpired(run=run):
             recent = session.recent_run(run)
             if recent is not None and recent.merged_into is not None:
-                return [Merged(run, recent.merged_into)]
-            return [Refuse(run, recent.fault)] if recent is not None and recent.fault is not None else []
-        case SessionRunEnded(ended=ended, memory=memory):
-            is_due = session.summary_run == summaries.summary_run(session.session_id, ended.run)
-            if not is_due or memory is None:
-                return []
-            return [RequestSummary(session.summary_run, memory, cause.key_id, cause.key_budget)]
+                return [Tell(run, inbox.RunMerged(into=recent.merged_into), run)]
+            fault = recent.fault if recent is not None else None
+            return [Tell(run, inbox.RunRefused(fault=fault), run)] if fault is not None else []
+        case records.SessionRunEnded(ended=ended, memory=kept) if kept is not None:
+            is_due = session.summary_run == memory.summary_run(session.session_id, ended.run)
+            return [memory.RequestSummary(session.summary_run, kept, cause.key_id, cause.key_budget)] if is_due else []
         case _:
             return []

@@ -25,7 +25,6 @@ from contracts.wire.records import EVENTS_HEADER, Record, types_in
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket
-from services.planner.effects.deletion import STORE_TIMEOUT_S, delete_artifacts
 from services.runtime.tasks import every
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
@@ -40,6 +39,7 @@ RETRY_S = 5.0
 LAST_PURGE_SPREAD = 0.01
 """Random share of a day that is added, so that planners do not take the last step at the same moment."""
 MESSAGES_PER_PAGE = 500
+STORE_TIMEOUT_S = 2.0
 
 
 @dataclass(order=True, slots=True)
@@ -100,8 +100,11 @@ class Deletions:
         deletion_key = keys.run_deletion(due.tenant, due.run)
         if due.purges and not (await self._bucket.get(deletion_key)).sequence:
             return None  # Another planner completed the deletion.
-        if not await self._is_ended(due.tenant, due.run):
-            await self._cancel(due.tenant, due.run)
+        last = await last_record(self._bus, due.tenant, due.run, 2)
+        if last is None or TERMINAL.isdisjoint(types_in(last.headers)):
+            cancel = CancelRequested(reason="deleted").model_dump_json().encode()
+            headers = {"Nats-Msg-Id": f"{due.run}-cancel-to-delete"}  # It makes repetitions harmless.
+            await self._bus.publish(subjects.control(due.tenant, due.run, "cancel"), cancel, headers)
             return CHECK_S
         await self._purge_all(due)
         due.purges += 1
@@ -116,17 +119,6 @@ class Deletions:
         await self._bucket.purge(deletion_key)
         return None
 
-    async def _is_ended(self, tenant: str, run: str) -> bool:
-        last = await last_record(self._bus, tenant, run, 2)
-        return last is not None and not TERMINAL.isdisjoint(types_in(last.headers))
-
-    async def _cancel(self, tenant: str, run: str) -> None:
-        """Publish a cancel of the run. Its message id makes repetitions harmless."""
-        message = CancelRequested(reason="deleted").model_dump_json().encode()
-        await self._bus.publish(
-            subjects.control(tenant, run, "cancel"), message, {"Nats-Msg-Id": f"{run}-cancel-to-delete"}
-        )
-
     async def _purge_all(self, due: _Due) -> None:
         tenant, run, requested_at = due.tenant, due.run, due.deletion.requested_at
         log, fact = subjects.log(tenant, run), Record(events=[Deleted()])
@@ -140,7 +132,7 @@ class Deletions:
             await self._purge(stream, pattern)
         if requested_at is not None:
             await self._bucket.purge(keys.run_key(tenant, requested_at, run))
-        await delete_artifacts(self._artifacts, tenant, run=run)
+        await self._artifacts.delete_all(tenant, run=run)
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:
         await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": pattern, **({"keep": keep} if keep else {})})

@@ -2,9 +2,9 @@
 
 After a full disk, or a crash of nats-server, a consumer may count a message as acknowledged that is still in its
 stream. The message is below the consumer's acknowledgement floor, so it is never delivered again. These messages are
-called forgotten here. An accepted run must end nevertheless.
+orphaned. An accepted run must end nevertheless.
 
-Rule 1: a message is forgotten if two checks find it below the floor. One that is just being acknowledged is gone at the
+Rule 1: a message is orphaned if two checks find it below the floor. One that is just being acknowledged is gone at the
 second check.
 Rule 2: a run whose log has grown recently is left alone, since another planner handles it.
 Rule 3: a request without a log that is older than the retention is removed, since its run was purged.
@@ -40,8 +40,8 @@ MESSAGES_PER_PAGE = 500
 MAX_CONCURRENT_HANDLINGS = 32
 
 
-class Forgotten:
-    """Checks for forgotten messages at start, after each reconnect, and periodically."""
+class Orphans:
+    """Checks for orphaned messages at start, after each reconnect, and periodically."""
 
     def __init__(self, bus: Bus, handler: Handler, retention_days: float) -> None:
         self._bus = bus
@@ -52,7 +52,11 @@ class Forgotten:
 
     async def watch(self) -> None:
         """Check until cancelled."""
-        self._bus.on_reconnect.append(self._on_reconnect)
+
+        async def on_reconnect() -> None:
+            self._reconnected.set()
+
+        self._bus.on_reconnect.append(on_reconnect)
         pause_s = SOON_S
         while True:
             with contextlib.suppress(TimeoutError):
@@ -63,14 +67,11 @@ class Forgotten:
             try:
                 pause_s = AFTER_FINDING_S if await self.sweep() else AFTER_FINDING_NOTHING_S
             except BusError as error:
-                logger.debug("forgotten_check_failed", reason=str(error))
+                logger.debug("orphans_not_checked", reason=str(error))
                 pause_s = SOON_S
 
-    async def _on_reconnect(self) -> None:
-        self._reconnected.set()
-
     async def sweep(self) -> int:
-        """Handle forgotten messages, and return how many were found. Raises BusError."""
+        """Handle orphaned messages, and return how many were found. Raises BusError."""
         first = [await self._below_floor(*queue) for queue in _QUEUES]
         if not any(first):
             return 0
@@ -97,32 +98,22 @@ class Forgotten:
         delivery = Delivery.stored(message, stream)
         async with self._slots:
             try:
-                if await self._is_worked_on(delivery):
-                    return
-                done = await self._is_of_a_purged_run(delivery) or await self._handler(delivery)
+                last = None
+                with contextlib.suppress(InvalidName):
+                    address = subjects.parse(delivery.subject)
+                    last = await last_record(self._bus, address.tenant, address.run)
+                if last is not None and TERMINAL.isdisjoint(types_in(last.headers)):
+                    written_at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
+                    if time.time() - written_at < RECENT_WRITE_S:
+                        return
+                is_old = time.time() - delivery.stored_ns / 1e9 > self._retention_s
+                is_of_a_purged_run = is_old and delivery.stream == subjects.REQUESTS and last is None
+                done = is_of_a_purged_run or await self._handler(delivery)
                 if done:
                     await self._bus.api(f"STREAM.MSG.DELETE.{stream}", {"seq": delivery.sequence, "no_erase": True})
             except BusError as error:
-                logger.warning("forgotten_message_left", subject=delivery.subject, reason=str(error))
+                logger.warning("orphaned_message_left", subject=delivery.subject, reason=str(error))
             except Exception:
                 logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
             else:
-                logger.warning("forgotten_message_handled", subject=delivery.subject, removed=done)
-
-    async def _is_worked_on(self, delivery: Delivery) -> bool:
-        last = await self._log(delivery)
-        if last is None or not TERMINAL.isdisjoint(types_in(last.headers)):
-            return False
-        at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
-        return time.time() - at < RECENT_WRITE_S
-
-    async def _is_of_a_purged_run(self, delivery: Delivery) -> bool:
-        old = time.time() - delivery.stored_ns / 1e9 > self._retention_s
-        return old and delivery.stream == subjects.REQUESTS and await self._log(delivery) is None
-
-    async def _log(self, delivery: Delivery) -> Msg | None:
-        try:
-            address = subjects.parse(delivery.subject)
-            return await last_record(self._bus, address.tenant, address.run)
-        except InvalidName:
-            return None
+                logger.warning("orphaned_message_handled", subject=delivery.subject, removed=done)

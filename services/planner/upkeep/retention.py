@@ -8,13 +8,13 @@ from contracts.wire import keys, names, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket
-from services.planner.effects.deletion import STORE_TIMEOUT_S, delete_artifacts
 from services.runtime.tasks import every
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 
 SWEEP_EVERY_S, SWEEP_RETRY_S = 3600.0, 30.0
 ENTRIES_PER_PAGE = 500
+STORE_TIMEOUT_S = 2.0
 
 
 async def watch(bus: Bus, retention_days: float) -> None:
@@ -49,7 +49,7 @@ async def sweep(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
         if failure is not None and failure.retryable:
             continue  # Each further request would wait for the store.
         try:
-            await delete_artifacts(artifacts, tenant, run=run)
+            await artifacts.delete_all(tenant, run=run)
         except ArtifactFailed as error:
             failure = error
         else:

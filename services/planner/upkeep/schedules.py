@@ -31,20 +31,20 @@ ENDED_KEPT_S = 7 * 86_400
 
 
 class Schedules:
-    """The schedules of all tenants, over one bus. `where` names the schedule in place of a run."""
+    """The schedules of all tenants, over one bus. `address` names the schedule in place of a run."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._bucket = Bucket(bus, keys.RUNS_BUCKET)
 
-    async def on_message(self, where: Address, message: ScheduleSet | ScheduleDue) -> None:
+    async def on_message(self, address: Address, message: ScheduleSet | ScheduleDue) -> None:
         """Handle the message that a schedule was made or deleted, or that its timer has fired."""
         if isinstance(message, ScheduleDue):
-            await self._on_due(where, message.at)
+            await self._on_due(address, message.at)
             return
-        entry, schedule = await self._read(where)
+        entry, schedule = await self._read(address)
         if not entry.data:
-            await messages.purge(self._bus, subjects.TIMERS, subjects.timer(*where, FIRE_TIMER))
+            await messages.purge(self._bus, subjects.TIMERS, subjects.timer(*address, FIRE_TIMER))
         elif schedule is not None:
             await self.set_timer(schedule)
 
@@ -52,12 +52,12 @@ class Schedules:
         """Set the timer of the next fire time, if there is one. It replaces an earlier timer of the schedule."""
         if schedule.next_at is not None:
             # The id is new each time: an outdated timer may have replaced one that was set a moment ago.
-            due, where = ScheduleDue(at=schedule.next_at), (schedule.tenant, schedule.schedule_id)
-            await messages.schedule(self._bus, *where, FIRE_TIMER, due, schedule.next_at, new_id())
+            due, address = ScheduleDue(at=schedule.next_at), (schedule.tenant, schedule.schedule_id)
+            await messages.schedule(self._bus, *address, FIRE_TIMER, due, schedule.next_at, new_id())
 
-    async def _on_due(self, where: Address, due: int) -> None:
+    async def _on_due(self, address: Address, due: int) -> None:
         while True:
-            entry, schedule = await self._read(where)
+            entry, schedule = await self._read(address)
             if schedule is None:
                 return
             if schedule.next_at != due:
@@ -73,9 +73,9 @@ class Schedules:
             break
         await self.set_timer(schedule)
 
-    async def _read(self, where: Address) -> tuple[Entry, Schedule | None]:
+    async def _read(self, address: Address) -> tuple[Entry, Schedule | None]:
         """Return the entry of a schedule as the leader has it: a replica may not know yet what was just written."""
-        key = keys.schedule_entry(*where)
+        key = keys.schedule_entry(*address)
         entry = await self._bus.until_answered(lambda: self._bucket.get_from_leader(key))
         return entry, entry.parsed(Schedule)
 

@@ -8,6 +8,7 @@ Rule 3: bytes are checked against their digest once all of them were received.
 
 import base64
 from collections.abc import AsyncIterable, Callable
+from contextlib import suppress
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
@@ -48,6 +49,7 @@ Assembled = str | bytes | list[Any] | ArtifactRef
 OnWarning = Callable[[str], None]
 """Called with a warning about a put that has succeeded."""
 
+_ARTIFACTS_PER_PAGE = 500
 PATIENCE_S = 60.0
 """How long a request is repeated while the store is unavailable, unless the caller says otherwise."""
 
@@ -191,6 +193,16 @@ class ArtifactClient:
         """
         request = _message(ListArtifacts, tenant=tenant, session_id=session, run_id=run, **wanted)
         return await self._requests.answered(subjects.artifact_list(), request, ArtifactPage)
+
+    async def delete_all(self, tenant: str, *, run: str | None = None, session: str | None = None) -> None:
+        """Delete the artifacts and images of a run, or of a session. Idempotent."""
+        cursor: int | None = 0
+        while cursor is not None:
+            page = await self.list(tenant, run=run, session=session, limit=_ARTIFACTS_PER_PAGE, cursor=cursor)
+            for stored in page.artifacts:
+                with suppress(ArtifactNotFound):  # Another client deleted it first.
+                    await self.delete(tenant, stored.ref.artifact_id)
+            cursor = page.next_cursor
 
     async def delete(
         self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None

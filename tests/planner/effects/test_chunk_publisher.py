@@ -39,7 +39,7 @@ class Reply:
         async def newest() -> int | None:
             return tail
 
-        self.publisher = ChunkPublisher(writer or ChunkWriter(bus, 3600), self.where, ASKED, 0, newest)
+        self.publisher = ChunkPublisher(writer or ChunkWriter(bus), self.where, ASKED, 0, newest)
 
     async def stored(self) -> list[tuple[int, bytes]]:
         """Sequence and body of every chunk."""
@@ -102,7 +102,7 @@ async def test_a_quiet_reply_is_stored_token_by_token(bus: Bus) -> None:
 
 async def test_chunks_grow_in_a_process_that_lags(bus: Bus) -> None:
     """Nothing is lost or changed, and the first token of another reply goes before all that waits."""
-    writer = ChunkWriter(bus, 3600)
+    writer = ChunkWriter(bus)
     with busy(0.01):
         slow = Reply(bus, writer)
         for number in range(150):
@@ -150,7 +150,7 @@ async def test_a_long_end_is_stored_as_chunks(bus: Bus) -> None:
 
 async def test_a_superseded_reply_stores_nothing(bus: Bus) -> None:
     """Another record on the log refuses the write, and the text of other replies goes on."""
-    writer = ChunkWriter(bus, 3600)
+    writer = ChunkWriter(bus)
     reply = Reply(bus, writer, tail=None)
     await bus.publish(subjects.log(*reply.where), b"{}")
     stopped = asyncio.Event()

@@ -108,7 +108,7 @@ def put_together(handling: commands.Handling) -> Handling:
     if opening is not None:
         made.started, made.refusal = opening.started, opening.refusal
     if isinstance(message, CallFinished):
-        made.finished = progress.outcome or message
+        made.finished = message
     if isinstance(message, TimerFired):
         made.timer = message
     if isinstance(message, CancelRequested):

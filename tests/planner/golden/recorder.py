@@ -16,7 +16,7 @@ from contracts.wire.records import Record
 from services.messaging.direct_get import StoredMessage
 from services.planner import handlers
 from services.planner.run.advance import advance
-from services.planner.run.commands import Command, Handling, LoadSpecs, Redact, Resolve, Rules
+from services.planner.run.commands import Command, Handling, LoadSpecs, Resolve, Rules
 from services.planner.run.state.run import Run
 from services.planner.strategies.react.strategy import React
 
@@ -47,7 +47,7 @@ def listening() -> Iterator[dict[str, Recording]]:
 
     def listen(run: Run, handling: Handling, rules: Rules) -> Command:
         command = advance(run, handling, rules)
-        if isinstance(command, Resolve | Redact | LoadSpecs):
+        if isinstance(command, Resolve | LoadSpecs):
             return command  # A journal holds what these give.
         found = of_this_run()
         found.settings = {name: value for name, value in plain.fields(rules).items() if name != "strategy"}

@@ -98,3 +98,12 @@ async def test_a_planner_with_an_older_state_reads_what_followed(bus: Bus) -> No
     await written(mine, where, [STARTED])
     await written(theirs, where, [ContextSet(values={"city": "Bern"})])
     assert (await mine.load(where)).context == {"city": "Bern"}
+
+
+async def test_a_session_has_one_lock_while_somebody_uses_it(bus: Bus) -> None:
+    """Another session has another one, and none is kept."""
+    where, logs = address(), SessionLogs(bus)
+    async with logs.lock(where):
+        assert logs.lock(where).locked()
+        assert not logs.lock(address()).locked()
+    assert not logs._locks

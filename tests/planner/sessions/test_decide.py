@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.runs.inbox import CancelRequested, InputRequested
 from contracts.runs.requests import OnBusy, RunRequested
 from contracts.sessions.records import (
     ApprovedForSession,
@@ -27,7 +28,7 @@ from contracts.sessions.records import (
 from contracts.wire.ids import own_session_id
 from services.planner.run.session_place import Begun, Refused, Waiting
 from services.planner.sessions import decide
-from services.planner.sessions.commands import Begin, Cancel, Forward, WriteEntry
+from services.planner.sessions.decide import Begin, Tell, WriteEntry
 from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
 
@@ -58,6 +59,14 @@ def ended(run: str) -> SessionRunEnded:
     return SessionRunEnded(ended=RunEnded(run=run, outcome="done", question="q", answer="a"))
 
 
+NAMES = {"cancel": "Cancel", "merged": "Merged", "refused": "Refuse", "attach": "Attach", "input": "Forward"}
+
+
+def name_of(command: decide.Command) -> str:
+    """The name of a command in the table."""
+    return NAMES[command.message.kind] if isinstance(command, Tell) else type(command).__name__
+
+
 @dataclass
 class World:
     """A session, and the handling of messages to it."""
@@ -80,7 +89,7 @@ class World:
             self.session = fold(self.session, self.session.seq + 1, record)
             self.written += events
         found = decide.commands(self.session, cause)
-        return [event.type for event in events], [type(each).__name__ for each in found]
+        return [event.type for event in events], list(map(name_of, found))
 
 
 def idle(world: World) -> None:
@@ -195,7 +204,8 @@ def test_a_cancelling_request_is_next() -> None:
     busy(world)
     world.take(request(B))
     world.take(request(C, "cancel"))
-    assert Cancel(A, decide.REPLACED) in decide.commands(world.session, request(C))
+    cancel = CancelRequested(reason=decide.REPLACED, session_id="s")
+    assert Tell(A, cancel, A) in decide.commands(world.session, request(C))
     world.take(ended(A))
     assert world.session.current is not None
     assert world.session.current.run == C
@@ -366,5 +376,6 @@ def test_a_forwarded_text_is_the_whole_request() -> None:
     """The session's log does not hold it: the handling of the request sends it."""
     world = World()
     steered(world)
-    assert decide.commands(world.session, request(B, "steer"))[-1] == Forward(request(B, "steer"), A)
+    text = InputRequested(id=B, text="from b", run=B, into=A, session_id="s")
+    assert decide.commands(world.session, request(B, "steer"))[-1] == Tell(A, text, B)
     assert WriteEntry() in decide.commands(world.session, ended(C))

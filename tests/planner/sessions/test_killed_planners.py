@@ -1,7 +1,5 @@
 """Two runs of a session, and a planner that is killed between any two steps: another one finishes what it began."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from contracts.runs.requests import RunRequested
@@ -9,10 +7,7 @@ from contracts.sessions.records import SessionDeletionRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id, unix_ms
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress
-from tests.planner.conftest import provider as provider_of_planners
-from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, answer
 from tests.support.nats_server import NatsServer
@@ -20,7 +15,6 @@ from tests.support.run_services import Planning, planning
 from tests.support.session_logs import events_of, idle, session_of
 from tests.support.waiting import wait_until
 
-provider = provider_of_planners
 A, B = "a" * 32, "b" * 32
 ACK_WAIT_S = 1.0
 """Of the planner that goes on: what the dead one had received is delivered again after it."""
@@ -34,15 +28,6 @@ STEPS = {
 }
 
 
-@pytest.fixture
-async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
-    """A client on a server of its own."""
-    provider.reset()
-    async with connected(own_nats_server.url, "client") as bus:
-        await provision(bus)
-        yield Planning(bus, None, None, None)  # type: ignore[arg-type]
-
-
 async def ask(bus: Bus, run: str, session_id: str) -> None:
     """Ask for a run with this id."""
     request = RunRequested(
@@ -51,6 +36,7 @@ async def ask(bus: Bus, run: str, session_id: str) -> None:
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("moment", ["before", "known"])
 @pytest.mark.parametrize("step", STEPS)
 async def test_each_run_has_one_turn(
@@ -73,6 +59,7 @@ async def test_each_run_has_one_turn(
     assert events == ["run_begun", "run_ended"] * 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("text", "word"),
     [("deleting", "emit"), ('"kind":"cancel"', "control"), ("requested_at", "$KV"), ("deleted", "emit")],

@@ -167,17 +167,6 @@ async def test_a_queued_run_keeps_its_tool_context(plan: Plan, provider: ModelSe
     assert b"CANARY" in context.data
 
 
-async def test_a_session_of_another_user_is_not_found(plan: Plan, provider: ModelServer) -> None:
-    """By a key that is pinned to a user."""
-    planning, session_id = await plan(), new_id()
-    provider.say(answer("mine"), answer("again"))
-    await planning.tell("Mine?", session_id=session_id, user_id="ann", is_user_pinned=True)
-    other = await planning.tell("Whose?", session_id=session_id, user_id="bob", is_user_pinned=True)
-    assert other.end.code == "not_found"
-    again = await planning.tell("Mine?", session_id=session_id, user_id="ann", is_user_pinned=True)
-    assert again.end.raw_answer == "again"
-
-
 async def test_a_request_continues_from_a_run_that_has_ended(plan: Plan, provider: ModelServer) -> None:
     """Its question and answer are the first turn of the session."""
     planning = await plan()

@@ -198,53 +198,6 @@ async def test_the_pauses_of_a_task_show_in_its_session(plan: Plan, provider: Mo
     assert (session.background.tasks[task].status, session.pauses) == ("succeeded", [])
 
 
-async def test_a_group_of_another_session_is_not_found(plan: Plan, provider: ModelServer) -> None:
-    """The model learns what it learns about an id that never was, and no task is spawned."""
-    planner, mine, other = await plan(agents=HOST), new_id(), new_id()
-    scripted(provider, spawn("a", group="g"), answer("Begun."), a=ENDLESS)
-    await planner.tell(PARENT, agent="host", session_id=other)
-    (opened,) = await of_type(planner.bus, other, "group_opened")
-    scripted(provider, spawn("b", group_id=opened.group_id), spawn("b", group_id=new_id()), answer("No group."))
-    story = await planner.tell(PARENT, agent="host", session_id=mine)
-    first, second = story.of("observed")
-    assert first.failure == second.failure
-    assert first.failure.code == "group_not_found"
-    assert not await of_type(planner.bus, mine, "task_spawned")
-    await planner.cancel(opened.group_id)
-    await settled(planner.bus, other, reports=1)
-
-
-async def test_a_cancel_reaches_tasks_of_tasks(plan: Plan, provider: ModelServer) -> None:
-    """Each run that is cancelled takes its own tasks with it."""
-    planner, session_id = await plan(agents=HOST), new_id()
-    scripted(provider, spawn("a"), answer("Begun."), b=ENDLESS)
-    provider.by_turn(spawn("b", retain_turn=True), marker="a?")
-    await planner.tell(PARENT, agent="host", session_id=session_id)
-
-    async def both() -> list[str]:
-        tasks = list((await session_of(planner.bus, session_id)).background.tasks)
-        return tasks if len(tasks) == 2 else []
-
-    top, _ = await wait_until(both, what="the task has spawned a task")
-    await control(planner, session_id, "cancel", task_id=top, by="ann")
-    session = await settled(planner.bus, session_id)
-    assert [task.status for task in session.background.tasks.values()] == ["cancelled"] * 2
-    assert [task.depth for task in session.background.tasks.values()] == [1, 2]
-    assert not await of_type(planner.bus, session_id, "reported")
-
-
-async def test_a_run_waits_no_longer_than_it_may(plan: Plan, provider: ModelServer) -> None:
-    """It gets what there is, and a report follows when the group has ended."""
-    agents = {"host": {"tasks": {"spawn_requires_confirmation": False, "retain_timeout_s": 0.5}}}
-    planner, session_id = await plan(agents=agents), new_id()
-    late = Say(text=answer("Late.").text, delay_s=1.5)
-    scripted(provider, spawn("a", retain_turn=True), answer("Not yet."), a=late)
-    story = await planner.tell(PARENT, agent="host", session_id=session_id)
-    assert story.of("observed")[0].observation["timed_out"] is True
-    session = await settled(planner.bus, session_id, reports=1)
-    assert [turn.answer for turn in session.turns] == ["Not yet.", "All of it is done."]
-
-
 async def test_a_report_is_no_reply_to_a_pause(plan: Plan, provider: ModelServer) -> None:
     """It waits until the run before it, which waits for a person, has ended."""
     agents = {"host": {**HOST["host"], "approvals": [{"name": "ask", "tools": ["look"], "ask": "always"}]}}

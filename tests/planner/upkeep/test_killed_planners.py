@@ -1,17 +1,12 @@
 """A planner that is killed between any two steps of a fire time, or was not there: another one finishes it, once."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.sessions.schedules import Schedule
 from contracts.wire import subjects
 from contracts.wire.ids import started_run_id, unix_ms
-from services.messaging.streams.provision import provision
-from tests.planner.conftest import provider as provider_of_planners
-from tests.planner.upkeep.written import HOUR_MS, remove, schedule_of, send, store, stored, timer_of
-from tests.support.buses import connected
+from tests.planner.upkeep.written import remove, schedule_of, send, store, stored, timer_of
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
@@ -19,7 +14,6 @@ from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-provider = provider_of_planners
 STEPS = {
     "before the request": ("Now?", "before", "request"),
     "after the request, whose acknowledgement is lost": ("Now?", "stored", "request"),
@@ -28,15 +22,6 @@ STEPS = {
     "before the next timer": ("schedule_due", "before", "timer"),
     "before the acknowledgement": ("schedule_due", "known", "timer"),
 }
-
-
-@pytest.fixture
-async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
-    """A client on a server of its own."""
-    provider.reset()
-    async with connected(own_nats_server.url, "client") as bus:
-        await provision(bus)
-        yield Planning(bus, None, None, None)  # type: ignore[arg-type]
 
 
 async def runs_of(client: Planning) -> list[str]:
@@ -57,6 +42,7 @@ async def fired(client: Planning, schedule: Schedule) -> Schedule:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_killed_planner_leaves_a_fire_time_to_another(
     own_nats_server: NatsServer, client: Planning, provider: ModelServer, step: str
@@ -105,27 +91,3 @@ async def test_a_one_off_starts_its_run_at_its_time(
         await wait_until(is_taken, what="the second request is taken")
         assert (await client.ended(run)).facts() == story.facts()
         assert await runs_of(client) == [run]
-
-
-@pytest.mark.parametrize("missed", ["skip", "run_once"])
-async def test_planners_that_were_away_over_several_fire_times(
-    own_nats_server: NatsServer, client: Planning, provider: ModelServer, missed: str
-) -> None:
-    """The timer has fired long ago, and its message waits."""
-    provider.say(answer("Done."))
-    minute = (unix_ms() // 60_000 + 30) % 60
-    next_at = unix_ms() // 60_000 * 60_000 + 30 * 60_000
-    schedule = schedule_of(cron=f"{minute} * * * *", missed=missed, at=next_at - 4 * HOUR_MS)
-    await store(client.bus, schedule)
-    for _ in range(2):  # Also a second time, as after a source that begins anew.
-        await send(client.bus, schedule, ScheduleDue(at=schedule.next_at or 0))
-    async with planning(own_nats_server.url, provider):
-
-        async def is_set() -> bool:
-            return await timer_of(client.bus, schedule) == next_at
-
-        await wait_until(is_set, what="the next timer is set")
-        run = started_run_id("default", schedule.schedule_id, next_at - HOUR_MS)
-        if missed == "run_once":
-            assert (await client.ended(run)).end.type == "done"
-        assert await runs_of(client) == ([run] if missed == "run_once" else [])

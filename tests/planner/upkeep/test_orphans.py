@@ -12,7 +12,7 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import PLANNER_REQUESTS
 from services.messaging.streams.provision import provision
-from services.planner.upkeep.orphans import Forgotten
+from services.planner.upkeep.orphans import Orphans
 from tests.support.buses import connected
 from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
@@ -71,11 +71,11 @@ async def test_a_request_of_a_purged_run_is_removed_and_not_begun(own_nats_serve
         raise AssertionError("the run was begun")
 
     async with connected(own_nats_server.url) as bus:
-        assert await Forgotten(bus, begin, retention_days=1e-6).sweep() == 1
+        assert await Orphans(bus, begin, retention_days=1e-6).sweep() == 1
         assert await waiting(bus) == 0
 
 
-async def test_what_waits_or_is_in_work_is_not_forgotten(own_nats_server: NatsServer) -> None:
+async def test_what_waits_or_is_in_work_is_not_orphaned(own_nats_server: NatsServer) -> None:
     """Only what lies below the floor is."""
 
     async def begin(_delivery: Delivery) -> bool:
@@ -89,5 +89,5 @@ async def test_what_waits_or_is_in_work_is_not_forgotten(own_nats_server: NatsSe
         subscription = await bus.nc.jetstream().pull_subscribe_bind(PLANNER_REQUESTS, subjects.REQUESTS)
         first, _second = await subscription.fetch(2)
         await first.ack_sync()
-        assert await Forgotten(bus, begin, retention_days=30).sweep() == 0
+        assert await Orphans(bus, begin, retention_days=30).sweep() == 0
         assert await waiting(bus) == 2

@@ -141,12 +141,8 @@ async def test_a_schedule_that_is_deleted_while_it_fires_stays_deleted(
 @pytest.mark.parametrize("missed", ["skip", "run_once"])
 async def test_missed_fire_times(bus: Bus, missed: str) -> None:
     """No planner was there for three hours and more than a minute: no run; or one, for the newest of the times."""
-    newest = this_hour()
-    minute = (newest // MINUTE_MS - 5) % 60
-    newest = newest - HOUR_MS + minute * MINUTE_MS
-    while unix_ms() - newest <= 2 * MINUTE_MS:
-        newest -= HOUR_MS
-    cron = f"{minute} * * * *"
+    newest = unix_ms() // MINUTE_MS * MINUTE_MS - 5 * MINUTE_MS
+    cron = f"{newest // MINUTE_MS % 60} * * * *"
     schedule = await store(bus, schedule_of(cron=cron, missed=missed, at=newest - 2 * HOUR_MS))
     await due(bus, schedule, newest - 2 * HOUR_MS)
     requests = [await requested(bus, run_of(schedule, newest - hours * HOUR_MS)) for hours in range(3)]

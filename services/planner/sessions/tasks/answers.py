@@ -6,7 +6,7 @@ from contracts.runs.inbox import CallFinished
 from contracts.sessions.tasks import TASK_TOOLS, SessionTaskCalled, TaskAction
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks.reports import shown
-from services.planner.sessions.tasks.targets import Target, control_id, target
+from services.planner.sessions.tasks.targets import control_id, target
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group, Task
 from services.shared.sessions.task_views import group_view, shown_groups, task_view
@@ -60,7 +60,14 @@ def of_call(session: Session, call: SessionTaskCalled) -> CallFinished:
     found = target(session.background, call) if fault is None else fault
     if isinstance(found, Fault):
         return _failed(call.call_id, call.action, found)
-    return _succeeded(call.call_id, call.action, _status(session, found))
+    if found.task is not None:
+        of_task = task_view(session, found.task, with_result=found.group.may_show_results)
+        status = of_task.model_dump(mode="json", exclude_defaults=True, exclude={"session_id"})
+    else:
+        status = group_view(session, found.group).model_dump(mode="json", exclude={"session_id", "tasks"})
+        tasks = session.background.tasks_of(found.group)[:MAX_LISTED]
+        status["tasks"] = shown(found.group, tasks, MAX_ANSWERED_BYTES)
+    return _succeeded(call.call_id, call.action, status)
 
 
 def dropped_task(session: Session, call: SessionTaskCalled) -> str | None:
@@ -89,15 +96,6 @@ def _listed(session: Session) -> dict[str, Any]:
         ],
         "tasks_in_all": len(tasks),
     }
-
-
-def _status(session: Session, found: Target) -> dict[str, Any]:
-    if found.task is not None:
-        of_task = task_view(session, found.task, with_result=found.group.may_show_results)
-        return of_task.model_dump(mode="json", exclude_defaults=True, exclude={"session_id"})
-    view = group_view(session, found.group).model_dump(mode="json", exclude={"session_id", "tasks"})
-    tasks = session.background.tasks_of(found.group)[:MAX_LISTED]
-    return {**view, "tasks": shown(found.group, tasks, MAX_ANSWERED_BYTES)}
 
 
 def _succeeded(call_id: str, action: TaskAction, observation: dict[str, Any]) -> CallFinished:

@@ -10,10 +10,9 @@ from contracts.sessions.records import SessionRunEnded
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import answers, reports
-from services.planner.sessions.tasks.spending import spent_by
 from services.planner.sessions.tasks.targets import target
 from services.shared.sessions.state import Session
-from services.shared.sessions.task_state import Group, Report, Task
+from services.shared.sessions.task_state import Group, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,11 @@ def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
     if task is None or group is None or call.child is None:
         return found
     if task.status == "running":
-        found.insert(0, StartTask(call.child, _report_with_context(session, group, task)))
+        # The first task of a group gives the context of the group's report.
+        gives_context = group.reports_each or task.task_id == group.group_id
+        report_id = reports.report_id(session.session_id, group, task.task_id)
+        has_report = gives_context and reports.may_follow(group)
+        found.insert(0, StartTask(call.child, report_id if has_report else None))
     if task.is_cancelling or session.is_deleting:
         found.append(CancelTask(task.task_id, CANCELLED))
     if task.task_id == group.group_id and group.timeout_at is not None and not group.has_ended:
@@ -117,14 +120,6 @@ def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
     if group.waiter is not None and group.is_waited_for and group.waiter.call_id == call.call_id:
         found.append(SetGroupTimer("waiter", group.group_id, group.waiter.until))
     return found
-
-
-def _report_with_context(session: Session, group: Group, task: Task) -> str | None:
-    """Return the report that the context of a task's request is kept for; the first task of a group gives it."""
-    is_first = group.reports_each or task.task_id == group.group_id
-    if not is_first or not reports.may_follow(group):
-        return None
-    return reports.report_id(session.session_id, group, task.task_id)
 
 
 def _of_target(session: Session, cause: SessionTaskCalled | SessionTaskControl) -> list[TaskCommand]:
@@ -143,7 +138,7 @@ def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
     task = background.tasks.get(run)
     group = background.groups.get(task.group_id) if task is not None else None
     if task is not None and session.is_open(task.run):
-        found.append(SettleParent(task.run, task.call_id, task.task_id, spent_by(cause, task, group)))
+        found.append(SettleParent(task.run, task.call_id, task.task_id, reports.spent_by(cause, task, group)))
     if group is not None:
         found += _of_group(session, group, of_task=run)
     own = {each.group_id for each in background.tasks.values() if each.run == run}

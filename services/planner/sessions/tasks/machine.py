@@ -51,7 +51,6 @@ from contracts.sessions.tasks import (
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import reports
 from services.planner.sessions.tasks.spawning import spawn
-from services.planner.sessions.tasks.spending import spent_by
 from services.planner.sessions.tasks.targets import Target, control_id, target
 from services.shared.redaction.json_values import cut
 from services.shared.sessions.fold import after
@@ -108,7 +107,10 @@ def run_ended(session: Session, message: SessionRunEnded) -> list[TaskEvent]:
         _task_ended(transition, task, message)
     groups = _groups_of(transition.background, run)
     if message.ended.outcome == "cancelled":
-        _cancel_tasks_of(transition, run)
+        # Its own groups are not reported; those of other runs are.
+        for group in _groups_of(transition.background, run):
+            tasks = [each for each in transition.background.tasks_of(group) if each.run == run]
+            _cancel(transition, group, tasks, by="run", is_reported=group.run != run)
     for group in groups:
         if group.is_waited_for and group.waiter is not None and group.waiter.run == run:
             released = WaiterReleased(group_id=group.group_id, run=run, call_id=group.waiter.call_id, is_answered=False)
@@ -126,13 +128,6 @@ def _groups_of(background: Background, run: str) -> list[Group]:
     return [group for group in background.groups.values() if group.run == run or group.group_id in joined]
 
 
-def _cancel_tasks_of(transition: _Transition, run: str) -> None:
-    """Cancel the open tasks of a cancelled run. Its own groups are not reported; those of others are."""
-    for group in _groups_of(transition.background, run):
-        tasks = [task for task in transition.background.tasks_of(group) if task.run == run]
-        _cancel(transition, group, tasks, by="run", is_reported=group.run != run)
-
-
 def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -> None:
     ended = message.ended
     has_answer = message.reason in {None, "answer_complete"} or (message.reason == "budget_exhausted" and ended.answer)
@@ -143,7 +138,7 @@ def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -
             outcome=done if ended.outcome == "done" else "cancelled" if ended.outcome == "cancelled" else "failed",
             code=ended.code or (message.reason if done == "failed" else None),
             digest=cut(ended.answer, MAX_DIGEST_BYTES),
-            spent=spent_by(message, task, transition.background.groups.get(task.group_id)),
+            spent=reports.spent_by(message, task, transition.background.groups.get(task.group_id)),
             usage=ended.usage,
         )
     )

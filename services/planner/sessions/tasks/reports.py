@@ -1,4 +1,4 @@
-"""Reports: which are due, and the requests of the runs that tell the user what came of tasks. Pure.
+"""Reports: which are due, the requests of the runs that tell the user what came of tasks, and what they cost. Pure.
 
 Rule 1: a group is reported once. A run that waited for the group and has all results has its report.
 Rule 2: a report's run has a turn as a user's has. It is the spawning run's kind: agent, model, key and limits.
@@ -10,7 +10,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
+from contracts.sessions.records import SessionRunEnded
 from contracts.sessions.tasks import Reported, Reservation, SessionTaskCalled
 from contracts.wire import keys
 from services.shared.redaction.json_values import cut_together
@@ -77,6 +79,29 @@ def _reported(session: Session, group: Group, tasks: list[Task]) -> Reported:
     )
 
 
+def spent_by(message: SessionRunEnded, task: Task, group: Group | None) -> Usage:
+    """Return what a task spent, with what its run has reserved for open tasks, and what is kept for the report.
+
+    Nothing is kept where the run that spawned the task waits for it, or where no report is made.
+    """
+    usage, reserved, kept = message.ended.usage, message.set_aside, Reservation()
+    if group is not None and group.report != "none":
+        waiter = group.waiter
+        is_waited_for = waiter is not None and (waiter.run, waiter.call_id) == (task.run, task.call_id)
+        kept = kept if is_waited_for else task.for_report or kept
+    cost = None if usage.cost_usd is None else usage.cost_usd + (reserved.cost_usd or 0)
+    if kept.max_cost_usd is not None and (cost is not None or not usage.model_calls):
+        cost = (cost or 0.0) + kept.max_cost_usd
+    return usage.model_copy(
+        update={
+            "tool_calls": usage.tool_calls + reserved.tool_calls + (kept.max_tool_calls or 0),
+            "prompt_tokens": usage.prompt_tokens + reserved.prompt_tokens + (kept.max_tokens or 0),
+            "completion_tokens": usage.completion_tokens + reserved.completion_tokens,
+            "cost_usd": cost,
+        }
+    )
+
+
 def report_request(
     tenant: str, session: Session, report: Report, tool_context: Mapping[str, Any] | None = None
 ) -> RunRequested | None:
@@ -123,11 +148,14 @@ def _limits(tasks: list[Task]) -> dict[str, Any]:
 def shown(group: Group, tasks: list[Task], max_bytes: int) -> list[dict[str, Any]]:
     """Return tasks of a group as a model reads them. `max_bytes`: of what they found, together."""
     digests = cut_together({task.task_id: task.digest if group.may_show_results else "" for task in tasks}, max_bytes)
-    return [_shown(task, digests[task.task_id]) for task in tasks]
-
-
-def _shown(task: Task, digest: str) -> dict[str, Any]:
-    asked = {"tool": task.tool} if task.tool else {"query": task.query}
-    result = {"result": digest} if digest else {}
-    code = {"code": task.code} if task.code else {}
-    return {"task_id": task.task_id, "name": task.name, **asked, "status": task.status, **code, **result}
+    return [
+        {
+            "task_id": task.task_id,
+            "name": task.name,
+            **({"tool": task.tool} if task.tool else {"query": task.query}),
+            "status": task.status,
+            **({"code": task.code} if task.code else {}),
+            **({"result": digest} if (digest := digests[task.task_id]) else {}),
+        }
+        for task in tasks
+    ]

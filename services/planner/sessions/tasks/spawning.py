@@ -59,7 +59,7 @@ def _beyond_limits(background: Background, call: SessionTaskCalled, child: RunRe
         return Fault(code="too_many_tasks", reason=f"open tasks of the session: at most {policy.max_open}")
     if len(background.spawned.get(call.run, [])) >= policy.max_per_run:
         return Fault(code="too_many_tasks", reason=f"tasks of one run: at most {policy.max_per_run}")
-    if _unsettled(background) >= MAX_UNSETTLED_TASKS:
+    if len(background.tasks) - sum(len(group.tasks) for group in background.settled_groups()) >= MAX_UNSETTLED_TASKS:
         return Fault(code="too_many_tasks", reason=f"tasks without a report or decision: at most {MAX_UNSETTLED_TASKS}")
     if sum(map(len, background.spawned.values())) >= MAX_SPAWNED:
         return Fault(code="too_many_tasks", reason=f"tasks of the session's open runs: at most {MAX_SPAWNED}")
@@ -67,10 +67,6 @@ def _beyond_limits(background: Background, call: SessionTaskCalled, child: RunRe
     if wire_size({**background.report_as, key_of(fields): fields}) > MAX_REPORT_AS_BYTES:
         return Fault(code="too_many_tasks", reason="the requests of the reports would be too large: name fewer tools")
     return None
-
-
-def _unsettled(background: Background) -> int:
-    return len(background.tasks) - sum(len(group.tasks) for group in background.settled_groups())
 
 
 def _joined(background: Background, call: SessionTaskCalled) -> Group | Fault | None:

@@ -11,7 +11,7 @@ from services.planner.conversation.encoding import Message, text_tokens
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import past_messages
 from services.planner.run.state.history import Conversation, PastTurn
-from services.planner.sessions.conversation import bounded, of_messages, of_session, reported_in
+from services.planner.sessions.memory import bounded, of_messages, of_session, reported_in
 from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Background, Result

@@ -5,7 +5,7 @@ from typing import Any
 from contracts.runs.payload import Usage
 from contracts.runs.requests import Memory
 from contracts.sessions.records import RunEnded, SessionDeletionRequested, SessionRunEnded
-from services.planner.sessions import summaries
+from services.planner.sessions import memory
 from tests.planner.sessions.test_decide import A, B, C, World, ended, request
 
 MEMORY = Memory(recent_turns=1, summary_model="openai/small")
@@ -13,7 +13,7 @@ MEMORY = Memory(recent_turns=1, summary_model="openai/small")
 
 def summary_of(ended_run: str, **changes: Any) -> SessionRunEnded:
     """The end of the summary's run that was requested after this one."""
-    run = summaries.summary_run("s", ended_run)
+    run = memory.summary_run("s", ended_run)
     fields = {"run": run, "outcome": "done", "answer": "So far.", "usage": Usage(model_calls=1), **changes}
     return SessionRunEnded(ended=RunEnded.model_validate(fields), cause="summary", through=A, model="m")
 
@@ -31,7 +31,7 @@ def test_a_summary_is_requested_after_an_answer() -> None:
     events, found = answered(world, B)
     assert events == ["run_ended", "run_queued"]
     assert found == ["WriteEntry", "RequestSummary"]
-    assert world.session.summary_run == summaries.summary_run("s", B)
+    assert world.session.summary_run == memory.summary_run("s", B)
     assert world.session.runs == 2
     assert answered(world, C)[0] == ["run_ended"], "no second one while it is open"
     assert world.take(summary_of(B)) == (["summarised"], ["WriteEntry"])
@@ -61,7 +61,7 @@ def test_a_failed_summary_is_made_again_after_the_next_answer() -> None:
     assert world.session.usage.model_calls == 1
     assert [turn.run for turn in world.session.turns] == [A, B]
     assert answered(world, C)[0] == ["run_ended", "run_queued"]
-    assert world.session.summary_run == summaries.summary_run("s", C)
+    assert world.session.summary_run == memory.summary_run("s", C)
 
 
 def test_no_summary_begins_while_the_session_is_deleted() -> None:

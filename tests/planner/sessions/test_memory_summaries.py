@@ -5,9 +5,14 @@ import pytest
 from contracts.runs.requests import KeyBudget, Memory
 from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.agents import SUMMARY_AGENT, agent_of
-from services.planner.sessions.commands import RequestSummary
-from services.planner.sessions.conversation import of_session
-from services.planner.sessions.summaries import MAX_COVERED_BYTES, covered, summary_request, summary_run
+from services.planner.sessions.memory import (
+    MAX_COVERED_BYTES,
+    RequestSummary,
+    covered,
+    of_session,
+    summary_request,
+    summary_run,
+)
 from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
 from tests.support.model_server import words
