@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
 
 from services.planner.conversation.encoding import Messages
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
-from tests.support.model_paths import PATHS, Models, models_on
+from tests.support.model_paths import PATHS, models_on
 from tests.support.model_server import USAGE, ModelServer, Say, words
 from tests.support.model_shapes import FILTERED, TOO_LONG
 from tests.support.needs import free_port
@@ -18,19 +17,6 @@ from tests.support.waiting import wait_until
 SECRET = "the launch code is 4711"
 SYSTEM = {"role": "system", "content": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
 CLAUDE = "anthropic/claude-sonnet-4-5"
-
-
-@pytest.fixture(params=PATHS)
-async def model(
-    request: pytest.FixtureRequest, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Models]:
-    """Models whose providers, OpenAI and Anthropic, are the scripted one."""
-    server.reset()
-    monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
-    models = models_on(request.param, server.url)
-    yield models
-    await models.aclose()
 
 
 def question(name: str = "openai/scripted", **more: object) -> ModelRequest:

@@ -27,17 +27,11 @@ CALL = {"id": "c00010001", "type": "function", "function": {"name": "look", "arg
 QUESTION = {"role": "user", "content": "?"}
 
 
-@pytest.fixture(params=PATHS)
-async def model(
-    request: pytest.FixtureRequest, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Models]:
-    """Models whose providers, OpenAI and Anthropic, are the scripted one."""
-    server.reset()
+@pytest.fixture
+def model(model: Models, server: ModelServer) -> Models:
+    """Models whose provider says yes."""
     server.say(Say(text="yes"))
-    monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
-    async with models_at(request.param, server.url) as models:
-        yield models
+    return model
 
 
 @asynccontextmanager

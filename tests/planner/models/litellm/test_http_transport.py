@@ -10,7 +10,7 @@ import json
 import resource
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -33,24 +33,16 @@ PROVIDERS = [
     "ollama_chat/scripted",
 ]
 STALL_S = 1.5
-TURNS = {"directly": 60, "through LiteLLM": 300}
-"""Of the loop, in five seconds at most."""
+TURNS = {"directly": 60, "through LiteLLM": 120}
+"""Of the loop, in two seconds at most."""
 MB = 1 << 20
 
 
-@pytest.fixture(params=PATHS)
-async def model(
-    request: pytest.FixtureRequest, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Models]:
-    """A model whose providers are all the scripted one."""
-    server.reset()
-    for name in ("ANTHROPIC", "GEMINI", "OLLAMA"):
-        monkeypatch.setenv(f"{name}_API_BASE", server.root)
-        monkeypatch.setenv(f"{name}_API_KEY", "made-up")
-    model = models_on(request.param, server.url)
+@pytest.fixture
+async def model(model: Models) -> Models:
+    """A model that is ready, so that what is measured is a reply alone."""
     await (model.warm(PROVIDERS) if isinstance(model, ByProvider) else model.warm())
-    yield model
-    await model.aclose()
+    return model
 
 
 async def outcome(model: Model, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
@@ -92,7 +84,6 @@ def event(delta: object, **more: object) -> bytes:
     [
         *((name, 500, "model_failed") for name in PROVIDERS),
         (PROVIDERS[0], 429, "model_rate_limited"),
-        (PROVIDERS[0], 422, "model_refused"),
     ],
 )
 async def test_the_body_of_an_error_is_cut(
@@ -122,6 +113,7 @@ async def test_what_an_error_is_stays_known(server: ModelServer, model: Model, *
     assert (await failure(model, "openai/scripted")).fault.code == "context_too_long"
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_reply_has_an_end(server: ModelServer, model: Model, name: str, *, packed: bool) -> None:
@@ -157,7 +149,7 @@ async def test_a_line_has_an_end(server: ModelServer, model: Model, name: str) -
 
 @pytest.mark.parametrize(
     ("name", "status"),
-    [*((name, 307) for name in PROVIDERS), *((PROVIDERS[0], status) for status in (301, 302, 303, 308))],
+    [*((name, 307) for name in PROVIDERS), (PROVIDERS[0], 301)],
 )
 async def test_no_redirect_is_followed(server: ModelServer, model: Model, name: str, status: int) -> None:
     """A prompt goes to no address but the one that the deployment names."""
@@ -210,11 +202,10 @@ def plain_server(start: bytes, more: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("start", "more", "reason"),
     [
-        (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\n\n\r\n" * 2000, "sent more than 500,000 bytes"),
-        (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\na\r\n" * 2000, "sent more than 500,000 bytes"),
-        (b"100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, "within 5 s"),
+        (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\na\r\n" * 2000, "sent more than 200,000 bytes"),
+        (b"100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, "within 2 s"),
     ],
-    ids=["chunks", "letters", "responses"],
+    ids=["chunks", "responses"],
 )
 @pytest.mark.parametrize("path", PATHS)
 async def test_the_smallest_parts_hold_nobody_up(path: str, start: bytes, more: bytes, reason: str) -> None:
@@ -223,8 +214,8 @@ async def test_the_smallest_parts_hold_nobody_up(path: str, start: bytes, more: 
     Others have their turn meanwhile, often enough for a run.
     """
     with plain_server(b"HTTP/1.1 " + start, more) as url:
-        model = models_on(path, url, Limits(reply=500_000))
-        asking = asyncio.create_task(failure(model, "openai/scripted", total_s=5))
+        model = models_on(path, url, Limits(reply=200_000))
+        asking = asyncio.create_task(failure(model, "openai/scripted", total_s=2))
         turns = 0
         while not asking.done():
             await asyncio.sleep(0)
