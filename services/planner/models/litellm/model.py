@@ -134,7 +134,7 @@ class LiteLLMModel:
             elsewhere = LiteLLMModel(api_base=address)
             elsewhere._library = self._library
             messages = Messages.of([{"role": "user", "content": "ready?"}])
-            request = ModelRequest(model="openai/ready", messages=messages, total_s=3.0)
+            request = ModelRequest(model="openai/ready", messages=messages, total_s=10.0)
             # This fails behind a proxy that also covers loopback. The first run is slower then.
             with suppress(ModelFailed):
                 async for _ in elsewhere._attempt(request):
