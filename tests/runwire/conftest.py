@@ -1,12 +1,14 @@
 """One `runwire up` for the tests of the client and of the command line, which runs beside it as a process."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -44,11 +46,23 @@ def runwire(*arguments: str, data: Path, stdin: str | None = None, **env: str) -
     return Ended(ended.exit_code, ended.stdout, ended.stderr)
 
 
+def printed(*arguments: str, data: Path, stdin: str | None = None) -> str:
+    """What a command prints that succeeds."""
+    ended = runwire(*arguments, data=data, stdin=stdin)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def document(*arguments: str, data: Path) -> Any:
+    """The same, of a command that prints JSON."""
+    return json.loads(printed(*arguments, "-o", "json", data=data))
+
+
 def started(*arguments: str, data: Path, **env: str) -> Ended:
     """Run a command to its end in a process of its own."""
     command = [sys.executable, "-P", "-m", "runwire", *arguments]
     ended = subprocess.run(
-        command, env=_env(data) | env, capture_output=True, text=True, timeout=60, check=False, cwd=data
+        command, env=environment(data) | env, capture_output=True, text=True, timeout=60, check=False, cwd=data
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
@@ -65,7 +79,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`runwire up` in a process of its own; gives its data folder."""
     needs_program("nats-server")
     data = tmp_path_factory.mktemp("up")
-    env = _env(data) | {
+    env = environment(data) | {
         "RUNWIRE_MODEL": "builtin/rehearsal",
         "RUNWIRE_OUTBOX": str(data / "outbox"),
         "RUNWIRE_AGENTS_FILE": str(ROOT / "examples" / "background" / "agents.toml"),
@@ -90,7 +104,7 @@ def slow_tools(up: Path) -> Iterator[None]:
     """Two tools more: one that ends when a test lets it, and one that asks a person."""
     files = [Path(__file__).parent / "pondering_tool.py", ROOT / "examples" / "quickstart" / "asking_tool.py"]
     command = [sys.executable, "-P", "-m", "runwire", "serve", *map(str, files)]
-    process = subprocess.Popen(command, env=_env(up), cwd=up)
+    process = subprocess.Popen(command, env=environment(up), cwd=up)
 
     def are_offered() -> bool:
         return {"ponder", "paint"} <= {line.split()[0] for line in runwire("tools", data=up).stdout.splitlines()}
@@ -103,7 +117,8 @@ def slow_tools(up: Path) -> Iterator[None]:
         process.wait(30)
 
 
-def _env(data: Path) -> dict[str, str]:
+def environment(data: Path) -> dict[str, str]:
+    """Of a command that uses a data folder."""
     return {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,46 +15,30 @@ from runwire.cli.app import COMMANDS, loaded
 from runwire.cli.commands.runs import show
 from runwire.client import Client
 from runwire.local import launch
-from tests.runwire.conftest import ROOT, runwire, started
+from tests.runwire.conftest import document, environment, printed, runwire, started
 from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
-
-@pytest.mark.xdist_group("cli")
-def test_a_run_as_json(up: Path) -> None:
-    """One document on stdout, exit code 0."""
-    answer = runwire("run", "What is 17*23?", "-o", "json", data=up)
-    assert answer.returncode == 0, answer.stderr
-    document = json.loads(answer.stdout)
-    assert set(document) == {"run_id", "status", "reason", "code", "payload", "usage"}
-    assert (document["status"], document["reason"]) == ("done", "answer_complete")
-    assert "391" in document["payload"]["raw_answer"]
+pytestmark = pytest.mark.xdist_group("cli")
+CHECKS = {"python", "nats-server", "data", "durability", "model", "gateway", "tools"}
 
 
-@pytest.mark.xdist_group("cli")
-def test_a_run_as_events_and_again_from_its_log(up: Path) -> None:
-    """One event per line; `tail` prints the same afterwards."""
-    first = runwire("run", "What is 6*7?", "-o", "jsonl", data=up)
-    assert first.returncode == 0, first.stderr
-    events = [json.loads(line) for line in first.stdout.splitlines()]
-    assert events[0]["type"] == "run_started"
-    assert events[-1]["type"] == "done"
-    again = runwire("tail", events[0]["run_id"], "-o", "jsonl", data=up)
-    assert again.stdout == first.stdout
+def test_a_run_in_each_format(up: Path) -> None:
+    """One document; one event per line, which `tail` prints again; for people the call, its outcome and the answer."""
+    found = document("run", "What is 17*23?", data=up)
+    assert set(found) == {"run_id", "status", "reason", "code", "payload", "usage"}
+    assert (found["status"], found["reason"]) == ("done", "answer_complete")
+    assert "391" in found["payload"]["raw_answer"]
+    lines = printed("run", "What is 6*7?", "-o", "jsonl", data=up)
+    events = [json.loads(line) for line in lines.splitlines()]
+    assert (events[0]["type"], events[-1]["type"]) == ("run_started", "done")
+    assert printed("tail", events[0]["run_id"], "-o", "jsonl", data=up) == lines
+    shown = printed("run", "Which region grew most in sales.csv? Draw a chart.", data=up)
+    for text in ("→ analyze_table", "← analyze_table", "answer_complete"):
+        assert text in shown
 
 
-@pytest.mark.xdist_group("cli")
-def test_a_run_for_people(up: Path) -> None:
-    """The call, its outcome and the answer are shown."""
-    answer = runwire("run", "Which region grew most in sales.csv? Draw a chart.", data=up)
-    assert answer.returncode == 0, answer.stderr
-    assert "→ analyze_table" in answer.stdout
-    assert "← analyze_table" in answer.stdout
-    assert "answer_complete" in answer.stdout
-
-
-@pytest.mark.xdist_group("cli")
 def test_exit_codes(up: Path) -> None:
     """They tell what went wrong."""
     assert runwire("run", "What is 1+1?", "--deadline-s", "0.001", "-o", "json", data=up).returncode == 4
@@ -68,20 +51,17 @@ def test_exit_codes(up: Path) -> None:
     assert "another `runwire up`" in refused.stderr
 
 
-@pytest.mark.xdist_group("cli")
 def test_images(up: Path) -> None:
     """A stored image has the same pixels; a file that is no image is an error of the command line."""
     (up / "drawn.png").write_bytes(with_metadata("png"))
     (up / "page.png").write_text("<html>")
     given = ("--image", "drawn.png", "--image", "drawn.png", "--vision", "lenient")
-    answer = runwire("run", "What is 6*7?", *given, "-o", "jsonl", data=up)
-    assert answer.returncode == 0, answer.stderr
-    request = json.loads(answer.stdout.splitlines()[0])["request"]
+    events = printed("run", "What is 6*7?", *given, "-o", "jsonl", data=up)
+    request = json.loads(events.splitlines()[0])["request"]
     images = request["images"]
     assert request["vision"] == "lenient"
     assert [(image["mime_type"], image["filename"]) for image in images] == [("image/png", "drawn.png")] * 2
-    fetched = runwire("fetch", images[0]["artifact_id"], "-o", "kept.png", data=up)
-    assert fetched.returncode == 0, fetched.stderr
+    printed("fetch", images[0]["artifact_id"], "-o", "kept.png", data=up)
     kept = (up / "kept.png").read_bytes()
     assert corners(kept) == corners(with_metadata("png"))
     assert CANARY.encode() not in kept
@@ -94,32 +74,21 @@ def test_images(up: Path) -> None:
     assert (cut.returncode, "image_invalid" in cut.stderr, "images.0" in cut.stderr) == (6, True, True)
 
 
-@pytest.mark.xdist_group("cli")
 def test_a_deleted_run_is_gone(up: Path) -> None:
     """Deleting it again, or following it, ends with `not_found`."""
-    run = json.loads(runwire("run", "What is 6*7?", "-o", "json", data=up).stdout)["run_id"]
-    deleted = runwire("delete", run, data=up)
-    assert (deleted.returncode, deleted.stdout, deleted.stderr) == (0, "", "")
+    run = document("run", "What is 6*7?", data=up)["run_id"]
+    assert printed("delete", run, data=up) == ""
     for command in ("delete", "tail"):
         gone = runwire(command, run, data=up)
         assert (gone.returncode, "not_found" in gone.stderr) == (6, True), gone.stderr
 
 
-@pytest.mark.xdist_group("cli")
 def test_tools_and_doctor(up: Path) -> None:
     """Both list what there is, as JSON too."""
-    tools = json.loads(runwire("tools", "-o", "json", data=up).stdout)
+    tools = document("tools", data=up)
     assert {"calculate", "search_documents", "analyze_table"} <= {tool["name"] for tool in tools}
-    checks = json.loads(runwire("doctor", "-o", "json", data=up).stdout)
-    assert {check["name"] for check in checks} == {
-        "python",
-        "nats-server",
-        "data",
-        "durability",
-        "model",
-        "gateway",
-        "tools",
-    }
+    checks = document("doctor", data=up)
+    assert {check["name"] for check in checks} == CHECKS
     assert not [check for check in checks if check["status"] == "failed"]
     (model,) = [check["finding"] for check in checks if check["name"] == "model"]
     assert model.startswith("builtin/rehearsal (the planner's)")
@@ -222,11 +191,13 @@ def test_a_misspelt_setting_is_reported(tmp_path: Path) -> None:
 def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
     """At once, and nothing keeps running."""
     needs_program("nats-server")
-    env = {**os.environ, "RUNWIRE_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     log = tmp_path / "up.log"
     with log.open("wb") as target:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=target, stderr=target
+            [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"],
+            env=environment(tmp_path),
+            stdout=target,
+            stderr=target,
         )
     try:
         wait_until_blocking((tmp_path / "nats.conf").exists, timeout=30, what="it has begun to start")

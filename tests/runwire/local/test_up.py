@@ -17,11 +17,12 @@ import pytest
 
 from runwire.credentials.identities import changed, identities_file, read
 from runwire.local import data_folder
+from tests.runwire.conftest import environment, runwire
 from tests.support.nats_server import NatsServer, admits
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
-ROOT = Path(__file__).parents[3]
+RUNWIRE = [sys.executable, "-P", "-m", "runwire"]
 _READY_S = 90
 TOOL = "from runwire import tool\n\n@tool(desc='Nothing')\ndef {name}() -> str:\n    return 'x'\n"
 CANARIES = {
@@ -72,19 +73,13 @@ class Up:
 
 
 @contextmanager
-def started(data: Path, *arguments: str, **environment: str) -> Iterator[Up]:
+def started(data: Path, *arguments: str, **settings: str) -> Iterator[Up]:
     """`runwire up`, with whatever else is in its environment."""
     needs_program("nats-server")
     data.mkdir(exist_ok=True)
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RUNWIRE_MODEL": "builtin/rehearsal",
-        **environment,
-        "RUNWIRE_DATA_DIR": str(data),
-    }
+    env = environment(data) | {"RUNWIRE_MODEL": "builtin/rehearsal"} | settings
     with (data / "up.log").open("wb") as log:
-        command = [sys.executable, "-P", "-m", "runwire", "up", "--port", "0", *arguments]
+        command = [*RUNWIRE, "up", "--port", "0", *arguments]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=data)
     try:
         yield Up(data, process)
@@ -121,13 +116,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def serving(up: Up, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`runwire serve` of the tool `stranger`, in another folder, with the address of the first one's server."""
     (tmp_path / "stranger.py").write_text(TOOL.format(name="stranger"))
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}",
-        "RUNWIRE_DATA_DIR": str(tmp_path),
-    }
-    command = [sys.executable, "-P", "-m", "runwire", "serve", str(tmp_path / "stranger.py")]
+    env = environment(tmp_path) | {"RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}"}
+    command = [*RUNWIRE, "serve", str(tmp_path / "stranger.py")]
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     yield process
     process.kill()
@@ -138,9 +128,8 @@ def serving(up: Up, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def guest_of(data: Path) -> Iterator[None]:
     """`runwire serve` of the tool `guest`, which knows nothing but the data folder."""
     (data / "guest.py").write_text(TOOL.format(name="guest"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(data)}
-    command = [sys.executable, "-P", "-m", "runwire", "serve", str(data / "guest.py")]
-    guest = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [*RUNWIRE, "serve", str(data / "guest.py")]
+    guest = subprocess.Popen(command, env=environment(data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -216,18 +205,11 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
         name: dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if pair)
         for name, pid in up.children().items()
     }
-    assert environments.keys() == {
-        "nats-server",
-        "rclone",
-        "planner",
-        "tool_runner",
-        "artifact_store",
-        "gateway",
-        "runwire",
-    }
+    services = {"planner", "tool_runner", "artifact_store", "gateway"}
+    assert environments.keys() == {*services, "nats-server", "rclone", "runwire"}
     holders = {
-        canary: {name for name, env in environments.items() if env.get(canary) == CANARIES[canary]}
-        for canary in CANARIES
+        canary: {name for name, env in environments.items() if env.get(canary) == value}
+        for canary, value in CANARIES.items()
     }
     assert holders == {
         "OPENAI_API_KEY": {"planner"},
@@ -240,34 +222,28 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
         "DATABASE_URL": {"planner", "runwire"},
     }
     for name, value in json.loads((up.data / "s3_keys.json").read_text()).items():
-        assert {each for each, env in environments.items() if value in "\n".join(env.values())} == {
-            "artifact_store",
-            "rclone",
-        }, name
+        holding = {each for each, env in environments.items() if value in "\n".join(env.values())}
+        assert holding == {"artifact_store", "rclone"}, name
     logins = {
         user: {name for name, env in environments.items() if password in "\n".join(env.values())}
         for user, password in read(up.data).passwords.items()
     }
-    services = {name: {name} for name in ("planner", "tool_runner", "artifact_store", "gateway")}
-    assert {user: names for user, names in logins.items() if names} == {**services, "local": {"runwire"}}
+    own = {name: {name} for name in services}
+    assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire"}}
 
 
 @pytest.mark.xdist_group("up")
 def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
     """`runwire env` prints it for eval; without a running system it fails."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(up.data)}
-    script = f'eval "$({sys.executable} -P -m runwire env)" && env'
-    shell = ["sh", "-c", script]
-    output = subprocess.check_output(shell, env=env, text=True, timeout=60)
+    shell = ["sh", "-c", f'eval "$({" ".join(RUNWIRE)} env)" && env']
+    output = subprocess.check_output(shell, env=environment(up.data), text=True, timeout=60)
     found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", output, re.MULTILINE))
     assert found.keys() == {
         f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
     }
     assert found["NATS_URL"] == f"nats://127.0.0.1:{up.port}"
     assert admits(up.port, found["NATS_USER"], found["NATS_PASSWORD"])
-    env["RUNWIRE_DATA_DIR"] = str(tmp_path)
-    command = [sys.executable, "-P", "-m", "runwire", "env"]
-    nothing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)  # noqa: PLW1510
+    nothing = runwire("env", data=tmp_path)
     assert (nothing.returncode, nothing.stdout) == (1, "")
     assert "nothing runs from" in nothing.stderr
 

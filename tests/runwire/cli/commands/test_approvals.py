@@ -1,7 +1,6 @@
 """`runwire approvals`, `approve`, `reject` and `answer`; `runwire sessions`."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from contracts.wire.ids import new_id
 from runwire.client import Client
 from runwire.local.data_folder import remembered
-from tests.runwire.conftest import runwire
+from tests.runwire.conftest import document, printed, runwire
 
 pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
 
@@ -29,8 +28,7 @@ def waiting(up: Path, question: str = "Send a report to ann@example.org: 'All is
 
 def answer_of(up: Path, run: str) -> str:
     """The answer of a run, at its end."""
-    ended = runwire("tail", run, "-o", "json", data=up)
-    answer: str = json.loads(ended.stdout)["payload"]["raw_answer"]
+    answer: str = document("tail", run, data=up)["payload"]["raw_answer"]
     return answer
 
 
@@ -38,10 +36,7 @@ def test_what_waits_is_listed(up: Path) -> None:
     """Of all runs, of one, of one session; for people and as JSON."""
     session = new_id()
     run = waiting(up, session_id=session)
-    pauses = [
-        json.loads(runwire("approvals", *of, "-o", "json", data=up).stdout)
-        for of in ((), ("--run", run), ("--session", session))
-    ]
+    pauses = [document("approvals", *of, data=up) for of in ((), ("--run", run), ("--session", session))]
     assert pauses[1] == pauses[2] != []
     assert pauses[1][0] in pauses[0]
     assert pauses[1][0]["arguments"] == {"to": "ann@example.org", "text": "All is well"}
@@ -49,7 +44,7 @@ def test_what_waits_is_listed(up: Path) -> None:
     assert f"{run}/{pauses[1][0]['pause_id'][:8]}" in shown
     assert 'to = "ann@example.org"' in shown
     assert "waits for a person: approval · send_report" in runwire("runs", "show", run, data=up).stdout
-    listed = json.loads(runwire("sessions", "-o", "json", data=up).stdout)
+    listed = document("sessions", data=up)
     assert [entry["open_pauses"] for entry in listed if entry["session_id"] == session] == [1]
     assert f"approval · send_report · {run}" in runwire("sessions", session, data=up).stdout
     assert runwire("cancel", run, data=up).returncode == 0
@@ -72,8 +67,7 @@ def test_approve_with_other_arguments(up: Path) -> None:
     for args, code, said in (("[", 2, "it is no JSON"), ("[]", 2, "no JSON object"), ('{"to": 3}', 6, "invalid_input")):
         refused = runwire("approve", run, "--args", args, data=up)
         assert (refused.returncode, said in refused.said) == (code, True), refused.stderr
-    edited = runwire("approve", run, "--args", '{"to": "bob@example.org", "text": "Hello"}', data=up)
-    assert edited.returncode == 0, edited.stderr
+    printed("approve", run, "--args", '{"to": "bob@example.org", "text": "Hello"}', data=up)
     assert answer_of(up, run) == "The report was sent to bob@example.org."
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.tools.messages import ToolSpec
 from runwire.cli.views import tool_description
-from tests.runwire.conftest import runwire
+from tests.runwire.conftest import printed, runwire
 
 STRING = {"type": "string"}
 TOOLS = [
@@ -65,9 +65,8 @@ def test_a_plan_is_checked_without_a_gateway(tmp_path: Path, tools: str) -> None
 def test_a_plan_from_stdin(tmp_path: Path, tools: str) -> None:
     """Under the name `-`."""
     given = json.dumps(plan("see $0.output.id"))
-    found = runwire("plan", "check", "-", "--tools", tools, data=tmp_path, stdin=given)
-    assert found.returncode == 0, found.stderr
-    assert "passed on as text" in found.stdout
+    found = printed("plan", "check", "-", "--tools", tools, data=tmp_path, stdin=given)
+    assert "passed on as text" in found
 
 
 @pytest.mark.parametrize(
@@ -124,12 +123,11 @@ def test_the_description_of_a_tool() -> None:
 @pytest.mark.xdist_group("cli")
 def test_a_tool_is_described(up: Path) -> None:
     """By its name alone, also after options, and as JSON; an unknown one is an error that names the others."""
-    shown = runwire("tools", "calculate", data=up)
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.startswith("calculate ")
-    assert "expression" in shown.stdout
-    assert "$N.output" in shown.stdout or "no template can refer to it" in shown.stdout
-    assert runwire("tools", "show", "calculate", data=up).stdout == shown.stdout
+    shown = printed("tools", "calculate", data=up)
+    assert shown.startswith("calculate ")
+    assert "expression" in shown
+    assert "$N.output" in shown or "no template can refer to it" in shown
+    assert printed("tools", "show", "calculate", data=up) == shown
     for arguments in (("calculate", "-o", "json"), ("-o", "json", "calculate"), ("show", "calculate", "-o", "json")):
         document = json.loads(runwire("tools", *arguments, data=up).stdout)
         assert document["name"] == "calculate"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runwire.conftest import ROOT, runwire
+from tests.runwire.conftest import document, environment, printed, runwire
 from tests.support.images import with_metadata
 
 pytestmark = pytest.mark.xdist_group("cli")
@@ -17,29 +17,27 @@ CHART = "Which region grew most in sales.csv? Draw a chart."
 
 def asked(up: Path, question: str, *options: str) -> str:
     """Ask, and return the run's id."""
-    answer = runwire("run", question, "-o", "json", *options, data=up)
-    assert answer.returncode == 0, answer.stderr
-    run_id: str = json.loads(answer.stdout)["run_id"]
+    run_id: str = document("run", question, *options, data=up)["run_id"]
     return run_id
 
 
 def test_runs_are_listed(up: Path) -> None:
     """The newest first, as a table and as JSON; a pipe gets whole lines."""
     first, second = asked(up, "What is 6*7?"), asked(up, "What is\n 17*23?")
-    listed = json.loads(runwire("runs", "ls", "-o", "json", data=up).stdout)
+    listed = document("runs", "ls", data=up)
     assert [run["run_id"] for run in listed][:2] == [second, first]
-    assert json.loads(runwire("runs", "ls", "-n", "1", "-o", "json", data=up).stdout) == listed[:1]
-    table = runwire("runs", "ls", "-n", "2", "--status", "done", data=up).stdout.splitlines()
+    assert document("runs", "ls", "-n", "1", data=up) == listed[:1]
+    table = printed("runs", "ls", "-n", "2", "--status", "done", data=up).splitlines()
     assert table[0].split() == ["run", "status", "age", "error", "question"]
     assert table[1].startswith(second)
     assert table[1].endswith("What is 17*23?")
-    assert json.loads(runwire("runs", "ls", "--status", "queued", "-o", "json", data=up).stdout) == []
+    assert document("runs", "ls", "--status", "queued", data=up) == []
 
 
 def test_a_run_is_shown(up: Path) -> None:
     """With its question, steps, calls, answer, artifacts and costs, for programs and for people."""
     run_id = asked(up, CHART)
-    report = json.loads(runwire("runs", "show", run_id, "-o", "json", data=up).stdout)
+    report = document("runs", "show", run_id, data=up)
     assert (report["status"], report["query"], report["model"]) == ("done", CHART, "builtin/rehearsal")
     assert [(step["step"], step["node"]) for step in report["steps"]] == [(1, "analyze_table"), (2, "final_response")]
     (call,) = report["steps"][0]["calls"]
@@ -63,18 +61,13 @@ def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "saved"
     options = ("--image", str(tmp_path / "drawn.png"), "--save", str(folder))
     run_id = asked(up, CHART, *options)
-    assert {path.name for path in folder.iterdir()} == {
-        "answer.md",
-        "payload.json",
-        "analyze_table.chart.json",
-        "drawn.png",
-    }
-    payload = json.loads((folder / "payload.json").read_text())
-    assert payload["raw_answer"] + "\n" == (folder / "answer.md").read_text()
-    assert (
-        json.loads((folder / "analyze_table.chart.json").read_text()) == payload["artifacts"]["analyze_table"]["chart"]
-    )
-    listed = json.loads(runwire("artifacts", run_id, "-o", "json", data=up).stdout)
+    files = {path.name: path for path in folder.iterdir()}
+    assert files.keys() == {"answer.md", "payload.json", "analyze_table.chart.json", "drawn.png"}
+    payload = json.loads(files["payload.json"].read_text())
+    assert payload["raw_answer"] + "\n" == files["answer.md"].read_text()
+    chart = json.loads(files["analyze_table.chart.json"].read_text())
+    assert chart == payload["artifacts"]["analyze_table"]["chart"]
+    listed = document("artifacts", run_id, data=up)
     stored = {artifact["name"]: artifact for artifact in listed}["drawn.png"]
     assert stored["size"] == (folder / "drawn.png").stat().st_size
     table = runwire("artifacts", run_id, data=up).stdout
@@ -89,7 +82,7 @@ def test_artifacts_of_a_session(up: Path, tmp_path: Path) -> None:
     """Those of its runs; by the id of a tool none where no tool gave it; a run or a session has to be named."""
     (tmp_path / "drawn.png").write_bytes(with_metadata("png"))
     asked(up, CHART, "--image", str(tmp_path / "drawn.png"), "--session", "drawings")
-    (listed,) = json.loads(runwire("artifacts", "--session", "drawings", "-o", "json", data=up).stdout)
+    (listed,) = document("artifacts", "--session", "drawings", data=up)
     assert (listed["name"], listed["own_id"], listed["skill_id"]) == ("drawn.png", None, None)
     none = runwire("artifacts", "--session", "drawings", "--own-id", "abc-123", data=up)
     assert (none.returncode, none.stdout, none.stderr.count("no such artifacts")) == (0, "", 1)
@@ -120,12 +113,11 @@ def test_logs_of_the_services(up: Path) -> None:
 @pytest.mark.parametrize("command", ["runs ls", "runs ls -o json"])
 def test_a_reader_that_leaves_is_no_error(up: Path, command: str) -> None:
     """As in `runwire runs ls | head -1`."""
-    env = {**os.environ, "RUNWIRE_DATA_DIR": str(up), "PYTHONPATH": str(ROOT)}
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "runwire", *command.split()],
-        env=env,
+        env=environment(up),
         stdout=writing,
         stderr=subprocess.PIPE,
         check=False,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runwire.conftest import runwire
+from tests.runwire.conftest import document, printed, runwire
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = pytest.mark.xdist_group("cli")
@@ -15,15 +15,14 @@ pytestmark = pytest.mark.xdist_group("cli")
 def test_a_schedule_is_added_listed_and_removed(up: Path) -> None:
     """For people and for programs."""
     options = ("--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--name", "nightly")
-    added = runwire("schedule", "add", "What is 6*7?", *options, data=up)
-    assert added.returncode == 0, added.stderr
-    lines = dict(line.split(maxsplit=1) for line in added.stdout.splitlines())
+    added = printed("schedule", "add", "What is 6*7?", *options, data=up)
+    lines = dict(line.split(maxsplit=1) for line in added.splitlines())
     assert (lines["name"], lines["times"]) == ("nightly", "30 2 * * * Europe/Berlin")
-    assert added.stdout.count("next") == 3
+    assert added.count("next") == 3
     schedule = lines["schedule"]
-    listed = json.loads(runwire("schedule", "list", "-o", "json", data=up).stdout)
+    listed = document("schedule", "list", data=up)
     (shown,) = [each for each in listed if each["schedule_id"] == schedule]
-    assert json.loads(runwire("schedule", "show", schedule, "-o", "json", data=up).stdout)["run"] == shown["run"]
+    assert document("schedule", "show", schedule, data=up)["run"] == shown["run"]
     assert f"{schedule}  {shown['next'][0]}" in runwire("schedule", "list", data=up).stdout
     assert runwire("schedule", "remove", schedule, data=up).returncode == 0
     gone = runwire("schedule", "show", schedule, data=up)
@@ -43,7 +42,7 @@ def test_a_one_off_starts_its_run(up: Path) -> None:
     assert "whsec_" in hook
 
     def last_run() -> str | None:
-        shown: dict[str, str | None] = json.loads(runwire("schedule", "show", schedule, "-o", "json", data=up).stdout)
+        shown: dict[str, str | None] = document("schedule", "show", schedule, data=up)
         return shown["last_run"]
 
     run = wait_until_blocking(last_run, what="the schedule has fired")

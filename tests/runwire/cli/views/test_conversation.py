@@ -1,13 +1,12 @@
 """`runwire chat` beside a whole system: in this process where lines are typed, in a terminal where Ctrl-C is."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from contracts.wire.ids import new_id
-from tests.runwire.conftest import Ended, runwire
+from tests.runwire.conftest import Ended, document, runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking
 
@@ -68,7 +67,7 @@ def test_a_report_on_background_tasks_is_shown(chat: Chat, up: Path) -> None:
     terminal.shows("→ task", "answer_complete", "you> ")
 
     def has_report() -> bool:
-        found = json.loads(runwire("sessions", session, "-o", "json", data=up).stdout)
+        found = document("sessions", session, data=up)
         return any(run["cause"] == "report" and run["ended_at"] for run in found["recent_runs"])
 
     wait_until_blocking(has_report, what="the report has ended")
