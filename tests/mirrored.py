@@ -44,6 +44,7 @@ THROUGH = {
     "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
+    "services/messaging/writes.py": "tests/messaging/test_nats_connection.py",
     "services/messaging/request_reply.py": "tests/artifact_store/store/test_store.py",
     "services/planner/conversation/catalogue.py": "tests/planner/conversation/test_prompts.py",
     "services/planner/conversation/json_actions.py": "tests/planner/conversation/test_rendering.py",

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from contracts.wire import subjects
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import WRONG_LAST_SEQUENCE, Outdated, Refused, Unsure
+from services.messaging.reads import sequence_of
 
 
 class Guard(NamedTuple):

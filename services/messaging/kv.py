@@ -16,11 +16,12 @@ from pydantic import BaseModel, ValidationError
 
 from contracts.wire import subjects
 from services.messaging import guarded_write
-from services.messaging.connection import Bus, Subscription
-from services.messaging.direct_get import sequence_of
+from services.messaging.clock import unix_seconds
+from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.guarded_write import Guard
-from services.messaging.streams.server_clock import unix_seconds
+from services.messaging.nats_connection import Subscription
+from services.messaging.reads import sequence_of
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -22,8 +22,9 @@ import structlog
 from nats.aio.msg import Msg
 
 from contracts.wire import subjects
-from services.messaging.connection import Bus, Subscription
-from services.messaging.streams.server_clock import unix_seconds
+from services.messaging.clock import unix_seconds
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
 from services.messaging.tenants.shares import Shares
 
 logger = structlog.get_logger(__name__)

@@ -18,9 +18,9 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire import names, subjects
 from contracts.wire.names import InvalidName
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, BusError, Refused
 from services.messaging.pull_consumer import Handler, PullConsumer
+from services.messaging.reads import sequence_of
 from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
 from services.runtime.tasks import cancelled

@@ -25,7 +25,8 @@ from contracts.tools.direct import DIRECT_HEADER, DirectReply, ReceivedAnswer, R
 from contracts.tools.messages import CallRequested
 from contracts.wire import names, subjects
 from contracts.wire.ids import unix_ms
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import code_locations
 from services.tool_runner.results.outcomes import RoundEnd
 

@@ -17,7 +17,7 @@ from contracts.sessions.records import (
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
-from services.messaging.direct_get import StoredMessage
+from services.messaging.reads import StoredMessage
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer

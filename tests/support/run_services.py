@@ -24,7 +24,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.ids import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
+from services.messaging.reads import sequence_of
 from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import build_parts, models_of, pullers

@@ -11,8 +11,8 @@ from contracts.wire import keys, subjects
 from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Bus
 from services.messaging.dead_letters import REASON, SUBJECT
-from services.messaging.direct_get import DirectReader
 from services.messaging.kv import Bucket
+from services.messaging.reads import DirectReader
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 from tests.system import executions

@@ -26,8 +26,8 @@ from services.artifact_store.store.mime_types import HEAD_BYTES
 from services.artifact_store.store.store import ArtifactStore, Done
 from services.artifact_store.uploads.buffer import StreamBuffer
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
+from services.messaging.reads import sequence_of
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.shared.redaction.stored_values import mime_type_of
 

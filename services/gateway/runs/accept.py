@@ -28,8 +28,9 @@ from services.gateway.runs.reader import RunReader
 from services.gateway.runs.run_request import encoded, image_digests, run_request
 from services.gateway.runs.writer import MessageWriter
 from services.gateway.sessions.reader import SessionReader
-from services.messaging.connection import Acknowledged, Bus
+from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlices
+from services.messaging.writes import Acknowledged
 from services.shared.runs.run_follower import RunFollower
 
 logger = structlog.get_logger(__name__)

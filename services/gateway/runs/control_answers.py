@@ -19,8 +19,9 @@ from contracts.sessions.records import ContextSet, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TaskControlDone, TaskControlRefused
 from contracts.wire.records import Record, types_in
 from services.gateway.runs.stored_run import parsed
-from services.messaging.connection import Bus, Subscription
-from services.messaging.direct_get import checked, sequence_of
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
+from services.messaging.reads import checked, sequence_of
 
 _RUN_TYPES = frozenset({"control_answered", "resumed", "input_added"})
 _SESSION_TYPES = frozenset({"context_set", "task_control_done", "task_control_refused"})

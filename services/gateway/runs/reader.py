@@ -26,8 +26,8 @@ from services.gateway.errors import NotFound
 from services.gateway.runs.deletions import Deletions
 from services.gateway.runs.stored_run import StoredRun, begins, parsed, payload_of
 from services.messaging.connection import Bus
-from services.messaging.direct_get import checked, sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
+from services.messaging.reads import checked, sequence_of
 from services.shared.runs.run_follower import RunFollower
 from services.shared.runs.waiting import Waiting, waiting_after
 

@@ -9,8 +9,9 @@ import time
 import structlog
 
 from services.gateway.errors import TryAgain
-from services.messaging.connection import Acknowledged, Bus
+from services.messaging.connection import Bus
 from services.messaging.errors import FULL, Refused, Unsure
+from services.messaging.writes import Acknowledged
 
 logger = structlog.get_logger(__name__)
 

@@ -20,9 +20,9 @@ from services.gateway.runs.deletions import Deletions
 from services.gateway.runs.reader import RunReader
 from services.gateway.runs.stored_run import StoredRun, parsed
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket
+from services.messaging.reads import sequence_of
 from services.shared.sessions.fold import fold, newest_checkpoint
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Task

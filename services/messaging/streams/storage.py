@@ -10,7 +10,6 @@ Rule 2: nothing is probed while all other writes succeed.
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 import orjson
 import structlog
@@ -18,10 +17,8 @@ import structlog
 from contracts.wire import subjects
 from contracts.wire.health import NOT_STORED
 from services.messaging.errors import FULL, NO_ROOM, BusError, Refused
+from services.messaging.nats_connection import NatsConnection
 from services.runtime.tasks import cancelled
-
-if TYPE_CHECKING:
-    from services.messaging.connection import Bus
 
 logger = structlog.get_logger(__name__)
 
@@ -35,8 +32,8 @@ _NO_ANSWER = "no answer to a write; is the disk of NATS full?"
 class Storage:
     """The state of the streams that one service writes to."""
 
-    def __init__(self, bus: "Bus") -> None:
-        self._bus = bus
+    def __init__(self, connection: NatsConnection) -> None:
+        self._connection = connection
         self._suspected: set[str] = set()
         self._problems: dict[str, str] = {}
         self._wake = asyncio.Event()
@@ -48,7 +45,7 @@ class Storage:
     def on_silence(self, subject: str) -> None:
         """Note a write without an answer."""
         stream = subjects.stream_of(subject)
-        if stream is not None and self._bus.is_connected and stream not in self._suspected:
+        if stream is not None and self._connection.is_connected and stream not in self._suspected:
             self._suspected.add(stream)
             self._wake.set()
 
@@ -64,11 +61,11 @@ class Storage:
 
     async def watch(self) -> None:
         """Probe suspected streams until cancelled."""
-        self._bus.on_reconnect.append(self._on_reconnect)
+        self._connection.on_reconnect.append(self._on_reconnect)
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if self._bus.is_connected:
+            if self._connection.is_connected:
                 await asyncio.gather(*map(self._probe, sorted(self._suspected)))
             if self._suspected:
                 with contextlib.suppress(TimeoutError):
@@ -82,12 +79,12 @@ class Storage:
 
     async def _probe(self, stream: str) -> None:
         """Write a probe. A server that does not answer it although it answers a later read does not store."""
-        probe = asyncio.create_task(self._bus.request(subjects.probe(stream), wait_s=_BUSY_S, headers=_EXPIRES))
+        probe = asyncio.create_task(self._connection.request(subjects.probe(stream), wait_s=_BUSY_S, headers=_EXPIRES))
         try:
             done, _ = await asyncio.wait({probe}, timeout=_PROBE_WAIT_S)
             if not done:
                 # Behind a flood of other messages both answers are late.
-                await self._bus.api(f"STREAM.INFO.{stream}", {}, _BUSY_S)
+                await self._connection.api(f"STREAM.INFO.{stream}", {}, _BUSY_S)
             answer = await asyncio.wait_for(probe, _PROBE_WAIT_S)
         except TimeoutError:
             self._settle(stream, _NO_ANSWER)

@@ -22,8 +22,9 @@ from contracts.runs.inbox import CallFinished
 from contracts.tools.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
 from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders
+from services.messaging.nats_connection import Subscription
 from services.planner.run.calls.direct import DirectRules
 
 logger = structlog.get_logger(__name__)

@@ -9,7 +9,8 @@ from nats.aio.msg import Msg
 
 from contracts.wire import subjects
 from contracts.wire.records import types_in
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
 
 logger = structlog.get_logger(__name__)
 

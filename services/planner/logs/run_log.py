@@ -19,9 +19,9 @@ from contracts.wire import subjects
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
-from services.messaging.direct_get import StoredMessage, sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
+from services.messaging.reads import StoredMessage, sequence_of
 from services.planner.errors import short
 from services.planner.logs.offload import Offloader
 from services.planner.logs.ownership_watch import Address, Tail

@@ -18,9 +18,9 @@ from contracts.wire import keys, subjects
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
+from services.messaging.reads import sequence_of
 from services.planner.errors import short
 from services.shared.sessions.fold import checkpoint, fold, newest_checkpoint
 from services.shared.sessions.state import Session

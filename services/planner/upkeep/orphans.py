@@ -22,11 +22,11 @@ from contracts.runs.events import TERMINAL
 from contracts.wire import subjects
 from contracts.wire.names import InvalidName
 from contracts.wire.records import types_in
+from services.messaging.clock import unix_seconds
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery, Handler
-from services.messaging.streams.server_clock import unix_seconds
+from services.messaging.reads import sequence_of
 from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)

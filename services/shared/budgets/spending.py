@@ -18,9 +18,10 @@ from pydantic import ValidationError
 from contracts.runs.requests import KeySpent
 from contracts.wire import keys
 from contracts.wire.names import InvalidName
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket, Entry
+from services.messaging.nats_connection import Subscription
 from services.shared.budgets.totals import DayTotals, KeyDay, Spending
 
 MAX_DAYS = 1000

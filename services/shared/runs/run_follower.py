@@ -25,8 +25,9 @@ from nats.aio.msg import Msg
 from contracts.runs.events import TERMINAL
 from contracts.wire import subjects
 from contracts.wire.records import types_in
-from services.messaging.connection import Bus, Subscription
-from services.messaging.direct_get import checked, sequence_of
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
+from services.messaging.reads import checked, sequence_of
 
 Kind = Literal["log", "stream"]
 _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0

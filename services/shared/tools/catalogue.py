@@ -17,9 +17,10 @@ from pydantic import ValidationError
 
 from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import keys
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket, Entry
+from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)

@@ -22,8 +22,8 @@ from contracts.wire.limits import MAX_PIECE_BYTES, MAX_PIECES
 from contracts.wire.records import EVENTS_HEADER, Record
 from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError, Refused
+from services.messaging.reads import sequence_of
 from services.tool_runner.calls.history import events_of
 
 logger = structlog.get_logger(__name__)

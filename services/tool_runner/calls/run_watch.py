@@ -15,8 +15,9 @@ from nats.aio.msg import Msg
 from contracts.runs.events import TERMINAL
 from contracts.wire import subjects
 from contracts.wire.records import types_in
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
+from services.messaging.nats_connection import Subscription
 from services.shared.runs.last_record import last_record
 from services.tool_runner.errors import RunEnded
 

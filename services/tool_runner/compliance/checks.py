@@ -22,7 +22,8 @@ from contracts.wire.faults import Fault
 from contracts.wire.rights import OPERATOR
 from contracts.wire.subject import TOOL_RUNNER
 from contracts.wire.validation_errors import describe
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, code_locations
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.discovery.announcements import Announcement, choose

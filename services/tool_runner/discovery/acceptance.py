@@ -14,9 +14,10 @@ import structlog
 
 from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket, Entry
+from services.messaging.nats_connection import Subscription
 
 from .announcements import Announcement, choose
 

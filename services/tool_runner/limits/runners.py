@@ -14,7 +14,8 @@ from contracts.tools.direct import RunnerAnnouncement
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
-from services.messaging.connection import Bus, Subscription
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled
 
 _ANNOUNCE_EVERY_S = 1.0

@@ -20,7 +20,7 @@ from services.gateway.auth.caller import KEYLESS
 from services.gateway.edge.request_ids import RequestIds
 from services.gateway.runs.run_request import run_request
 from services.messaging.connection import Bus
-from services.messaging.direct_get import DirectReader
+from services.messaging.reads import DirectReader
 from tests.support.gateways import Served, Writer
 from tests.support.waiting import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from contracts.wire.records import Record
-from services.messaging.direct_get import StoredMessage
+from services.messaging.reads import StoredMessage
 from services.planner import handlers
 from services.planner.run.advance import advance
 from services.planner.run.commands import Command, Handling, LoadSpecs, Resolve, Rules

@@ -17,7 +17,7 @@ from contracts.sessions.tasks import (
 from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.limits import MAX_RECORD_BYTES
 from services.messaging.connection import Bus
-from services.messaging.direct_get import DirectReader
+from services.messaging.reads import DirectReader
 from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.fold import checkpoint

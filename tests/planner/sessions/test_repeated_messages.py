@@ -9,8 +9,8 @@ import pytest
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Refused
+from services.messaging.reads import sequence_of
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, of_type, scripted, settled, spawn
 from tests.support.model_server import ModelServer, action, answer

@@ -12,8 +12,8 @@ from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
-from services.messaging.direct_get import DirectReader
 from services.messaging.guarded_write import Guard
+from services.messaging.reads import DirectReader
 from services.shared.runs.run_follower import RunFollower, StoredRecord
 from tests.support.nats_server import NatsServer
 

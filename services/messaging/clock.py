@@ -2,12 +2,9 @@
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from contracts.wire import keys, subjects
-
-if TYPE_CHECKING:
-    from services.messaging.connection import Bus
+from services.messaging.nats_connection import NatsConnection
 
 _REFRESH_S = 60.0
 
@@ -15,19 +12,19 @@ _REFRESH_S = 60.0
 class ServerClock:
     """The server's clock, read once a minute; in between our monotonic clock counts on."""
 
-    def __init__(self, bus: "Bus") -> None:
-        self._bus = bus
+    def __init__(self, connection: NatsConnection) -> None:
+        self._connection = connection
         self._ahead_s = 0.0
         self._read_at = float("-inf")
 
-    def forget(self) -> None:
+    async def forget(self) -> None:
         """Read the clock again: it may be another server."""
         self._read_at = float("-inf")
 
     async def now(self) -> float:
         """Return Unix seconds, never later than the server's clock. Raises BusError."""
         if time.monotonic() - self._read_at > _REFRESH_S:
-            answer = await self._bus.api(f"STREAM.INFO.{subjects.bucket_stream(keys.CATALOGUE_BUCKET)}", {})
+            answer = await self._connection.api(f"STREAM.INFO.{subjects.bucket_stream(keys.CATALOGUE_BUCKET)}", {})
             self._read_at = time.monotonic()
             self._ahead_s = unix_seconds(answer["ts"]) - self._read_at
         return time.monotonic() + self._ahead_s

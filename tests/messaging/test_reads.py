@@ -6,8 +6,8 @@ from structlog.testing import capture_logs
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.kv import Bucket
+from services.messaging.reads import sequence_of
 from tests.support.forgeries import answered_to, forge
 
 
