@@ -14,7 +14,7 @@ from tests.support.checkout import ROOT, imported, python_files
 #: Lines of a file. What is longer is split by meaning.
 FILE_LIMIT = 400
 LINE_LIMIT = 120
-MAX_TOP_MODULES = 9
+MAX_TOP_MODULES = 12
 
 #: Lines of a function, without its docstring and without the functions inside it.
 FUNCTION_LIMIT = 60
@@ -103,7 +103,7 @@ def test_rules_live_apart_from_io(pattern: str) -> None:
         ], path
 
 
-def test_a_service_shows_at_most_nine_modules() -> None:
+def test_a_service_shows_at_most_twelve_modules() -> None:
     """At its top; everything else is in rooms with a name."""
     for folder in sorted((ROOT / "services").iterdir()):
         modules = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
