@@ -53,13 +53,10 @@ THROUGH = {
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
     "services/planner/models/wire.py": "tests/planner/models/litellm/test_model.py",
     "services/planner/models/litellm/errors.py": "tests/planner/models/test_both_paths.py",
-    "services/planner/run/ending/answer_fallback.py": "tests/planner/run/ending/test_terminal.py",
-    "services/planner/run/turn/budgets.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/ending/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
-    "services/planner/run/session_facts.py": "tests/planner/sessions/test_whole_sessions.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
-    "services/planner/run/calls/tool_images.py": "tests/planner/test_tool_images.py",
     "services/planner/upkeep/retention.py": "tests/planner/upkeep/test_deletions.py",
 }
 

@@ -6,7 +6,7 @@ from contracts.runs.events import RunStarted
 from contracts.runs.inbox import RunTaskSettled
 from contracts.runs.payload import Usage
 from contracts.sessions.tasks import TaskPolicy
-from services.planner.run.calls.task_calls import SPAWN
+from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision
 from tests.planner.run.pause_world import PauseWorld
 from tests.planner.run_world import finished, started

@@ -11,7 +11,7 @@ from services.planner.conversation import real_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run.calls.task_calls import SPAWN
+from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.state import history
 from services.planner.run.state.history import Item, Outcomes, PastTurn, Question
 

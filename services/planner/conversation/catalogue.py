@@ -14,7 +14,7 @@ from typing import Any
 from contracts.runs.actions import RESERVED
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import compact
-from services.planner.run.calls.task_calls import SHOWN_NAMES
+from services.planner.run.calls.tasks import SHOWN_NAMES
 
 ALIAS = "tool_"
 DESCRIPTION_LIMIT = 1_000

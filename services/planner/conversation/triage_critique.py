@@ -11,7 +11,7 @@ from contracts.runs.payload import Usage
 from contracts.runs.requests import Effort
 from services.planner.conversation.messages import Message, as_data, says
 from services.planner.replies.strict_json import NotJson, loads
-from services.planner.run.turn.triage_critique import Critique, Triage
+from services.planner.run.turn.decision import Critique, Triage
 
 EFFORTS: tuple[str, ...] = get_args(Effort)
 MAX_PART_CHARACTERS = 6000

@@ -18,7 +18,7 @@ from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects.direct_calls import START_WITHIN_S
 from services.planner.effects.parts import Parts
 from services.planner.logs.ownership_watch import Address
-from services.planner.run.calls import task_calls
+from services.planner.run.calls import tasks
 from services.planner.run.calls.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
 from services.planner.run.state.run import Run, round_id
@@ -105,7 +105,7 @@ class Dispatcher:
     async def _notify_session(self, run: Run, planned: PlannedCall) -> _Sent:
         """Send a call about background tasks to the session, which answers it."""
         call = run.open.get(planned.call_id)
-        message = task_calls.message_of(run, call, await self._context(run)) if call is not None else None
+        message = tasks.message_of(run, call, await self._context(run)) if call is not None else None
         if message is None:
             return _Sent(planned.call_id, is_sent=False, is_current=False)
         body = message.model_dump_json().encode()

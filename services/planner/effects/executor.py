@@ -25,7 +25,7 @@ from services.planner.effects.parts import Parts
 from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address, watched
 from services.planner.resolution import max_characters
-from services.planner.run import commands, session_facts, turns
+from services.planner.run import commands, opening
 from services.planner.run.advance import advance
 from services.planner.run.commands import Ask, AskCritique, AskEffort, Incoming, Progress, Say
 from services.planner.run.ending import terminal
@@ -152,8 +152,8 @@ class Effects:
                 await self._parts.logs.keep_context(self._address, self._given_context())
                 progress = replace(progress, context_kept=True)
             case commands.Open():
-                if (opening := self.open_soon(run)) is not None:
-                    await opening.now()
+                if (soon := self.open_soon(run)) is not None:
+                    await soon.now()
                 elif run.request is not None:
                     await index.create_run(self._parts.bus, run, run.request)
                 progress = replace(progress, opened=True)
@@ -290,21 +290,21 @@ class Effects:
             await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), f"{run_id}.{name}")
 
     async def _resolve(self, run: Run, progress: Progress) -> Progress:
-        request, model_requests = turns.request_of(run, self._message), self._parts.model_requests
+        request, model_requests = opening.request_of(run, self._message), self._parts.model_requests
         if request is None:
             return progress
         if model_requests.lacks_tools(request):
             self._time_slice.end_soon()
             await model_requests.await_tools(request)
             progress = replace(progress, now=unix_ms())
-        opening = model_requests.open(request)
-        place = turns.place_of(self._message, progress)
-        started = turns.opened(opening.started, run, place, progress.now)
-        if opening.refusal is None:
+        found = model_requests.open(request)
+        place = opening.place_of(self._message, progress)
+        started = opening.opened(found.started, run, place, progress.now)
+        if found.refusal is None:
             texts = [request.query, *(added.text for added in run.inputs.unread)]
             checked = await model_requests.check_texts(started, texts)
-            opening = replace(opening, refusal=checked.refusal, checked=checked)
-        return replace(progress, opening=replace(opening, inputs=len(run.inputs.unread), started=started))
+            found = replace(found, refusal=checked.refusal, checked=checked)
+        return replace(progress, opening=replace(found, inputs=len(run.inputs.unread), started=started))
 
     async def _checked_input(self, run: Run) -> Checked:
         message = self._message
@@ -329,7 +329,7 @@ class Effects:
             await messages.purge(self._parts.bus, subjects.RUNS, subjects.context(*self._address))
         # The log of a run that was cancelled before its request arrived does not hold it.
         request = run.request or (self._message if isinstance(self._message, RunRequested) else None)
-        ended = session_facts.end_message(self._address.run, run, request)
+        ended = terminal.end_message(self._address.run, run, request)
         if ended is not None:
             await self._notify_session(run, "ended", ended)
 

@@ -21,7 +21,7 @@ from services.planner.resolution import Deployment
 from services.planner.run.commands import Opening
 from services.planner.run.people.input_rules import ADMITTED, Checked, check
 from services.planner.run.state.run import Run
-from services.planner.run.turn.triage_critique import Critique, Triage
+from services.planner.run.turn.decision import Critique, Triage
 from services.planner.strategies.base import Reading, Strategy
 from services.shared.runs.causes import CAUSES
 from services.shared.tools.catalogue import Catalogue

@@ -38,9 +38,9 @@ from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.planner.run import session_facts
+from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
-from services.planner.run.session_place import Busy, Place, Waiting
+from services.planner.run.state.run import Busy, Place, Waiting
 from services.planner.sessions import decide, memory
 from services.planner.sessions.tasks import answers
 from services.planner.sessions.tasks import commands as task_commands
@@ -178,7 +178,7 @@ class Sessions:
         run = await self._runs.load(of_run := Address(address.tenant, run_id), fresh=True)
         if run.is_at_rest:
             self._runs.forget(of_run)
-        message = session_facts.end_message(run_id, run, run.request) if is_ended else pauses.waits_message(run)
+        message = terminal.end_message(run_id, run, run.request) if is_ended else pauses.waits_message(run)
         return decide.receive(session, message, "") if message is not None else []
 
     async def _adopted(self, address: SessionAddress, session: Session, request: First) -> decide.Events:
@@ -196,7 +196,7 @@ class Sessions:
             found = RunRequested.model_validate_json(waiting.data) if waiting is not None else None
         if found is None:
             return []
-        return decide.adopt(session, session_id, found, session_facts.ended(first, run, run.request))
+        return decide.adopt(session, session_id, found, terminal.ended(first, run, run.request))
 
     async def _carry_out(self, address: SessionAddress, session: Session, cause: Cause) -> None:
         """Carry out what follows from a request or a message, after it was handled."""

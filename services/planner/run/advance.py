@@ -23,7 +23,7 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
 happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
 recorded as `call_finished` records them, and the handling goes on; a later handling that sends them through CALLS
-appends `called` (`takeovers`). "called where due": if calls wait, or a join or the
+appends `called` (`turn.outcomes`). "called where due": if calls wait, or a join or the
 next call of a plan is due. "read": read what listeners have received of the answer. "budget": `done`, or `paused` where
 the run has a grace period. "plan": of the strategy `planned`, whose plan the deadline halts; with a grace it is paused.
 Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
@@ -57,8 +57,7 @@ from contracts.runs.inbox import (
 )
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
-from services.planner.run import turns
-from services.planner.run.calls import outcomes, takeovers
+from services.planner.run import opening
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -84,11 +83,11 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.ending import terminal
-from services.planner.run.ending.last_words import completed
+from services.planner.run.ending import budgets, terminal
+from services.planner.run.ending.terminal import completed
 from services.planner.run.people import inputs, pauses
 from services.planner.run.state.run import Run, round_id, waiting_calls
-from services.planner.run.turn import asking, budgets
+from services.planner.run.turn import asking, outcomes
 from services.planner.run.turn.asking import awaits_triage, next_asked, run_after
 from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
@@ -130,16 +129,16 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     if isinstance(message, Poisoned):
         return Append([terminal.failed(run, _POISONED)])
     if isinstance(message, SessionAttached):
-        return turns.attach(run, message)
+        return opening.attach(run, message)
     if isinstance(message, OfPeople):
         return Ack()
     if run.stopping is not None:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
     if run.started is None:
-        request = turns.request_of(run, message)
+        request = opening.request_of(run, message)
         if request is None:
-            return turns.while_queued(run, handling, message)
-        return turns.before_opening(run, handling, request) or _open(run, handling, request, rules)
+            return opening.while_queued(run, handling, message)
+        return opening.before_opening(run, handling, request) or _open(run, handling, request, rules)
     return _received(run, handling, message, rules)
 
 
@@ -158,7 +157,7 @@ def _received(
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
-    if own := takeovers.own_outcomes(run, handling):
+    if own := outcomes.own_outcomes(run, handling):
         return _settle(run, handling, own, rules)
     match message:
         case TimerFired():
@@ -356,7 +355,7 @@ def _send(run: Run, handling: Handling) -> Dispatch | None:
 
 
 def _dispatch(run: Run, handling: Handling) -> Command:
-    if (sent := _send(run, handling) or takeovers.take_over(run, handling)) is not None:
+    if (sent := _send(run, handling) or outcomes.take_over(run, handling)) is not None:
         return sent
     waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)
     if waiting and free > 0 and run.step is not None:
@@ -369,7 +368,7 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
     """Continue the run: what is in flight belongs to its owner; where nothing is, any message starts the next step."""
     if run.paused is not None:
         # The calls were recorded before the pause, so they are still sent: the run waits for their outcomes.
-        sent = _send(run, handling) or takeovers.take_over(run, handling)
+        sent = _send(run, handling) or outcomes.take_over(run, handling)
         return sent or _wait(run, handling, run.paused)
     if run.asked is not None:
         return _ask(run, handling, run.asked, rules)

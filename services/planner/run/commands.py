@@ -12,12 +12,10 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.run.calls.direct import DirectRules
 from services.planner.run.people.input_rules import ADMITTED, Checked
-from services.planner.run.session_place import Place
 from services.planner.run.state.fold import StrategyFold
 from services.planner.run.state.history import Length
-from services.planner.run.state.run import Event, Run, round_id
-from services.planner.run.turn.decision import Decision, Final, OwnDecision
-from services.planner.run.turn.triage_critique import Critique, Triage
+from services.planner.run.state.run import Event, Place, Run, round_id
+from services.planner.run.turn.decision import Critique, Decision, Final, OwnDecision, Triage
 from services.shared.budgets.totals import Spending
 
 FIRST_PAUSE_S = 0.5

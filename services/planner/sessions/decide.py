@@ -38,7 +38,7 @@ from contracts.runs.requests import OnBusy, RunRequested
 from contracts.sessions import records, tasks
 from contracts.wire.faults import Fault
 from contracts.wire.ids import run_of_own_session
-from services.planner.run.session_place import Begun, Place, Refused, Waiting
+from services.planner.run.state.run import Begun, Place, Refused, Waiting
 from services.planner.sessions import memory
 from services.planner.sessions.tasks import machine
 from services.shared.redaction.placeholders import wire_size

@@ -20,9 +20,10 @@ from services.planner.conversation.rendering import dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
 from services.planner.run.commands import Handling, Rules, StrategyRules
+from services.planner.run.ending import budgets
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import asking, budgets
+from services.planner.run.turn import asking
 from services.planner.run.turn.decision import Decision
 from services.shared.runs.causes import CAUSES
 

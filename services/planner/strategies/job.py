@@ -8,9 +8,8 @@ from contracts.wire.faults import Fault
 from services.planner.conversation.encoding import compact
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.ending import terminal
+from services.planner.run.ending import budgets, terminal
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import budgets
 from services.planner.run.turn.asking import run_after
 from services.planner.strategies.base import Strategy
 from services.shared.redaction.json_values import cut

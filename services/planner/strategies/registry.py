@@ -19,7 +19,8 @@ OwnState = StrategyState | PlannedState
 """Every state that the strategies here keep of their runs; the base is the state of those that keep nothing."""
 
 
-def _asking(settings: PlannerSettings) -> dict[str, Any]:
+def asking(settings: PlannerSettings) -> dict[str, Any]:
+    """Return the settings of a strategy that asks a model."""
     return {
         "native_reasoning": settings.use_native_reasoning,
         "idle_s": settings.model_idle_s,
@@ -28,8 +29,8 @@ def _asking(settings: PlannerSettings) -> dict[str, Any]:
 
 
 REGISTRY: dict[str, Callable[[PlannerSettings], Strategy]] = {
-    "react": lambda settings: React(**_asking(settings)),
-    "planned": lambda settings: Planned(**_asking(settings), bounds=settings.bounds()),
+    "react": lambda settings: React(**asking(settings)),
+    "planned": lambda settings: Planned(**asking(settings), bounds=settings.bounds()),
     JOB: lambda _: Job(),
 }
 """By name: how a strategy is built for a deployment."""

@@ -10,7 +10,7 @@ from typing import Any
 from contracts.runs.events import PlannedCall
 from contracts.sessions.records import SessionRecord
 from contracts.sessions.tasks import GroupOpened, SessionGroupDue, TaskPolicy, WaiterAdded
-from services.planner.run.calls.task_calls import SPAWN, confirmation
+from services.planner.run.calls.tasks import SPAWN, confirmation
 from services.planner.run.state.fold import fold as run_fold
 from services.planner.run.state.run import Run
 from services.planner.sessions.tasks.commands import AnswerCall, CancelTask, RequestReport, StartTask

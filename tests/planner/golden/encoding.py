@@ -19,7 +19,7 @@ from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.run import commands
-from services.planner.run.turn import decision, triage_critique
+from services.planner.run.turn import decision
 
 _CONTRACTS: dict[str, type[BaseModel]] = {
     kind.__name__: kind
@@ -28,7 +28,7 @@ _CONTRACTS: dict[str, type[BaseModel]] = {
 }
 _DATACLASSES: dict[str, Any] = {
     kind.__name__: kind
-    for module in (decision, triage_critique, commands)
+    for module in (decision, commands)
     for kind in vars(module).values()
     if isinstance(kind, type) and dataclasses.is_dataclass(kind)
 }

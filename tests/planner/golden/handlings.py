@@ -11,8 +11,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.run import commands
 from services.planner.run.commands import Poisoned
-from services.planner.run.turn.decision import Decision, Final
-from services.planner.run.turn.triage_critique import Critique, Triage
+from services.planner.run.turn.decision import Critique, Decision, Final, Triage
 from tests.planner.handlings import attempt
 
 SAME = (

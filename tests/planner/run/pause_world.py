@@ -8,7 +8,7 @@ from contracts.runs.inbox import CallPaused, ResumeRequested, TimerFired
 from contracts.runs.pauses import ApprovalRule
 from contracts.tools.messages import ToolSpec
 from services.planner.run.commands import Abandon, Ack, Answer, Append, Ask, Dispatch, SetTimer
-from services.planner.run.session_place import Begun
+from services.planner.run.state.run import Begun
 from services.planner.run.turn.decision import Calls, Decision
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, started

@@ -26,7 +26,7 @@ from contracts.sessions.records import (
     SessionRunWaits,
 )
 from contracts.wire.ids import own_session_id
-from services.planner.run.session_place import Begun, Refused, Waiting
+from services.planner.run.state.run import Begun, Refused, Waiting
 from services.planner.sessions import decide
 from services.planner.sessions.decide import Begin, Tell, WriteEntry
 from services.shared.sessions.fold import fold

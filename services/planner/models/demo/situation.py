@@ -16,9 +16,9 @@ from contracts.tools.messages import ToolSpec
 from runwire.plans import error_line
 from services.planner.conversation.catalogue import shown_name
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run.calls.task_calls import SPAWN
-from services.planner.run.people.added_inputs import AddedInputs
+from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.state.history import Added, Conversation, Executed, Outcomes, PastTurn, Question
+from services.planner.run.state.people import AddedInputs
 from services.planner.sessions.tasks.reports import REPORTED_TASKS
 
 MAX_DESCRIPTION_CHARACTERS = 1_000

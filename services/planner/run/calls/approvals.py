@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from contracts.runs.events import Observed, Paused, PlannedCall
 from contracts.runs.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_id, token_of
 from contracts.sessions.tasks import TASK_TOOLS
-from services.planner.run.calls import task_calls
+from services.planner.run.calls import tasks
 from services.planner.run.state.run import Run
 from services.shared.tools import approvals
 
@@ -28,7 +28,7 @@ def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Pa
     found = []
     for call in calls:
         if call.tool in TASK_TOOLS:
-            asked = task_calls.confirmation(run, now, step, call)
+            asked = tasks.confirmation(run, now, step, call)
             found += [asked] if asked is not None else []
             continue
         rule = approvals.asking_rule(started.approval_rules, call.tool, call.args)
@@ -101,7 +101,7 @@ def line_about(run: Run, outcomes: Mapping[str, Observed], resolved: Container[s
         consent = run.pause_decisions.consents.get(call_id)
         if consent is None:
             continue
-        tool = task_calls.SHOWN_NAMES.get(observed.tool, observed.tool)
+        tool = tasks.SHOWN_NAMES.get(observed.tool, observed.tool)
         if consent.arguments is not None:
             shown = list(consent.arguments) if call_id in resolved else consent.arguments
             arguments = json.dumps(shown, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]

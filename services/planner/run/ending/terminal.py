@@ -1,16 +1,28 @@
-"""How a run ends: the terminal facts, each with a `FinalPayload`. Pure."""
+"""How a run ends: the terminal facts, each with a `FinalPayload`, and what the session is told of them. Pure.
+
+Rule 1: the last words of a model's reply stand before the facts that follow from it, so sequence order is reading
+order. Only the handling that owns the model call appends them. If another record is stored first, the handling appends
+them with its next record; if its call is superseded, with none.
+Rule 2: a terminal event names the last record of the run's stream.
+"""
 
 from typing import Any
 
 import orjson
 
-from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Paused, Repaired, RunEvent, Step
+from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Paused, Repaired, RunEvent, Step, Terminal
 from contracts.runs.payload import FinalPayload, Reason
+from contracts.runs.requests import RunRequested
+from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import Record
+from services.planner.run.commands import Handling
 from services.planner.run.ending import payload
+from services.planner.run.state import task_budgets
 from services.planner.run.state.run import Event, Run
+from services.planner.run.turn.decision import Decision
+from services.shared.redaction.json_values import CUT_MARK, cut
 
 MAX_ANSWER_BYTES = 600_000
 """Longest answer, in bytes of JSON. The rest of the record is for the other fields."""
@@ -195,3 +207,86 @@ def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
         if len(payload.model_copy(update={**smaller, "warnings": said}).model_dump_json().encode()) <= room:
             return {**smaller, "warnings": said}
     return {**smaller, "warnings": [f"everything but the answer was left out: {TOO_LARGE}"]}
+
+
+def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
+    """Return the events to append, the reply's last words first."""
+    progress = handling.progress
+    decision = progress.decision if run.is_asked_by(handling.incoming.attempt_token) else None
+    end = events[-1] if events else None
+    if isinstance(end, Terminal):
+        stored = progress.shown_seq if decision is None else decision.stream_seq
+        events = [*events[:-1], end.model_copy(update={"last_stream_seq": _last_stream_seq(run, stored, decision)})]
+    return events if decision is None else [*decision.last_words, *events]
+
+
+def _last_stream_seq(run: Run, stored: int | None, decision: Decision | None) -> int | None:
+    """Return the sequence of the newest record on the run's stream; 0: there is none; None: not known.
+
+    `stored`: the newest sequence of this turn, or of its newest attempt where there is a decision. Records of tools are
+    older than the turn.
+    """
+    if stored:
+        return stored
+    if run.turn == 0:
+        return 0
+    is_first_attempt = decision is None or (run.asked is not None and run.asked.attempt == 1)
+    return 0 if stored == 0 and run.turn == 1 and is_first_attempt else None
+
+
+def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:
+    """Return how a run ended; None for an open run. `request`: None if the log does not hold it any more."""
+    end = run.terminal
+    if end is None:
+        return None
+    question = request.query if request is not None else ""
+    return RunEnded(
+        run=run_id,
+        outcome=end.type,
+        code=end.code if isinstance(end, Error) else None,
+        question=cut(question, MAX_TURN_BYTES),
+        inputs=_within([added.text for added in run.inputs.read if added.text]),
+        answer=cut(_answer(end), MAX_TURN_BYTES),
+        attached=[image.artifact_id for image in request.images] if request is not None else [],
+        requested_at=request.requested_at if request is not None else 0,
+        usage=end.usage,
+    )
+
+
+def _within(texts: list[str]) -> list[str]:
+    """Return the texts, the last one cut, as far as they have at most `MAX_TURN_BYTES` together."""
+    kept: list[str] = []
+    left = MAX_TURN_BYTES
+    for text in texts:
+        if left <= len(CUT_MARK.encode()):
+            break
+        kept.append(cut(text, left))
+        left -= len(kept[-1].encode("utf-8", "surrogatepass"))
+    return kept
+
+
+def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
+    """Return the message about its end from a run to its session; None for an open run."""
+    fact = ended(run_id, run, request)
+    if fact is None:
+        return None
+    if request is None:
+        return SessionRunEnded(ended=fact)
+    return SessionRunEnded(
+        ended=fact,
+        cause=request.cause,
+        through=request.through,
+        model=run.model,
+        memory=run.started.memory if run.started is not None else None,
+        reason=run.terminal.reason if isinstance(run.terminal, Done) else None,
+        key_id=request.key_id,
+        key_budget=request.key_budget,
+        set_aside=task_budgets.taken(run),
+    )
+
+
+def _answer(end: Done | Error | Cancelled) -> str:
+    if isinstance(end, Error):
+        return ""
+    text = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer
+    return "" if text == payload.NO_ANSWER else text

@@ -11,11 +11,10 @@ from typing import Any
 
 from contracts.runs.events import Done, Paused
 from contracts.runs.pauses import DEFAULT_PAUSE_S, MAX_STATE_BYTES, pause_id
-from services.planner.run.ending import terminal
+from services.planner.run.ending import budgets, terminal
 from services.planner.run.people.input_rules import input_refused
-from services.planner.run.people.pause_decisions import MAX_SHOWN_CHARACTERS, with_answer_token
+from services.planner.run.state.people import MAX_SHOWN_CHARACTERS, with_answer_token
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import budgets
 from services.shared.redaction.placeholders import wire_size
 
 REPLY_SCHEMA = {"type": "string", "minLength": 1}

@@ -27,7 +27,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.people import pauses
 from services.planner.run.people.input_rules import InputRule
-from services.planner.run.people.pause_decisions import MAX_SHOWN_CHARACTERS, with_answer_token
+from services.planner.run.state.people import MAX_SHOWN_CHARACTERS, with_answer_token
 from services.planner.run.state.run import Event, Run
 
 MAX_NOTES_CHARACTERS = 8_000

@@ -17,7 +17,7 @@ from contracts.sessions.records import ApprovedForSession, RunWaits, SessionAppr
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
 from services.planner.run.calls import approvals
-from services.planner.run.calls.task_calls import SHOWN_NAMES
+from services.planner.run.calls.tasks import SHOWN_NAMES
 from services.planner.run.commands import (
     Ack,
     Answer,
@@ -31,7 +31,7 @@ from services.planner.run.commands import (
     Wake,
 )
 from services.planner.run.people import followups
-from services.planner.run.people.pause_decisions import asks_consent, is_refused, with_answer_token
+from services.planner.run.state.people import asks_consent, is_refused, with_answer_token
 from services.planner.run.state.run import Event, Run
 from services.shared.json_schema.checks import complaints
 from services.shared.redaction.placeholders import wire_size

@@ -21,9 +21,7 @@ from contracts.runs.events import (
 )
 from contracts.runs.pauses import text_pause_id
 from contracts.runs.payload import FinalPayload
-from services.planner.run.calls.task_budgets import with_settled
-from services.planner.run.calls.tool_images import allowed_images
-from services.planner.run.people.pause_decisions import called_again
+from services.planner.run.state.collected import allowed_images
 from services.planner.run.state.history import (
     Added,
     Compaction,
@@ -34,7 +32,9 @@ from services.planner.run.state.history import (
     Outcomes,
     Question,
 )
+from services.planner.run.state.people import called_again
 from services.planner.run.state.run import Run, StrategyState, take_in, waiting_calls
+from services.planner.run.state.task_budgets import with_settled
 from services.shared.budgets.usage import spent
 
 
@@ -278,9 +278,6 @@ def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
     run.calling = failed.next_model
     if failed.retry_at is not None:
         run.asked, run.retry = None, failed
-    elif run.asked is not None and run.asked.attempt == failed.attempt:
-        # An older version: the attempt goes on, with the next model.
-        run.asked = run.asked.model_copy(update={"model": failed.next_model})
 
 
 def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:

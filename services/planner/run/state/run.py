@@ -26,10 +26,38 @@ from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCa
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.sessions.tasks import Reservation
-from services.planner.run.calls.collected import Collected
-from services.planner.run.people.added_inputs import AddedInputs
-from services.planner.run.people.pause_decisions import PauseDecisions
+from contracts.wire.faults import Fault
+from services.planner.run.state.collected import Collected
 from services.planner.run.state.history import Conversation, History, ToolImage
+from services.planner.run.state.people import AddedInputs, PauseDecisions
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The run has the turn. It knows the conversation up to this record of the session."""
+
+    session_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The run cannot begin at once. It has not joined the session yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The run waits for its turn: a message will begin, merge or refuse it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The run may not run in this session."""
+
+    fault: Fault
+
+
+Place = Begun | Busy | Waiting | Refused
+
 
 NOTHING_SPENT = Usage(cost_usd=0.0)
 Event = KnownEvent

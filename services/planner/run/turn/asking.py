@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from contracts.runs.events import Asked, AskedCause, Compacted, Observed
 from services.planner.run.commands import Handling, Rules
+from services.planner.run.ending import budgets
 from services.planner.run.state.run import Event, Run, take_in
-from services.planner.run.turn import budgets
 from services.planner.run.turn.decision import Decision
 from services.shared.budgets.usage import spent
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from contracts.runs.events import Asked, AskedCause, Compacted, ModelFailed, PlannedCall, Repaired, Step, StepStatus
-from services.planner.run.calls import approvals, task_calls
+from services.planner.run.calls import approvals, tasks
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.ending import terminal
+from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import followups
 from services.planner.run.people.followups import Continues
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import budgets, failures
+from services.planner.run.turn import failures
 from services.planner.run.turn.asking import next_asked, run_after
-from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
-from services.planner.run.turn.triage_critique import Critique
+from services.planner.run.turn.decision import Calls, Critique, Decision, Failed, Final, Invalid, OwnDecision
 from services.shared.budgets.usage import spent
 
 MAX_REPAIR_CHARACTERS = 4000
@@ -144,8 +143,8 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
     refused: list[Event] = []
-    if calls[0].tool == task_calls.SPAWN:
-        spawned, refusal = task_calls.with_share(run_after(run, decision=decision), calls[0])
+    if calls[0].tool == tasks.SPAWN:
+        spawned, refusal = tasks.with_share(run_after(run, decision=decision), calls[0])
         calls, refused = [spawned], [refusal] if refusal is not None else []
     started = step_of(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
     return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]

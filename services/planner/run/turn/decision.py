@@ -6,6 +6,7 @@ from typing import Any
 from contracts.runs.actions import FINAL_RESPONSE, Join
 from contracts.runs.events import Chunk, Thinking
 from contracts.runs.payload import Usage
+from contracts.runs.requests import Effort
 from contracts.wire.faults import Fault
 
 
@@ -84,3 +85,21 @@ class Failed(_Common):
 
 
 Decision = Calls | OwnDecision | Final | Invalid | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """The result of a triage."""
+
+    effort: Effort
+    model: str | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Critique:
+    """The result of a critique. `score`: 0..1, or None when the reply was unusable."""
+
+    score: float | None
+    feedback: str
+    usage: Usage

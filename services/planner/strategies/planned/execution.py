@@ -22,9 +22,10 @@ from contracts.wire.limits import KIB, MAX_INLINE_BYTES
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Append, Command, Handling, Rules, SetTimer
+from services.planner.run.ending import budgets
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import asking, budgets
+from services.planner.run.turn import asking
 from services.planner.strategies.planned.state import EXECUTE, PLAN, ActivePlan, Planned, outline, state_of
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.separation import dotted, restore

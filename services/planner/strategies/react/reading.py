@@ -17,7 +17,7 @@ from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action, opcode_of
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
-from services.planner.run.calls.task_calls import SPAWN
+from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
 from services.planner.strategies.react.task_reading import read_task
 from services.shared.json_schema.checks import InvalidSchema, complaints

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.payload import FinalPayload, Reason, Source, SuggestedAction
-from services.planner.run.ending.payload import MODEL_CONFIDENCE, NO_ANSWER, add_artifacts, assemble
+from services.planner.run.ending.payload import MODEL_CONFIDENCE, NO_ANSWER, assemble
+from services.planner.run.state.collected import add_artifacts
 
 
 def test_an_answer_alone_makes_a_payload() -> None:

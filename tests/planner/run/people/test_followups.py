@@ -4,7 +4,7 @@ from contracts.runs.events import Done, Error, Paused
 from contracts.runs.pauses import token_of
 from services.planner.run.people import followups
 from services.planner.run.turn.decision import Final
-from tests.planner.run.people.test_added_inputs import add
+from tests.planner.run.state.test_people import add
 from tests.planner.run_world import World, final, started
 
 QUESTION = Final(args={"answer": "Which one?\nThe red or the blue?", "requires_followup": True, "confidence": 0.5})

@@ -12,7 +12,7 @@ from contracts.runs.inbox import CallPaused, ResumeRequested, TimerFired
 from contracts.runs.pauses import ApprovalRule
 from services.planner.run.calls.approvals import approval_of, digest_of
 from services.planner.run.commands import Answer, Append, Ask, Dispatch, SetTimer, Wake
-from services.planner.run.session_place import Begun
+from services.planner.run.state.run import Begun
 from services.planner.run.turn.decision import Decision
 from services.shared.runs.waiting import waiting_after
 from tests.planner.handlings import Attempt, advance

@@ -4,7 +4,7 @@ import pytest
 
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Run
-from tests.planner.run.calls.test_outcomes import Noting, world
+from tests.planner.run.turn.test_outcomes import Noting, world
 from tests.planner.run_world import started
 
 

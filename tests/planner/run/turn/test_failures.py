@@ -10,10 +10,8 @@ from contracts.runs.inbox import TimerFired
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Code, Fault
 from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
-from services.planner.run.state.fold import fold
-from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Decision, Failed, Invalid
-from services.planner.run.turn.failures import FORMAT_REFUSED, Remedy, remedy
+from services.planner.run.turn.failures import FORMAT_REFUSED
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, final, started
 
@@ -171,16 +169,3 @@ def test_a_timer_that_fires_early_is_not_set_again() -> None:
     assert moves == [Wake(NOW + 10_000), Ack()]
     moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 5000, resumed_at=NOW + 10_000))
     assert isinstance(moves[-1], Ask)
-
-
-def test_the_log_of_an_older_version_is_read_as_it_was() -> None:
-    """There an attempt went on after a failure, with the model that `model_failed` names."""
-    asked = Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h", model=MAIN)
-    old = ModelFailed(turn=1, attempt=1, model=MAIN, fault=BROKEN.fault, then="fallback", next_model=SPARE)
-    run = Run()
-    fold(run, 1, NOW, [started().model_copy(update={"model": MAIN, "fallbacks": [SPARE]}), asked])
-    fold(run, 2, NOW, [old])
-    assert (run.asked, run.retry) == (asked.model_copy(update={"model": SPARE}), None)
-    assert remedy(run, BROKEN, NOW, rules_with()) == Remedy("retry", SPARE, 0.25)
-    fold(run, 3, NOW, [old, asked.model_copy(update={"attempt": 2, "cause": "provider", "model": SPARE})])
-    assert (run.asked and run.asked.attempt, run.calling) == (2, SPARE)

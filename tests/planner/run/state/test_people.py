@@ -3,9 +3,9 @@
 from contracts.runs.events import InputAdded
 from services.planner.agents import Agent
 from services.planner.run.commands import Ask
-from services.planner.run.people.added_inputs import AddedInputs
-from services.planner.run.session_facts import ended
+from services.planner.run.ending.terminal import ended
 from services.planner.run.state.history import Added
+from services.planner.run.state.people import AddedInputs
 from tests.planner.run_world import REACT, World, calls, final, finished, started
 
 

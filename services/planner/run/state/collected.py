@@ -1,17 +1,20 @@
-"""The artifacts and sources of a run's calls, for its payload. Pure.
+"""The artifacts and sources of a run's calls, for its payload, and the images that the model may see. Pure.
 
 Rule 1: their order is that of the decisions, not of completion: the branches of a plan in step order, then its join.
 Rule 2: a later call of a tool replaces earlier artifacts field by field. A replaced value stays available under
 `<tool>#<call id>`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from contracts.artifacts.images import VisionContextPolicy
 from contracts.runs.events import Observed, PlannedCall
 from contracts.runs.payload import Source
-from services.planner.run.ending.payload import add_artifacts
+from services.planner.run.state.history import ToolImage
+from services.shared.images.types import image_in, image_type
+from services.shared.redaction.stored_values import as_reference
 from services.shared.tools.builtin import readable_in
 
 MAX_NAMES_LISTED = 5
@@ -64,6 +67,12 @@ class Collected:
         return (outcome for outcome in self._outcomes.values() if outcome is not None)
 
 
+def add_artifacts(artifacts: dict[str, dict[str, Any]], tool: str, found: Mapping[str, Any]) -> None:
+    """Add the artifacts of a successful call. A later call of the same tool replaces them field by field."""
+    if found:
+        artifacts.setdefault(tool, {}).update(found)
+
+
 def _warnings(earlier: dict[str, dict[str, Any]]) -> list[str]:
     keys: dict[str, list[str]] = {}
     for key in earlier:
@@ -78,3 +87,33 @@ def _warnings(earlier: dict[str, dict[str, Any]]) -> list[str]:
 def _listed(keys: list[str]) -> str:
     shown = ", ".join(keys[:MAX_NAMES_LISTED])
     return f"{shown} and {len(keys) - MAX_NAMES_LISTED} more" if len(keys) > MAX_NAMES_LISTED else shown
+
+
+def allowed_images(
+    policy: VisionContextPolicy | None, observed: Iterable[Observed], shown: Sequence[ToolImage] = ()
+) -> list[ToolImage]:
+    """Return the images of outcomes that the policy allows. `shown`: those of tools that the model has received."""
+    chosen: list[ToolImage] = []
+    if policy is None or not policy.enabled:
+        return chosen
+    count, size = len(shown), sum(image.size for image in shown)
+    for outcome in observed:
+        if outcome.tool not in policy.allowed_sources and "*" not in policy.allowed_sources:
+            continue
+        for path, value in outcome.artifacts.items():
+            found = _image_in(outcome.tool, path, value, policy)
+            if found is not None and count < policy.max_images and size + found.size <= policy.max_total_bytes:
+                chosen.append(found)
+                count, size = count + 1, size + found.size
+    return chosen
+
+
+def _image_in(tool: str, path: str, value: Any, policy: VisionContextPolicy) -> ToolImage | None:
+    if isinstance(value, str):
+        data = image_in(value)
+        allowed = image_type(data) in policy.allow_mime_types
+        return ToolImage(tool, path, len(data), inline=value) if allowed else None
+    ref = as_reference(value)
+    if ref is None or ref.mime_type not in policy.allow_mime_types:
+        return None
+    return ToolImage(tool, path, ref.size, artifact_id=ref.artifact_id)

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from contracts.runs.events import Paused, Resumed, ToppedUp
 from contracts.runs.requests import RunLimits
-from services.planner.run.calls.task_budgets import taken, tokens
 from services.planner.run.commands import Rules
 from services.planner.run.ending import terminal
 from services.planner.run.state.run import Event, Run
+from services.planner.run.state.task_budgets import taken, tokens
 from services.shared.budgets.totals import exhausted
 
 _COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")

@@ -12,9 +12,9 @@ from contracts.runs.requests import JobRequested, RunRequested
 from contracts.sessions.tasks import TASK_TOOLS, SessionTaskCalled
 from contracts.wire import ids
 from contracts.wire.faults import Fault
-from services.planner.run.calls.task_budgets import divided, share
-from services.planner.run.people.pause_decisions import with_answer_token
+from services.planner.run.state.people import with_answer_token
 from services.planner.run.state.run import Run
+from services.planner.run.state.task_budgets import divided, share
 
 SPAWN = "task.spawn"
 SHOWN_NAMES = {name: "task" if name == SPAWN else name.replace(".", "_") for name in TASK_TOOLS}

@@ -6,7 +6,7 @@ from typing import Any
 from contracts.runs.events import Observed, PlannedCall
 from contracts.runs.payload import Source
 from contracts.tools.messages import ToolSpec
-from services.planner.run.calls.collected import Collected
+from services.planner.run.state.collected import Collected
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, action, answer
 

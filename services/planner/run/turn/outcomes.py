@@ -1,19 +1,29 @@
 """What follows the outcome of a tool call or the end of a step. Pure.
 
 That is the next call, the join, the next model call or the end of the run.
+
+Two handlings of one message may go on at a time: one process was stopped, or its heartbeats came too late. Only direct
+calls have outcomes that one handling alone knows, so only they are taken over.
+Rule 1: the later handling sends the direct calls of the earlier one through CALLS, and acknowledges the message. The
+outcomes come through INBOX, and the handling that takes them goes on with the run.
+Rule 2: it announces these calls again before it acknowledges, as calls that are not direct. From then on the earlier
+handling drops their outcomes. Otherwise it would go on for a message that is not delivered again, and the run would
+stand still if its process died.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from contracts.runs.events import Called, Observed, PlannedCall, Step, StepStatus
+from contracts.runs.inbox import CallFinished
+from contracts.sessions.tasks import TASK_TOOLS
 from contracts.wire.limits import MAX_OUTCOME_BYTES
 from services.planner.run.calls import approvals
 from services.planner.run.calls.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
-from services.planner.run.commands import Handling, Rules
+from services.planner.run.commands import Append, Handling, Rules
+from services.planner.run.ending import budgets
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Event, Run, waiting_calls
-from services.planner.run.turn import budgets
 from services.planner.run.turn.asking import go_on, run_after
 
 
@@ -85,3 +95,32 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
     if isinstance(outcome, JoinCall):
         return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)
     return None if isinstance(outcome, JoinAbsent) else outcome.line
+
+
+def own_outcomes(run: Run, handling: Handling) -> list[CallFinished]:
+    """Return the outcomes of the open calls that this handling has made, and no other one has taken over.
+
+    A call about tasks is never direct: its outcome is here if it was too large to send.
+    """
+    outcomes = [(run.open.get(outcome.call_id), outcome) for outcome in handling.progress.outcomes]
+    return [
+        outcome
+        for call, outcome in outcomes
+        if call is not None and (call.direct is not None or call.tool in TASK_TOOLS)
+    ]
+
+
+def take_over(run: Run, handling: Handling) -> Append | None:
+    """Return the record by which a handling takes over the direct calls that it has sent through CALLS, if any."""
+    sent = handling.progress.dispatched - handling.progress.announced
+    calls = [
+        call.model_copy(update={"direct": None})
+        for call in run.open.values()
+        if call.direct is not None
+        and call.call_id in sent
+        and run.owner.get(call.call_id) == handling.incoming.owner  # Its tool may have paused it meanwhile.
+    ]
+    if not calls or run.step is None:
+        return None
+    called = Called(step=run.step.step, by=handling.incoming.owner, calls=calls)
+    return Append([called] if run.paused is None else [called, run.paused])

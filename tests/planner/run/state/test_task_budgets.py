@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from contracts.runs.payload import Usage
 from contracts.sessions.tasks import Reservation
-from services.planner.run import session_facts
-from services.planner.run.calls.task_budgets import taken, tokens, with_settled
+from services.planner.run.ending import terminal
 from services.planner.run.state.run import Run
+from services.planner.run.state.task_budgets import taken, tokens, with_settled
 from tests.planner.run_world import final
 from tests.planner.task_world import UNASKED, TaskWorld, opening, spawn
 
@@ -111,6 +111,6 @@ def test_the_end_names_what_its_tasks_take() -> None:
     world.begin(opening(max_tokens=1100), spawn(), final())
     world.answer("1-1")
     world.reply(final())
-    message = session_facts.end_message("r", world.run, world.run.request)
+    message = terminal.end_message("r", world.run, world.run.request)
     assert message is not None
     assert message.set_aside.prompt_tokens == 250

@@ -23,8 +23,7 @@ from services.planner.run.commands import (
     SetTimer,
 )
 from services.planner.run.ending import terminal
-from services.planner.run.session_place import Begun, Busy, Place, Refused, Waiting
-from services.planner.run.state.run import Run
+from services.planner.run.state.run import Begun, Busy, Place, Refused, Run, Waiting
 from services.shared.runs.causes import CAUSES
 
 MERGED_ROUTE = "merged"

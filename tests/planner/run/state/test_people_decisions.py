@@ -1,7 +1,7 @@
 """What a log says of the decisions of people."""
 
 from contracts.runs.events import Paused, PlannedCall, Resumed
-from services.planner.run.people.pause_decisions import PauseDecisions, called_again
+from services.planner.run.state.people import PauseDecisions, called_again
 
 CALL = PlannedCall(call_id="1-1", tool="pay", args={"sum": 5}, direct="runner")
 CONSENT = Paused(pause_id="a", reason="approval", until=9, call_id="1-1", tool="pay", spec="d" * 24, rule="payments")

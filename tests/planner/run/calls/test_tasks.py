@@ -10,7 +10,7 @@ from contracts.runs.requests import KeyBudget
 from contracts.sessions.tasks import Reservation, TaskPolicy
 from contracts.wire import ids
 from services.planner.run.calls.direct import DirectRules
-from services.planner.run.calls.task_calls import message_of
+from services.planner.run.calls.tasks import message_of
 from services.planner.run.commands import Ack, Append, Dispatch, Wake
 from services.planner.run.turn.decision import Calls
 from tests.planner.run.pause_world import DAY_MS, answers, sent

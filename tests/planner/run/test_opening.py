@@ -26,8 +26,8 @@ from services.planner.run.commands import (
     Resolve,
     SetTimer,
 )
-from services.planner.run.session_place import Begun, Busy, Place, Refused, Waiting
-from services.planner.run.turns import opened
+from services.planner.run.opening import opened
+from services.planner.run.state.run import Begun, Busy, Place, Refused, Waiting
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import RUN, World, final, started
 
