@@ -211,9 +211,12 @@ async def test_a_cancel_reaches_a_direct_call(plan: Plan, provider: ModelServer)
     assert story.end.type == "cancelled"
 
 
-async def test_an_entry_in_the_index_is_written_after_a_second_or_at_the_end(plan: Plan, provider: ModelServer) -> None:
+async def test_an_entry_in_the_index_is_written_after_a_while_or_at_the_end(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the deadline's timer. A run that ends sooner has one entry and never a timer."""
-    provider.say(LOOK, FINAL, replace(FINAL, delay_s=2.5))
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_S", 60.0)
+    provider.say(LOOK, FINAL, replace(FINAL, stall_after=2))
     planning = await directly(plan)
 
     async def written() -> tuple[int, int]:
@@ -228,12 +231,14 @@ async def test_an_entry_in_the_index_is_written_after_a_second_or_at_the_end(pla
         return await written() == (runs + 1, timers)
 
     await wait_until(is_closed, what="the entry of the ended run is written, and nothing else")
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_S", 0.1)
     run = await planning.ask()
 
     async def is_open() -> bool:
         return await written() == (runs + 2, timers + 1)
 
     await wait_until(is_open, what="the entry and the timer of the long run are written")
+    provider.release()
     assert (await planning.ended(run)).end.type == "done"
 
 
