@@ -11,7 +11,6 @@ import contracts
 from contracts.__main__ import schemas, stale
 from contracts.wire.base import HttpInput, Message
 
-
 SCHEMAS = schemas()
 
 
