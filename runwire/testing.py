@@ -63,7 +63,14 @@ class RecordingContext(Pauses):
         self.request_id = self.request_id or self.run_id
         self.context_id = self.context_id or self.session_id or self.run_id
         self.idempotency_key = self.idempotency_key or f"{self.run_id}.{self.call_id}"
-        super().__init__([_answer(number, given) for number, given in enumerate(self.answers)], self.state)
+        answers = []
+        for number, given in enumerate(self.answers):
+            if isinstance(given, Rejected):
+                answers.append(PauseAnswer(number=number, decision="reject", note=given.note))
+            else:
+                value = from_json(to_json(given, by_alias=True))
+                answers.append(PauseAnswer(number=number, decision="answer", input=value))
+        super().__init__(answers, self.state)
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Record a report of progress."""
@@ -85,12 +92,6 @@ class RecordingContext(Pauses):
         """Keep the text for the model. Raises ValueError above 32 KiB."""
         encode_content(text)
         self.content = text
-
-
-def _answer(number: int, given: Any) -> PauseAnswer:
-    if isinstance(given, Rejected):
-        return PauseAnswer(number=number, decision="reject", note=given.note)
-    return PauseAnswer(number=number, decision="answer", input=from_json(to_json(given, by_alias=True)))
 
 
 class _Done:

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -20,22 +20,25 @@ from contracts.artifacts.references import ArtifactRef, StoredArtifact
 from contracts.runs import requests as runs
 from contracts.runs.events import Paused
 from contracts.runs.pauses import OpenPause, PauseDecision
+from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import ids
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
-from runwire.client.plans import PlanMethods
-from runwire.client.retries import checked
 from runwire.client.schedules import ScheduleMethods
 from runwire.client.tasks import TaskMethods
-from runwire.client.transport import Page, Transport
+from runwire.client.transport import Page, Transport, checked
 from runwire.errors import NotFound
 
 _ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _IMAGES_TIMEOUT_S = 120.0
 """A gateway checks every image before it answers."""
+
+
+P = TypeVar("P", bound=Page)
+T = TypeVar("T")
 
 
 class _RunPage(Page):
@@ -59,7 +62,7 @@ class _Agents(BaseModel):
     agents: list[runs.AgentModels]
 
 
-class Client(TaskMethods, ScheduleMethods, PlanMethods):
+class Client(TaskMethods, ScheduleMethods):
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
@@ -110,9 +113,13 @@ class Client(TaskMethods, ScheduleMethods, PlanMethods):
             OSError: an image file cannot be read.
             ValueError: an image cannot be sent, or an id is not 1 to 200 visible ASCII characters.
         """
-        ids_given = _id_headers(request_id, trace_id)
+        named = {"X-Request-Id": request_id, "X-Trace-Id": trace_id}
+        given = {name: value for name, value in named.items() if value is not None}
+        for name, value in given.items():
+            if not _ID.fullmatch(value):
+                raise ValueError(f"{name} takes 1 to 200 visible ASCII characters, not {value[:50]!r}")
         request = await _with_images({"query": query, **options}, images, idempotency_key)
-        request["headers"] |= ids_given
+        request["headers"] |= given
         return (await self._transport.ask(runs.RunAccepted, "POST", "/v1/runs", **request)).run_id
 
     def follow(
@@ -256,7 +263,7 @@ class Client(TaskMethods, ScheduleMethods, PlanMethods):
         """
         await self._transport.request("DELETE", f"/v1/runs/{checked(run_id)}")
 
-    async def list_runs(
+    def list_runs(
         self,
         status: runs.State | None = None,
         *,
@@ -267,23 +274,13 @@ class Client(TaskMethods, ScheduleMethods, PlanMethods):
     ) -> AsyncIterator[runs.RunStatus]:
         """Yield the caller's runs, newest first, without payloads. `limit`: at most so many; None: all."""
         params = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
-        yielded = 0
-        async for page in self._transport.pages(_RunPage, "/v1/runs", limit=min(limit or 100, 100), **params):
-            for run in page.runs:
-                yield run
-                yielded += 1
-                if yielded == limit:
-                    return
+        pages = self._transport.pages(_RunPage, "/v1/runs", limit=min(limit or 100, 100), **params)
+        return _limited(pages, lambda page: page.runs, limit)
 
-    async def sessions(self, *, limit: int | None = None) -> AsyncIterator[SessionEntry]:
+    def sessions(self, *, limit: int | None = None) -> AsyncIterator[SessionEntry]:
         """Yield the caller's sessions, newest first. `limit`: at most so many; None: all."""
-        yielded = 0
-        async for page in self._transport.pages(_SessionPage, "/v1/sessions", limit=min(limit or 100, 100)):
-            for session in page.sessions:
-                yield session
-                yielded += 1
-                if yielded == limit:
-                    return
+        pages = self._transport.pages(_SessionPage, "/v1/sessions", limit=min(limit or 100, 100))
+        return _limited(pages, lambda page: page.sessions, limit)
 
     async def session(self, session_id: str) -> SessionStatus:
         """Return a session: its runs, queue, summary, context and open pauses. Raises NotFound."""
@@ -303,6 +300,22 @@ class Client(TaskMethods, ScheduleMethods, PlanMethods):
     async def delete_session(self, session_id: str) -> None:
         """Delete a session with its runs and artifacts; open runs are cancelled first. Raises NotFound."""
         await self._transport.request("DELETE", _session_path(session_id))
+
+    async def check_plan(
+        self, plan: Any, *, tools: Iterable[str] | None = None, outputs: Iterable[Any] | None = None
+    ) -> PlanReport:
+        """Check a plan against the tools that are present, as a run does before its first call.
+
+        Args:
+            plan: as a model gives it: `{"type": …}`, or `{"calls": […]}`.
+            tools: names of the tools that count; None: all that the key may use.
+            outputs: results of its calls, in order, with which templates are resolved; None: they are not.
+
+        Raises RunwireError: the gateway refused, or cannot be reached; `invalid_input` names the field.
+        """
+        given = {"tools": tools, "outputs": outputs}
+        body = {"plan": plan} | {name: list(values) for name, values in given.items() if values is not None}
+        return await self._transport.ask(PlanReport, "POST", "/v1/plans/check", json=body)
 
     async def agents(self) -> list[runs.AgentModels]:
         """List the agents that a run may name, each with the models that answer its runs."""
@@ -351,14 +364,15 @@ async def _with_images(body: dict[str, Any], images: Iterable[Image], idempotenc
     return {**request, "json": body}
 
 
-def _id_headers(request_id: str | None, trace_id: str | None) -> dict[str, str]:
-    """The headers of these ids. Raises ValueError for those that the gateway would ignore."""
-    given = {"X-Request-Id": request_id, "X-Trace-Id": trace_id}
-    found = {name: value for name, value in given.items() if value is not None}
-    for name, value in found.items():
-        if not _ID.fullmatch(value):
-            raise ValueError(f"{name} takes 1 to 200 visible ASCII characters, not {value[:50]!r}")
-    return found
+async def _limited(pages: AsyncIterator[P], items: Callable[[P], list[T]], limit: int | None) -> AsyncIterator[T]:
+    """Yield the items of pages, at most `limit`."""
+    yielded = 0
+    async for page in pages:
+        for item in items(page):
+            yield item
+            yielded += 1
+            if yielded == limit:
+                return
 
 
 def _session_path(session_id: str) -> str:

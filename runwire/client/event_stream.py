@@ -6,7 +6,6 @@ Rule 2: a stream that cannot be resumed within the client's `patience_s` raises;
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -15,9 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from contracts.runs import events
 from contracts.sessions import records as sessions
-from runwire.client.retries import Retries, checked, error_of, is_retryable
 from runwire.client.sse import EventTooLarge, SseDecoder
-from runwire.client.transport import Transport
+from runwire.client.transport import Retries, Transport, checked, error_of, is_retryable
 from runwire.errors import RunwireError
 
 E = TypeVar("E", events.RunEvent, sessions.SessionEvent)
@@ -27,7 +25,7 @@ _SILENCE_TIMEOUT_S = 45.0
 """Three heartbeats of a gateway: after that the connection is dead."""
 
 
-class EventStream(ABC, Generic[E]):
+class EventStream(Generic[E]):
     """The events of a run or session. Iterate over it once.
 
     Raises NotFound if there is none, Unreachable when no gateway came back in time, RunwireError for other refusals.
@@ -38,18 +36,20 @@ class EventStream(ABC, Generic[E]):
     """Types of events after which nothing follows."""
 
     def __init__(
-        self, transport: Transport, after: str | None, on_comment: Callable[[str], object] = lambda _: None
+        self,
+        transport: Transport,
+        path: Callable[[], str],
+        after: str | None,
+        on_comment: Callable[[str], object] = lambda _: None,
     ) -> None:
+        """`path`: returns the address of the events, or raises NotFound."""
         self.cursor = after or ""
         """The id of the last record whose events were all yielded; a new stream with `after=cursor` continues there."""
+        self._path = path
         self._http = transport.http
         self._retries = Retries(transport.patience)
         self._on_comment = on_comment
         self._ended = False
-
-    @abstractmethod
-    def _path(self) -> str:
-        """Where the events are. Raises NotFound."""
 
     async def __aiter__(self) -> AsyncGenerator[E, None]:
         """Yield the events."""
@@ -130,12 +130,9 @@ class RunStream(EventStream[events.RunEvent]):
         artifacts: Literal["values", "refs"],
         on_comment: Callable[[str], object],
     ) -> None:
-        super().__init__(transport, after, on_comment)
+        query = "" if artifacts == "values" else f"?artifacts={artifacts}"
+        super().__init__(transport, lambda: f"/v1/runs/{checked(run_id)}/events{query}", after, on_comment)
         self.run_id = run_id
-        self._query = "" if artifacts == "values" else f"?artifacts={artifacts}"
-
-    def _path(self) -> str:
-        return f"/v1/runs/{checked(self.run_id)}/events{self._query}"
 
 
 class SessionStream(EventStream[sessions.SessionEvent]):
@@ -149,8 +146,4 @@ class SessionStream(EventStream[sessions.SessionEvent]):
     _LAST = frozenset({"deleted"})
 
     def __init__(self, transport: Transport, path: str, after: str | None) -> None:
-        super().__init__(transport, after)
-        self._session_path = path
-
-    def _path(self) -> str:
-        return f"{self._session_path}/events"
+        super().__init__(transport, lambda: f"{path}/events", after)

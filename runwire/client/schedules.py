@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from contracts.sessions.schedules import WEBHOOK_KEY_PREFIX, ScheduleCreated, ScheduleView
 from contracts.wire import ids
 from runwire.client.options import RunOptions
-from runwire.client.retries import checked
-from runwire.client.transport import Transport
+from runwire.client.transport import Transport, checked
 
 
 class _Schedules(BaseModel):

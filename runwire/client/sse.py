@@ -67,15 +67,15 @@ class SseDecoder:
         self._size += len(text)
         if self._size > self.limit:
             raise EventTooLarge(f"more than {self.limit} characters without an end")
-        return self._events(text)
-
-    def _events(self, text: str) -> list[ServerSentEvent]:
         found = []
         for line in self._lines(text):
             if line:
                 self._field(line)
-            elif (event := self._dispatch()) is not None:
-                found.append(event)
+                continue
+            if self._data:
+                found.append(ServerSentEvent(self._type or "message", "\n".join(self._data), self._id, self.last_id))
+            self._type, self._data, self._id = "", [], None
+            self._size = sum(map(len, self._rest))
         return found
 
     def _lines(self, text: str) -> list[str]:
@@ -102,11 +102,3 @@ class SseDecoder:
             self._id = self.last_id = value
         elif name == "retry" and value.isascii() and value.isdigit():
             self.retry_ms = int(value)
-
-    def _dispatch(self) -> ServerSentEvent | None:
-        kind, data, own = self._type, self._data, self._id
-        self._type, self._data, self._id = "", [], None
-        self._size = sum(map(len, self._rest))
-        if not data:
-            return None
-        return ServerSentEvent(kind or "message", "\n".join(data), own, self.last_id)

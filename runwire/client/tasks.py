@@ -6,10 +6,10 @@ from pydantic import BaseModel
 
 from contracts.sessions.tasks import GroupView, TaskStatusName, TaskView
 from contracts.wire import ids
-from runwire.client.retries import checked
-from runwire.client.transport import Transport
+from runwire.client.transport import Transport, checked
 
 V = TypeVar("V", TaskView, GroupView)
+_PATHS: dict[type[BaseModel], str] = {TaskView: "/v1/tasks", GroupView: "/v1/groups"}
 
 
 class _Tasks(BaseModel):
@@ -37,25 +37,25 @@ class TaskMethods:
 
     async def task(self, task_id: str, *, session_id: str | None = None) -> TaskView:
         """Return a task with what it found. Its run has the same id. Raises NotFound."""
-        return await self._read(TaskView, "tasks", task_id, session_id)
+        return await self._read(TaskView, task_id, session_id)
 
     async def cancel_task(
         self, task_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> TaskView:
         """End a task's run; the task counts as failed in its group."""
-        return await self._change(TaskView, f"tasks/{checked(task_id)}/cancel", session_id, idempotency_key)
+        return await self._change(TaskView, task_id, "cancel", session_id, idempotency_key)
 
     async def apply_task(
         self, task_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> TaskView:
         """Show later runs what a task without a group found that is `HUMAN_GATED`."""
-        return await self._change(TaskView, f"tasks/{checked(task_id)}/apply", session_id, idempotency_key)
+        return await self._change(TaskView, task_id, "apply", session_id, idempotency_key)
 
     async def reject_task(
         self, task_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> TaskView:
         """Show no run what a task without a group found that is `HUMAN_GATED`."""
-        return await self._change(TaskView, f"tasks/{checked(task_id)}/reject", session_id, idempotency_key)
+        return await self._change(TaskView, task_id, "reject", session_id, idempotency_key)
 
     async def groups(self, session_id: str) -> list[GroupView]:
         """List the groups of a session, oldest first. Raises NotFound."""
@@ -64,38 +64,39 @@ class TaskMethods:
 
     async def group(self, group_id: str, *, session_id: str | None = None) -> GroupView:
         """Return a group. Raises NotFound."""
-        return await self._read(GroupView, "groups", group_id, session_id)
+        return await self._read(GroupView, group_id, session_id)
 
     async def seal_group(
         self, group_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> GroupView:
         """Let no further task join a group; it ends when all its tasks have ended."""
-        return await self._change(GroupView, f"groups/{checked(group_id)}/seal", session_id, idempotency_key)
+        return await self._change(GroupView, group_id, "seal", session_id, idempotency_key)
 
     async def cancel_group(
         self, group_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> GroupView:
         """Seal a group, and end the runs of its tasks."""
-        return await self._change(GroupView, f"groups/{checked(group_id)}/cancel", session_id, idempotency_key)
+        return await self._change(GroupView, group_id, "cancel", session_id, idempotency_key)
 
     async def apply_group(
         self, group_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> GroupView:
         """Show later runs what the tasks of a `HUMAN_GATED` group found, once it has ended."""
-        return await self._change(GroupView, f"groups/{checked(group_id)}/apply", session_id, idempotency_key)
+        return await self._change(GroupView, group_id, "apply", session_id, idempotency_key)
 
     async def reject_group(
         self, group_id: str, *, session_id: str | None = None, idempotency_key: str | None = None
     ) -> GroupView:
         """Show no run what the tasks of a `HUMAN_GATED` group found, once it has ended."""
-        return await self._change(GroupView, f"groups/{checked(group_id)}/reject", session_id, idempotency_key)
+        return await self._change(GroupView, group_id, "reject", session_id, idempotency_key)
 
-    async def _read(self, kind: type[V], noun: str, thing: str, session_id: str | None) -> V:
-        return await self._transport.ask(kind, "GET", f"/v1/{noun}/{checked(thing)}", params=_of(session_id))
+    async def _read(self, kind: type[V], thing: str, session_id: str | None) -> V:
+        return await self._transport.ask(kind, "GET", f"{_PATHS[kind]}/{checked(thing)}", params=_of(session_id))
 
-    async def _change(self, kind: type[V], path: str, session_id: str | None, key: str | None) -> V:
+    async def _change(self, kind: type[V], thing: str, verb: str, session_id: str | None, key: str | None) -> V:
         headers = {"Idempotency-Key": key or ids.new_id()}
-        answer = await self._transport.settle(f"/v1/{path}", headers=headers, params=_of(session_id))
+        path = f"{_PATHS[kind]}/{checked(thing)}/{verb}"
+        answer = await self._transport.settle(path, headers=headers, params=_of(session_id))
         return self._transport.parsed(kind, answer)
 
 

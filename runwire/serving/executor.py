@@ -39,7 +39,7 @@ class Execution:
         self._is_stopped = True
         self._settle(b"", reason)
         with suppress(RuntimeError):  # The process is ending.
-            self._tools_loop.call_soon_threadsafe(self._cancel)
+            self._tools_loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
     def start_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         """Start a coroutine function. Call it in the tools' loop."""
@@ -79,10 +79,6 @@ class Execution:
         else:
             self.outcome.set_exception(error)
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
 
 _Job = tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]
 
@@ -103,17 +99,22 @@ class Executor:
         if tool.is_async:
             # The other loop is woken once for all calls of this turn: that costs a system call.
             if not self._starts:
-                asyncio.get_running_loop().call_soon(self._wake)
+                asyncio.get_running_loop().call_soon(self._start_coroutines)
             self._starts.append((execution, tool, arguments, ctx))
         else:
             worker = self._idle.pop() if self._idle else _Worker(self._idle)
             worker.jobs.put((execution, tool, arguments, ctx))
         return execution
 
-    def _wake(self) -> None:
+    def _start_coroutines(self) -> None:
         starts, self._starts = self._starts, []
+
+        def start_all() -> None:
+            for execution, tool, arguments, ctx in starts:
+                execution.start_coroutine(tool, arguments, ctx)
+
         with suppress(RuntimeError):  # The process is ending.
-            self._loop.call_soon_threadsafe(_start_coroutines, starts)
+            self._loop.call_soon_threadsafe(start_all)
 
     def close(self) -> None:
         """Cancel the coroutines that still run and stop their loop; plain functions are abandoned."""
@@ -133,11 +134,6 @@ class Executor:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
-
-
-def _start_coroutines(starts: list[_Job]) -> None:
-    for execution, tool, arguments, ctx in starts:
-        execution.start_coroutine(tool, arguments, ctx)
 
 
 class _Worker(threading.Thread):

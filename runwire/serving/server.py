@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from runwire.credentials.lookup import find_login
 from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
 from runwire.serving.connection import Connection
 from runwire.serving.executor import Executor
-from runwire.serving.health_file import keep_health_file
 from runwire.serving.loading import load_tools, unique
 from runwire.serving.stall import StallDetector
 from runwire.serving.tool_server import ToolServer
@@ -21,6 +20,7 @@ from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 logger = logging.getLogger("runwire.serving")
 
 _GRACE_PERIOD_S = 10.0
+_HEALTH_FILE_INTERVAL_S = 2.0
 
 
 async def serve(
@@ -63,7 +63,7 @@ async def serve(
     connection = Connection(find_login(url, credentials, user, password), [tool.name for tool in named], on_disconnect)
     background: list[asyncio.Task[None]] = []
     if health_file:
-        background.append(asyncio.create_task(keep_health_file(Path(health_file), lambda: connection.works)))
+        background.append(asyncio.create_task(_keep_health_file(Path(health_file), connection)))
     executor = Executor()
     stall = StallDetector()
     try:
@@ -92,6 +92,26 @@ async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector) 
         stall.tick()
         for server in servers:
             await server.send_heartbeats()
+
+
+async def _keep_health_file(file: Path, connection: Connection) -> None:
+    """Touch the file every two seconds while the connection works, remove it otherwise and at the end.
+
+    A process that is stopped or killed leaves the file behind: then the file gets old.
+    """
+
+    def show(*, works: bool) -> None:
+        if works:
+            file.touch()
+        else:
+            file.unlink(missing_ok=True)
+
+    try:
+        while True:
+            show(works=connection.works)
+            await asyncio.sleep(_HEALTH_FILE_INTERVAL_S)
+    finally:
+        show(works=False)
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
@@ -127,41 +147,27 @@ def main(
     except ToolsNotLoaded as error:
         raise SystemExit(str(error)) from error
     except Exception as error:  # noqa: BLE001, a file may raise anything while it is loaded
-        raise SystemExit(_own_traceback(error)) from None
-    serving = _until_signalled(tools, url, credentials, health_file, grace_s)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        try:
-            runner.run(serving)
-        except (InvalidCredential, ToolsNotAllowed) as error:
-            raise SystemExit(str(error)) from None
+        # Without Runwire's own frames: the author of the file is interested in the others.
+        trace = traceback.TracebackException.from_exception(error)
+        runwire = str(Path(__file__).parents[1])
+        frames = [frame for frame in trace.stack if not frame.filename.startswith((runwire, "<frozen importlib"))]
+        trace.stack = traceback.StackSummary.from_list(frames)
+        raise SystemExit("".join(trace.format()).rstrip()) from None
 
+    async def until_signalled() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s, stop=stop)
 
-def _own_traceback(error: Exception) -> str:
-    """The traceback without Runwire's own frames: the author of the file is interested in the others."""
-    trace = traceback.TracebackException.from_exception(error)
-    runwire = str(Path(__file__).parents[1])
-    frames = [frame for frame in trace.stack if not frame.filename.startswith((runwire, "<frozen importlib"))]
-    trace.stack = traceback.StackSummary.from_list(frames)
-    return "".join(trace.format()).rstrip()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster event loop, where it is installed, for the connection to NATS; the functions run on Python's own."""
     try:
         import uvloop  # noqa: PLC0415, it has no build for Windows
     except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
-async def _until_signalled(
-    tools: list[Tool[..., Any]],
-    url: str | None,
-    credentials: str | Path | None,
-    health_file: str | Path | None,
-    grace_s: float,
-) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s, stop=stop)
+        new_loop = None
+    else:  # It is faster with the connection to NATS; the tools' functions run on Python's own loop.
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        try:
+            runner.run(until_signalled())
+        except (InvalidCredential, ToolsNotAllowed) as error:
+            raise SystemExit(str(error)) from None

@@ -200,7 +200,12 @@ class ToolServer:
         context = CallContext(call, loop)
         execution = self._executor.start(self._tool, arguments, context)
         call.interrupt = execution.stop
-        call.timer = loop.call_later(_FIRST_HEARTBEAT_S, self._begin_watch, call)
+
+        def begin_watch() -> None:
+            self._spawn(call.send_heartbeat(self._heartbeat))
+            self._watch(call)
+
+        call.timer = loop.call_later(_FIRST_HEARTBEAT_S, begin_watch)
         try:
             result = await execution.outcome
         except BaseException as error:
@@ -211,10 +216,6 @@ class ToolServer:
             call.timer.cancel()
         context.check_not_caught()
         return [*context.content_replies(), *result_replies(result, self._client.max_payload)]
-
-    def _begin_watch(self, call: Call) -> None:
-        self._spawn(call.send_heartbeat(self._heartbeat))
-        self._watch(call)
 
     def _watch(self, call: Call) -> None:
         """End a call whose deadline has passed or whose function was silent for too long; else check again then."""

@@ -197,15 +197,10 @@ def tool(
                 requires_approval=requires_approval,
             )
         except ValidationError as error:
-            raise ValueError(_wrong_flag(tool_name, error)) from None
+            fault = error.errors(include_url=False)[0]
+            flag = "desc" if fault["loc"][0] == "description" else str(fault["loc"][0])
+            wrong = f"{flag}={fault['input']!r} is not allowed; it must be {_ALLOWED[flag]}"
+            raise ValueError(f"tool {tool_name}: {wrong}") from None
         return Tool(function, spec, version, signature)
 
     return decorate if function is None else decorate(function)
-
-
-def _wrong_flag(tool_name: str, error: ValidationError) -> str:
-    """Say which flag has a value that is not allowed, and what is allowed."""
-    fault = error.errors(include_url=False)[0]
-    flag = str(fault["loc"][0])
-    flag = "desc" if flag == "description" else flag
-    return f"tool {tool_name}: {flag}={fault['input']!r} is not allowed; it must be {_ALLOWED[flag]}"

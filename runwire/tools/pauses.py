@@ -93,7 +93,11 @@ class Pauses:
             default="reject" if default is None else "answer",
             default_answer=_as_json(default),
         )
-        _check_sizes(reply)
+        if (size := len(to_json(reply.state))) > MAX_STATE_BYTES:
+            raise ValueError(f"ctx.state has {size:,} bytes as JSON, and at most {MAX_STATE_BYTES:,} are kept")
+        if (size := len(reply.model_dump_json())) > MAX_OUTCOME_BYTES:
+            most = f"{MAX_OUTCOME_BYTES:,} bytes with its payload and schema"
+            raise ValueError(f"a pause has at most {most}, not {size:,}")
         self._paused = Paused(reply)
         raise self._paused
 
@@ -131,10 +135,3 @@ def _value(answer: PauseAnswer, adapter: TypeAdapter[Any] | None) -> Any:
 
 def _as_json(value: Any) -> Any:
     return from_json(to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="null"))
-
-
-def _check_sizes(reply: wire.PauseReply) -> None:
-    if (size := len(to_json(reply.state))) > MAX_STATE_BYTES:
-        raise ValueError(f"ctx.state has {size:,} bytes as JSON, and at most {MAX_STATE_BYTES:,} are kept")
-    if (size := len(reply.model_dump_json())) > MAX_OUTCOME_BYTES:
-        raise ValueError(f"a pause has at most {MAX_OUTCOME_BYTES:,} bytes with its payload and schema, not {size:,}")

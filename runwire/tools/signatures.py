@@ -24,7 +24,12 @@ class Signature:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.context: str | None = None
         self._name = getattr(function, "__name__", "tool")
-        hints = self._hints(function)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise UnsupportedSignature(
+                f"{self._name}: the annotation {error.name!r} is not defined at the top of its module"
+            ) from None
         fields: dict[str, tuple[Any, Any]] = {}
         for parameter in inspect.signature(function).parameters.values():
             hint = hints.get(parameter.name, Any)
@@ -38,9 +43,11 @@ class Signature:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
         self._whole, self._model = self._arguments(fields)
         self._names = tuple(fields)
-        self.result: TypeAdapter[Any] = self._schema_of(
-            "result", lambda: TypeAdapter(_awaited(hints.get("return", Any)))
-        )
+        returned = hints.get("return", Any)
+        origin = typing.get_origin(returned)
+        if isinstance(origin, type) and issubclass(origin, Awaitable):  # X of `Awaitable[X]`, of a plain function
+            returned = typing.get_args(returned)[-1]
+        self.result: TypeAdapter[Any] = self._schema_of("result", lambda: TypeAdapter(returned))
         self.input_schema: dict[str, Any] = self._schema_of(
             "arguments", lambda: self._model.model_json_schema(mode="validation")
         )
@@ -55,14 +62,6 @@ class Signature:
         if self._whole is not None:
             return {self._whole: checked}
         return {name: getattr(checked, name) for name in self._names}
-
-    def _hints(self, function: Callable[..., Any]) -> dict[str, Any]:
-        try:
-            return typing.get_type_hints(function, include_extras=True)
-        except NameError as error:
-            raise UnsupportedSignature(
-                f"{self._name}: the annotation {error.name!r} is not defined at the top of its module"
-            ) from None
 
     def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[BaseModel]]:
         """A single model is used as it is; plain parameters become the fields of a model that forbids others."""
@@ -93,11 +92,3 @@ def _has_bytes(schema: Any) -> bool:
             map(_has_bytes, schema.values())
         )
     return isinstance(schema, list) and any(map(_has_bytes, schema))
-
-
-def _awaited(hint: Any) -> Any:
-    """Return X for `Awaitable[X]`: a plain function may return one."""
-    origin = typing.get_origin(hint)
-    if isinstance(origin, type) and issubclass(origin, Awaitable):
-        return typing.get_args(hint)[-1]
-    return hint

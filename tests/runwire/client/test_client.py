@@ -13,7 +13,7 @@ from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from runwire.cli.commands.doctor import examine
-from runwire.client import Client, retries
+from runwire.client import Client, transport
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
@@ -173,7 +173,7 @@ async def test_an_unreachable_gateway() -> None:
 
 async def test_a_refused_connection_is_not_retried_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a client that no gateway has answered yet, whatever its patience: the address is wrong."""
-    monkeypatch.setattr(retries, "_MAX_REFUSED_S", 0.3)
+    monkeypatch.setattr(transport, "_MAX_REFUSED_S", 0.3)
     async with Client(f"http://127.0.0.1:{free_port()}", patience_s=600) as client, asyncio.timeout(20):
         with pytest.raises(Unreachable, match="nobody listens"):
             await client.start("x")
@@ -183,7 +183,7 @@ async def test_a_gateway_that_has_answered_before_is_waited_for(
     own_nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is being restarted."""
-    monkeypatch.setattr(retries, "_MAX_REFUSED_S", 0.0)
+    monkeypatch.setattr(transport, "_MAX_REFUSED_S", 0.0)
     async with a_process(own_nats_server.url, tmp_path) as gateway, Client(gateway.url, patience_s=30) as client:
         await client.start("x")
         gateway.stop()
