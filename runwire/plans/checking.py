@@ -58,7 +58,7 @@ class PlanCheck:
     errors: list[PlanError] = field(default_factory=list)
     warnings: list[PlanWarning] = field(default_factory=list)
     errors_left_out: int = 0
-    """Number of errors that are not listed: at most 100 are, of 64 KiB together."""
+    """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
 
     @property
     def valid(self) -> bool:
@@ -102,9 +102,12 @@ class _Checker:
             self.findings.add(None, large)
             return
         for index, call in enumerate(self._calls):
-            over = self._over_limit(call)
-            if over is not None:
-                self.findings.add(index, over)
+            if is_deeper(call.arguments, self._bounds.max_depth):
+                self.findings.add(index, OverLimit(type="too_deep", limit=self._bounds.max_depth))
+                continue
+            argument_bytes, most = json_size(call.arguments), self._bounds.max_argument_bytes
+            if argument_bytes is None or argument_bytes > most:
+                self.findings.add(index, OverLimit(type="arguments_too_large", limit=most, found=argument_bytes))
                 continue
             if call.tool_name not in self._tools:
                 available = names_of(islice(self._tools, MAX_NAMES))
@@ -112,14 +115,6 @@ class _Checker:
                 self.findings.add(index, UnknownTool(tool_name=name, available_tools=available))
             if not self._check_arguments(index, call):
                 return
-
-    def _over_limit(self, call: PlanCall) -> OverLimit | None:
-        if is_deeper(call.arguments, self._bounds.max_depth):
-            return OverLimit(type="too_deep", limit=self._bounds.max_depth)
-        size = json_size(call.arguments)
-        if size is None or size > self._bounds.max_argument_bytes:
-            return OverLimit(type="arguments_too_large", limit=self._bounds.max_argument_bytes, found=size)
-        return None
 
     def _check_arguments(self, index: int, call: PlanCall) -> bool:
         """Check the strings of a call. False: the work of the whole check is used up."""
@@ -174,9 +169,12 @@ class _Checker:
         found = source.find(template.path)
         if isinstance(found, Missing):
             return self._not_found(name, template, found)
-        target = self._target(index)
-        if target is None:
+        called = self._calls[index].tool_name
+        if called not in self._tools:
             return None
+        if called not in self._inputs:
+            self._inputs[called] = Fields(self._tools[called].input_schema, self._steps)
+        target = self._inputs[called]
         fitted = fit(source, found, target, target.inside(self._schema_of(container, target), str(key)))
         if not fitted.fits:
             return TypeMismatch(
@@ -188,13 +186,6 @@ class _Checker:
         if fitted.may_be_null:
             self.findings.warn(index, "nullable_source", partial(container.dotted, key))
         return None
-
-    def _target(self, index: int) -> Fields | None:
-        """Return the arguments that the tool of a call declares; None: there is no such tool."""
-        name = self._calls[index].tool_name
-        if name not in self._inputs and name in self._tools:
-            self._inputs[name] = Fields(self._tools[name].input_schema, self._steps)
-        return self._inputs.get(name)
 
     def _schema_of(self, container: Container, target: Fields) -> Schema:
         """Return what the tool's input schema says of a container in the arguments, looked up once."""

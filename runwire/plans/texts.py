@@ -6,20 +6,8 @@ Rule 2: a line has no line break and a bounded length.
 
 from collections.abc import Sequence
 
-from contracts.runs.plans import (
-    FieldNotFound,
-    ForwardReference,
-    IndexOutOfBounds,
-    NoOutputSchema,
-    OverLimit,
-    PlainError,
-    PlanCall,
-    PlanError,
-    PlanErrorDetail,
-    PlanWarning,
-    TypeMismatch,
-    UnknownTool,
-)
+from contracts.runs import plans
+from contracts.runs.plans import PlanCall, PlanError, PlanErrorDetail, PlanWarning
 
 MAX_LISTED_NAMES = 20
 MAX_SHOWN_NAME_CHARACTERS = 80
@@ -78,36 +66,32 @@ def _where(index: int | None, argument: str, calls: Sequence[PlanCall]) -> str:
 
 def _text(detail: PlanErrorDetail) -> str:
     match detail:
-        case PlainError():
+        case plans.PlainError():
             return _PLAIN[detail.type]
-        case OverLimit():
+        case plans.OverLimit():
             found = f"more than {detail.limit}" if detail.found is None else str(detail.found)
             return _LIMITS[detail.type].format(found=found, limit=detail.limit)
-        case UnknownTool():
+        case plans.UnknownTool():
             return f"there is no tool {printable(detail.tool_name)}; {_listed('the tools are', detail.available_tools)}"
-        case NoOutputSchema():
+        case plans.NoOutputSchema():
             return f"{printable(detail.tool_name)} declares no output, so no template can refer to it"
-        case FieldNotFound():
+        case plans.FieldNotFound():
             field = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS)
             place = "it has" if "." not in field else "there it has"
             names = _listed(place, detail.available_fields) if detail.available_fields else "there are no fields there"
             return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
-        case TypeMismatch():
-            return _mismatch(detail)
-        case ForwardReference():
+        case plans.TypeMismatch():
+            field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
+            if detail.source_types == detail.target_types:
+                return f'the items of "{field}" of {tool} are of other types than the argument takes'
+            given, taken = _types(detail.source_types), _types(detail.target_types)
+            return f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
+        case plans.ForwardReference():
             return f"call {detail.referenced_index} comes later; only the output of an earlier call can be used"
-        case IndexOutOfBounds():
+        case plans.IndexOutOfBounds():
             last = detail.max_valid_index
             known = "no call comes before this one" if last is None else f"use a number from 0 to {last}"
             return f"the plan has no call {detail.referenced_index}; {known}"
-
-
-def _mismatch(detail: TypeMismatch) -> str:
-    field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
-    if detail.source_types == detail.target_types:
-        return f'the items of "{field}" of {tool} are of other types than the argument takes'
-    given, taken = _types(detail.source_types), _types(detail.target_types)
-    return f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
 
 
 def _types(names: Sequence[str]) -> str:

@@ -25,16 +25,16 @@ VALUES_A_STEP = 8
 
 
 class Presence(IntEnum):
-    """What a schema says of a part of its value. Of several schemas, the greatest counts."""
+    """What a schema says of one property or item. Where several schemas apply, the greatest value counts."""
 
     CLOSED = 0
-    """There is no such part."""
+    """The schema forbids the property or item."""
     UNSAID = 1
-    """Nothing: it may be there."""
+    """The schema says nothing of the property or item, which may be there."""
     OPEN = 2
-    """It says that undeclared parts are allowed."""
+    """The schema says that undeclared properties are allowed."""
     FOREIGN = 3
-    """What a reference out of the document would say."""
+    """A reference that leads out of the document might declare the property or item."""
     DECLARED = 4
 
 
@@ -203,8 +203,8 @@ class Fields:
                 return _declared(self.merged("allOf", matching))
         elif isinstance(patterns := schema.get("patternProperties"), dict) and patterns:
             return _declared(self.merged("anyOf", [*patterns.values(), *([others] if others is not None else [])]))
-        if others is None:
-            others = _unevaluated(schema)
+        if others is None and (unevaluated := schema.get("unevaluatedProperties")) is not None:
+            others = unevaluated is not False
         if isinstance(others, dict):
             return _declared(others)
         if others is True:
@@ -238,12 +238,6 @@ class Fields:
             return _CLOSED
         number = int(segment) if is_index(segment) else len(prefix)
         return _declared(prefix[number] if number < len(prefix) else True if items is None else items)
-
-
-def _unevaluated(schema: Mapping[str, Any]) -> bool | None:
-    """Whether members that nothing declares are allowed; None: not said."""
-    said = schema.get("unevaluatedProperties")
-    return None if said is None else said is not False
 
 
 def _declared(schema: Schema) -> Found:

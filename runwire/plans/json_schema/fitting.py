@@ -29,9 +29,12 @@ def fit(source: Fields, given: Schema, target: Fields, wanted: Schema) -> Fit:
     types = have, want = source.types(given), target.types(wanted)
     null = False
     for level in range(ITEM_LEVELS + 1):
-        if not _fits(have, want):
+        says = ANY not in (have, want)
+        # Of a source that may be null the other types count; a source of nulls alone needs null.
+        needed = have if have == NULL else have - NULL
+        if says and not all(name in want or (name == "integer" and "number" in want) for name in needed):
             return Fit(*types, fits=False, may_be_null=False)
-        null = null or _may_be_null(have, want)
+        null = null or ("null" in have and says and "null" not in want)
         if level == ITEM_LEVELS or not (_only_arrays(have) and _only_arrays(want)):
             break
         items, taken = source.part(given, Part.ITEMS), target.part(wanted, Part.ITEMS)
@@ -40,20 +43,6 @@ def fit(source: Fields, given: Schema, target: Fields, wanted: Schema) -> Fit:
         given, wanted = items.schema, taken.schema
         have, want = source.types(given), target.types(wanted)
     return Fit(*types, fits=True, may_be_null=null)
-
-
-def _fits(source: Types, target: Types) -> bool:
-    """Whether every type of a source but null is one that the target takes; a source of nulls alone needs null."""
-    if ANY in (source, target):
-        return True
-    if source == NULL:
-        return "null" in target
-    return all(name in target or (name == "integer" and "number" in target) for name in source - NULL)
-
-
-def _may_be_null(source: Types, target: Types) -> bool:
-    """Whether a source may be null where the target must not."""
-    return "null" in source and target != ANY and "null" not in target
 
 
 def _only_arrays(types: Types) -> bool:

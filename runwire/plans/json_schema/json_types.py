@@ -10,7 +10,7 @@ ANY: Types = frozenset({"any"})
 NULL: Types = frozenset({"null"})
 _NONE: Types = frozenset()
 _KNOWN = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_ONE = {name: frozenset({name}) for name in _KNOWN}
+_NUMBERS = frozenset({"integer", "number"})
 _OBJECT_KEYWORDS = frozenset({"properties", "patternProperties", "additionalProperties"})
 _ARRAY_KEYWORDS = frozenset({"items", "prefixItems"})
 
@@ -20,7 +20,8 @@ def types_of_itself(schema: Schema) -> Types:
     if not isinstance(schema, dict):
         return _NONE if schema is False else ANY
     kinds = schema.get("type")
-    declared = _ONE.get(kinds, _NONE) if isinstance(kinds, str) else _KNOWN.intersection(_names(kinds))
+    names = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
+    declared = _KNOWN.intersection(name for name in names if isinstance(name, str))
     if declared:
         return declared | NULL if schema.get("nullable") is True else declared
     if "const" in schema:
@@ -67,25 +68,14 @@ class TypesReading(Reading[Types]):
         """Keep the types that every part allows; `nullable` adds null."""
         found = ANY
         for part in parts:
-            found = _both(found, part)
+            if ANY in (found, part):
+                found = part if found == ANY else found
+                continue
+            narrowed = "integer" in found | part and not _NUMBERS.isdisjoint(found) and not _NUMBERS.isdisjoint(part)
+            found = (found & part) | ({"integer"} if narrowed else set())
         nullable = isinstance(schema, dict) and schema.get("nullable") is True and found != ANY
         return found | NULL if nullable else found
 
     def of_any(self, parts: list[Types]) -> Types:
         """Keep the types that some part allows."""
         return ANY if ANY in parts else frozenset[str]().union(*parts)
-
-
-def _both(one: Types, other: Types) -> Types:
-    if ANY in (one, other):
-        return other if one == ANY else one
-    narrowed = {"integer"} if ("integer" in one or "integer" in other) and _numeric(one) and _numeric(other) else set()
-    return (one & other) | narrowed
-
-
-def _numeric(types: Types) -> bool:
-    return not types.isdisjoint({"integer", "number"})
-
-
-def _names(value: Any) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

@@ -75,9 +75,8 @@ class _Checker:
         if work.steps <= _MAX_LISTED_STEPS and work.alternatives <= _MAX_ALTERNATIVE_STEPS:
             faults = islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)
             return [_sentence(error, self._declared) for error in faults]
-        return [_NO_DETAILS] if work.worst > _MAX_ALTERNATIVE_STEPS else self._first(value)
-
-    def _first(self, value: Any) -> list[str]:
+        if work.worst > _MAX_ALTERNATIVE_STEPS:
+            return [_NO_DETAILS]
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:

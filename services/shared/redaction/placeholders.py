@@ -95,15 +95,9 @@ def _describe(kind: str, items: int | None, size: int | None, stream: str | None
         return f"<artifact:{kind}>"
     if items is not None:
         return f"<artifact:{kind} size={items} items>"
-    return f"<artifact:{kind} size={_readable(size or 0)}>"
-
-
-def _readable(size: int) -> str:
-    if size < _KB:
-        return f"{size}B"
-    if size < _MB:
-        return f"{round(size / _KB)}KB"
-    return f"{size / _MB:.1f}MB"
+    size = size or 0
+    readable = f"{size}B" if size < _KB else f"{round(size / _KB)}KB" if size < _MB else f"{size / _MB:.1f}MB"
+    return f"<artifact:{kind} size={readable}>"
 
 
 def _counted_size(value: Any) -> int:
@@ -118,19 +112,14 @@ def _counted_size(value: Any) -> int:
         elif isinstance(item, list | tuple):
             total += 2 + max(len(item) - 1, 0)
             open_values.extend(item)
+        elif isinstance(item, str):
+            total += _text_size(item)
         elif isinstance(item, bytes | bytearray | memoryview):
             total += 2 + 4 * -(-memoryview(item).nbytes // 3)
         else:
-            total += _scalar_size(item)
+            is_long = isinstance(item, int) and item.bit_length() > _EXACT_BITS  # Python refuses to write such numbers.
+            total += item.bit_length() * 3 // 10 if is_long else len(json.dumps(item, default=str))
     return total
-
-
-def _scalar_size(item: Any) -> int:
-    if isinstance(item, str):
-        return _text_size(item)
-    if isinstance(item, int) and item.bit_length() > _EXACT_BITS:  # Python refuses to write out very long numbers
-        return item.bit_length() * 3 // 10
-    return len(json.dumps(item, default=str))
 
 
 def _text_size(text: str) -> int:

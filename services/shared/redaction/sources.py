@@ -46,7 +46,9 @@ def source_of(fields: Mapping[str, Any]) -> Source | None:
     if title is None or not title.strip():
         return None
     url, snippet, score = (fields.get(key) for key in ("url", "snippet", "relevance_score"))
-    return Source(title=title, url=_text(url), snippet=_text(snippet), relevance_score=_number(score))
+    is_number = isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
+    relevance_score = float(score) if is_number else None
+    return Source(title=title, url=_text(url), snippet=_text(snippet), relevance_score=relevance_score)
 
 
 def _walk(views: Views, value: Any, nodes: list[Node], depth: int) -> Iterator[Source]:
@@ -89,9 +91,3 @@ def _text(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
     return well_formed(value if len(value) <= TEXT_CHARACTERS else value[:TEXT_CHARACTERS] + "…")
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None

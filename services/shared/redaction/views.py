@@ -68,7 +68,11 @@ class Views:
                 continue
             seen.add(node)
             applying.append(node)
-            more = [*node.everything, *self._conditional(node, value)]
+            more = list(node.everything)
+            more += [part for key, part in node.dependent.items() if isinstance(value, Mapping) and key in value]
+            for condition, then, otherwise in node.conditions:
+                met = (condition, then, otherwise) if self.fits(condition, value) else (otherwise,)
+                more += [part for part in met if part]
             for union in node.unions:
                 fitting = [member for member in union if self.fits(member, value)]
                 more.extend(fitting or union)
@@ -122,14 +126,6 @@ class Views:
             )
         return True
 
-    def _conditional(self, node: Node, value: Any) -> list[Node]:
-        parts = [part for key, part in node.dependent.items() if isinstance(value, Mapping) and key in value]
-        for condition, then, otherwise in node.conditions:
-            parts += [
-                part for part in ((condition, then, otherwise) if self.fits(condition, value) else (otherwise,)) if part
-            ]
-        return parts
-
 
 def _for_key(node: Node, key: str) -> list[Node]:
     parts = [part for matches, part in node.matching if matches(key)]
@@ -156,17 +152,16 @@ def _for_index(node: Node, index: int, *, loose: bool = True) -> list[Node]:
 def _plain_fits(node: Node, value: Any) -> bool:
     if is_placeholder(value):  # stands for a value of any type
         return True
-    if node.types and _types_of(value).isdisjoint(node.types):
-        return False
+    if node.types:
+        is_whole = isinstance(value, float) and value.is_integer()
+        names = (
+            _WHOLE_NUMBER if is_whole else next((each for kind, each in _TYPES if isinstance(value, kind)), _ANY_TYPE)
+        )
+        if names.isdisjoint(node.types):
+            return False
     if node.values is not None and value not in node.values:
         return False
     return not (node.required and isinstance(value, Mapping)) or all(key in value for key in node.required)
-
-
-def _types_of(value: Any) -> frozenset[str]:
-    if isinstance(value, float) and value.is_integer():
-        return _WHOLE_NUMBER
-    return next((names for kind, names in _TYPES if isinstance(value, kind)), _ANY_TYPE)
 
 
 class Arguments(NamedTuple):
