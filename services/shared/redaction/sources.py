@@ -46,8 +46,9 @@ def source_of(fields: Mapping[str, Any]) -> Source | None:
     if title is None or not title.strip():
         return None
     url, snippet, score = (fields.get(key) for key in ("url", "snippet", "relevance_score"))
-    is_number = isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
-    relevance_score = float(score) if is_number else None
+    relevance_score = None
+    if isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score):
+        relevance_score = float(score)
     return Source(title=title, url=_text(url), snippet=_text(snippet), relevance_score=relevance_score)
 
 
