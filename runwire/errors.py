@@ -126,7 +126,7 @@ class UnknownIdentity(Exception):
 
 
 class ServerRefused(Exception):
-    """NATS did not take its new configuration, and goes on with the old one; the text says why."""
+    """NATS did not take its new configuration, and keeps the old one; the text says why."""
 
 
 class ToolsNotAllowed(Exception):

@@ -170,7 +170,7 @@ class Client(TaskMethods, ScheduleMethods):
     ) -> runs.RunStatus:
         """Start a run and wait for its end: `.payload.raw_answer` is the answer. Arguments and errors as in `start`.
 
-        If the run waits for a person, `.payload` is None and `.pauses` holds what it waits for; `wait` goes on after
+        If the run waits for a person, `.payload` is None and `.pauses` holds what it waits for; `wait` continues after
         the decisions.
         """
         run_id = await self.start(

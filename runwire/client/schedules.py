@@ -69,7 +69,7 @@ class ScheduleMethods:
         return await self._transport.ask(ScheduleView, "GET", f"/v1/schedules/{checked(schedule_id)}")
 
     async def delete_schedule(self, schedule_id: str) -> None:
-        """Delete a schedule or webhook; runs that it has started go on. Raises NotFound, also when called again."""
+        """Delete a schedule or webhook; runs that it has started continue. Raises NotFound, also when called again."""
         await self._transport.request("DELETE", f"/v1/schedules/{checked(schedule_id)}")
 
 

@@ -28,8 +28,7 @@ from contracts.tools.messages import ToolSpec
 
 from .arguments import Container, Key, is_deeper, json_size, marked_strings
 from .findings import MAX_NAME_CHARACTERS, Findings, names_of, shortened
-from .json_schema.fields import MAX_NAMES, Fields, Missing
-from .json_schema.fitting import fit
+from .json_schema.fields import MAX_NAMES, Fields, Missing, fit
 from .json_schema.folding import Schema
 from .json_schema.steps import Steps, TooManySteps
 from .templates import Template, holds_embedded, is_candidate, parse_template

@@ -14,34 +14,25 @@ from tests.support.nats_server import NatsServer
 FILES = ("calculator.py", "search.py", "table.py")
 
 
-@pytest.mark.parametrize(
-    ("tool", "args", "answer"),
-    [
-        ("calculate", {"expression": "15% of 80"}, "15% of 80 = 12"),
-        ("search_documents", {"query": "How long are finished runs kept?", "limit": 1}, "kept for 30 days"),
-        ("analyze_table", {"question": "Which region grew most?"}, "East grew most"),
-    ],
-)
-async def test_the_three_tools_answer(
-    client: Client, start: Start, nats_server: NatsServer, tool: str, args: dict[str, object], answer: str
-) -> None:
-    """All in one process; what they give fits what they say about themselves."""
+CALLS = [
+    ("calculate", {"expression": "15% of 80"}, "15% of 80 = 12"),
+    ("search_documents", {"query": "How long are finished runs kept?", "limit": 1}, "kept for 30 days"),
+    ("analyze_table", {"question": "Which region grew most?"}, "East grew most"),
+]
+
+
+async def test_the_three_tools_answer(client: Client, start: Start, nats_server: NatsServer) -> None:
+    """All in one process; what they give fits what they say about themselves. The chart is streamed in pieces."""
     await start(served(*FILES), nats_server)
-    spec = await discover(client, tool)
-    assert spec.output_schema is not None
-    check_schema(spec.output_schema)
-    assert complaints(args, spec.input_schema) == []
-
-    kind, result = await (await ask(client, call_of(tool, args))).end()
-    assert kind == "result"
-    assert complaints(result, spec.output_schema) == []
-    assert answer in result["answer"]
-
-
-async def test_the_chart_is_streamed(client: Client, start: Start, nats_server: NatsServer) -> None:
-    """In numbered pieces, before the result."""
-    await start(served("table.py"), nats_server)
-    await discover(client, "analyze_table")
+    for tool, args, answer in CALLS:
+        spec = await discover(client, tool)
+        assert spec.output_schema is not None
+        check_schema(spec.output_schema)
+        assert complaints(args, spec.input_schema) == []
+        kind, result = await (await ask(client, call_of(tool, args))).end()
+        assert kind == "result"
+        assert complaints(result, spec.output_schema) == []
+        assert answer in result["answer"]
     asked = await ask(client, call_of("analyze_table", {"question": "average units per product"}))
     _, result = await asked.end()
     shown = asked.of("artifact_chunk")

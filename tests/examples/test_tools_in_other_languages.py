@@ -122,8 +122,11 @@ async def test_it_says_what_it_takes_and_gives(client: Client, example: Example)
     assert spec.output_schema["properties"][example.artifact]["artifact"] is True
 
 
-async def test_it_answers_and_shows_its_artifact_grow(client: Client, example: Example) -> None:
-    """First a sign of life, then numbered pieces, then one result that fits the schema."""
+async def test_it_answers_rightly_and_shows_its_artifact_grow(client: Client, example: Example) -> None:
+    """First a sign of life, then numbered pieces, then one result that fits the schema.
+
+    The result is the shortest of all round trips, or the wait that Erlang's formula gives.
+    """
     spec = await spec_of(client, example)
     asked = await ask(client, call_of(example.name, example.short))
     kind, result = await asked.end()
@@ -136,11 +139,6 @@ async def test_it_answers_and_shows_its_artifact_grow(client: Client, example: E
     assert [piece["seq"] for piece in pieces] == list(range(len(pieces)))
     assert [piece["done"] for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert pieces[-1]["chunk"] == result[example.artifact]
-
-
-async def test_the_answer_is_right(client: Client, example: Example) -> None:
-    """They do compute: the shortest of all round trips, and the wait that Erlang's formula gives."""
-    _, result = await (await ask(client, call_of(example.name, example.short))).end()
     if example.language == "typescript":
         assert result["kilometres"] == pytest.approx(shortest_round_trip(), abs=0.1)
         assert result["order"][0] == "Berlin"
@@ -220,38 +218,30 @@ async def test_calls_run_at_the_same_time_and_stay_alive(client: Client, example
     await cancel(client, long_call)
 
 
-@pytest.mark.parametrize("late", ["deadline_at", "start_by"])
-async def test_nothing_starts_too_late(client: Client, example: Example, late: str) -> None:
+async def test_nothing_starts_too_late_or_runs_past_its_deadline(client: Client, example: Example) -> None:
     """A tool that wakes up refuses what nobody waits for any more; the same call in time is done."""
-    call = call_of(example.name, example.short)
-    asked = await ask(client, call.model_copy(update={late: int(time.time() * 1000) - 1}))
-    kind, failure = await asked.end()
-    assert (kind, failure["code"], failure["retryable"]) == ("failure", "deadline_passed", True)
-    assert asked.kinds == ["failure"]
-    assert (await (await ask(client, call)).end())[0] == "result"
-
-
-async def test_a_call_ends_with_its_deadline(client: Client, example: Example) -> None:
-    """However far it has got."""
+    for late in ("deadline_at", "start_by"):
+        call = call_of(example.name, example.short)
+        asked = await ask(client, call.model_copy(update={late: int(time.time() * 1000) - 1}))
+        kind, failure = await asked.end()
+        assert (kind, failure["code"], failure["retryable"]) == ("failure", "deadline_passed", True)
+        assert asked.kinds == ["failure"]
+        assert (await (await ask(client, call)).end())[0] == "result"
     asked = await ask(client, call_of(example.name, example.endless, deadline_at=int(time.time() * 1000) + 700))
     kind, failure = await asked.end()
     assert (kind, failure["code"]) == ("failure", "deadline_passed")
 
 
-async def test_what_cannot_be_done_is_said(client: Client, example: Example) -> None:
-    """The reason tells the model what to do differently."""
+async def test_what_cannot_be_done_is_said_and_garbage_does_no_harm(client: Client, example: Example) -> None:
+    """The reason tells the model what to do differently. The tool lives on."""
     kind, failure = await (await ask(client, call_of(example.name, example.refused))).end()
     assert (kind, failure["code"]) == ("failure", "tool_error")
     assert example.refusal in failure["reason"]
-
-
-@pytest.mark.parametrize("data", [b"", b"no json", b"{}", b"[]", b"null", b'{"idempotency_key": 7}'])
-async def test_garbage_does_no_harm(client: Client, example: Example, data: bytes) -> None:
-    """It is answered with a failure, and the tool lives."""
-    for subject in ("status", "cancel"):
-        await client.publish(f"tool.{example.name}.{subject}", data)
-    kind, failure = await (await send_raw(client, example.name, data)).end()
-    assert (kind, failure["code"]) == ("failure", "bad_request")
+    for data in (b"", b"no json", b"{}", b"[]", b"null", b'{"idempotency_key": 7}'):
+        for subject in ("status", "cancel"):
+            await client.publish(f"tool.{example.name}.{subject}", data)
+        kind, failure = await (await send_raw(client, example.name, data)).end()
+        assert (kind, failure["code"]) == ("failure", "bad_request")
     assert (await (await ask(client, call_of(example.name, example.short))).end())[0] == "result"
 
 

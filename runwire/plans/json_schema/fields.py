@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from ..templates import is_index
 from .folding import Document, Reading, Schema
-from .json_types import ANY, Types, TypesReading, types_of_itself, values_of
+from .json_types import ANY, NULL, Types, TypesReading, types_of_itself, values_of
 from .patterns import Patterns
 from .steps import Steps
 
 MAX_NAMES = 100
 """Most names that an error lists."""
+ITEM_LEVELS = 3
+"""Levels of lists whose items `fit` compares."""
 VALUES_A_STEP = 8
 """Values of an `enum` that are looked at in the time of one step."""
 
@@ -287,3 +289,43 @@ class _PartReading(Reading[Found]):
             return max(parts, key=lambda part: part.presence)
         others: list[Schema] = [True] if any(part.presence not in _SURE for part in parts) else []
         return Found(Presence.DECLARED, self._fields.merged("anyOf", [*declared, *others]))
+
+
+class Fit(NamedTuple):
+    """How the types of a source compare with those of a target."""
+
+    source: Types
+    target: Types
+    fits: bool
+    may_be_null: bool
+    """The source may be null, or hold a null, where the target must not."""
+
+
+def fit(source: Fields, given: Schema, target: Fields, wanted: Schema) -> Fit:
+    """Compare a schema of `source` with one of `target`. Raises TooManySteps.
+
+    A schema that does not say its types (`ANY`) fits everything. `integer` fits `number`; nothing else is converted.
+    Items of lists are compared, three levels deep; members of objects are not.
+    """
+    types = have, want = source.types(given), target.types(wanted)
+    null = False
+    for level in range(ITEM_LEVELS + 1):
+        says = ANY not in (have, want)
+        # Of a source that may be null the other types count; a source of nulls alone needs null.
+        needed = have if have == NULL else have - NULL
+        if says and not all(name in want or (name == "integer" and "number" in want) for name in needed):
+            return Fit(*types, fits=False, may_be_null=False)
+        null = null or ("null" in have and says and "null" not in want)
+        if level == ITEM_LEVELS or not (_only_arrays(have) and _only_arrays(want)):
+            break
+        items, taken = source.part(given, Part.ITEMS), target.part(wanted, Part.ITEMS)
+        if items.presence is not Presence.DECLARED or taken.presence is not Presence.DECLARED:
+            break
+        given, wanted = items.schema, taken.schema
+        have, want = source.types(given), target.types(wanted)
+    return Fit(*types, fits=True, may_be_null=null)
+
+
+def _only_arrays(types: Types) -> bool:
+    """Whether values of these types are lists, or null."""
+    return types - NULL == {"array"}

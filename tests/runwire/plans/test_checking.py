@@ -94,6 +94,12 @@ def test_plans_that_run(arguments: dict[str, Any]) -> None:
     assert result.valid
 
 
+def mismatch(field: str, source: list[str], target: list[str]) -> dict[str, Any]:
+    """The record of a field of `source` that has other types than the argument."""
+    types = {"source_types": source, "target_types": target}
+    return {"type": "type_mismatch", "tool_name": "source", "field": field, **types}
+
+
 @pytest.mark.parametrize(
     ("arguments", "argument", "error"),
     [
@@ -121,61 +127,11 @@ def test_plans_that_run(arguments: dict[str, Any]) -> None:
                 "available_fields": ["title"],
             },
         ),
-        (
-            {"number": "$0.output.id"},
-            "number",
-            {
-                "type": "type_mismatch",
-                "tool_name": "source",
-                "field": "id",
-                "source_types": ["string"],
-                "target_types": ["number"],
-            },
-        ),
-        (
-            {"text": "$0.output.null"},
-            "text",
-            {
-                "type": "type_mismatch",
-                "tool_name": "source",
-                "field": "null",
-                "source_types": ["null"],
-                "target_types": ["string"],
-            },
-        ),
-        (
-            {"map": {"a.b": "$0.output.tags.0"}},
-            "map.a.b",
-            {
-                "type": "type_mismatch",
-                "tool_name": "source",
-                "field": "tags.0",
-                "source_types": ["string"],
-                "target_types": ["integer"],
-            },
-        ),
-        (
-            {"pair": ["a", "$0.output.id"]},
-            "pair[1]",
-            {
-                "type": "type_mismatch",
-                "tool_name": "source",
-                "field": "id",
-                "source_types": ["string"],
-                "target_types": ["integer"],
-            },
-        ),
-        (
-            {"list": "$0.output.tags"},
-            "list",
-            {
-                "type": "type_mismatch",
-                "tool_name": "source",
-                "field": "tags",
-                "source_types": ["array"],
-                "target_types": ["array"],
-            },
-        ),
+        ({"number": "$0.output.id"}, "number", mismatch("id", ["string"], ["number"])),
+        ({"text": "$0.output.null"}, "text", mismatch("null", ["null"], ["string"])),
+        ({"map": {"a.b": "$0.output.tags.0"}}, "map.a.b", mismatch("tags.0", ["string"], ["integer"])),
+        ({"pair": ["a", "$0.output.id"]}, "pair[1]", mismatch("id", ["string"], ["integer"])),
+        ({"list": "$0.output.tags"}, "list", mismatch("tags", ["array"], ["array"])),
     ],
 )
 def test_records_of_errors(arguments: dict[str, Any], argument: str, error: dict[str, Any]) -> None:

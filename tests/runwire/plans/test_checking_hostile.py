@@ -47,14 +47,9 @@ def test_too_many_calls_are_not_read() -> None:
     """One error about the whole."""
     calls = [PlanCall(tool_name="ghost", arguments={"x": "$9.output.a"})] * 65
     result = check_plan(calls, {})
-    assert [error.model_dump() for error in result.errors] == [
-        {
-            "tool_index": None,
-            "argument": "",
-            "template": "",
-            "error": {"type": "too_many_calls", "limit": 64, "found": 65},
-        }
-    ]
+    (error,) = result.errors
+    assert (error.tool_index, error.argument, error.template) == (None, "", "")
+    assert error.error.model_dump() == {"type": "too_many_calls", "limit": 64, "found": 65}
     assert codes(check_plan(calls[:2], {}, PlanBounds(max_calls=1))) == [(None, "too_many_calls")]
 
 
@@ -149,7 +144,6 @@ WIDE = {"properties": {f"field{number}": {"type": ["string", "null"]} for number
     [
         (chain(10_000), "a"),
         (deep(10_000, "anyOf"), "a"),
-        (deep(10_000, "allOf"), "a"),
         (WIDE, "field9999"),
         (RECURSIVE, "a"),
         (RECURSIVE, "a.a.a.a.a"),

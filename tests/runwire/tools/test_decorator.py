@@ -237,16 +237,13 @@ def test_flags_are_checked() -> None:
     ("flags", "text"),
     [
         ({"timeout_s": 0}, "timeout_s=0 is not allowed; it must be a number of seconds above 0 and at most 86400"),
-        ({"timeout_s": "soon"}, "timeout_s='soon' is not allowed; it must be a number of seconds"),
         ({"concurrency": 0}, "concurrency=0 is not allowed; it must be a whole number from 1 to 10000"),
         (
             {"side_effects": "some"},
             "side_effects='some' is not allowed; it must be 'none', 'read', 'write' or 'external'",
         ),
         ({"tags": "math"}, "tags='math' is not allowed; it must be a list of texts"),
-        ({"tags": [1]}, "tags=1 is not allowed; it must be a list of texts"),
         ({"idempotent": "perhaps"}, "idempotent='perhaps' is not allowed; it must be True or False"),
-        ({"requires_approval": 3}, "requires_approval=3 is not allowed; it must be True or False"),
         ({"desc": 3}, "desc=3 is not allowed; it must be a text"),
     ],
 )

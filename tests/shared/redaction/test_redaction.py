@@ -18,6 +18,9 @@ def obj(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+A: tuple[Any, Any] = ({"a": "LEAK"}, {"a": HIDDEN})
+"""A value with a marked member, and what is shown of it."""
+
 HIDING = {
     "property": (obj(blob=BLOB), {"blob": "LEAK"}, {"blob": HIDDEN}),
     "nested": (obj(a=obj(blob=BLOB)), {"a": {"blob": "LEAK"}}, {"a": {"blob": HIDDEN}}),
@@ -41,27 +44,14 @@ HIDING = {
     "reference": ({"$ref": "#/$defs/A", "$defs": {"A": obj(blob=BLOB)}}, {"blob": "LEAK"}, {"blob": HIDDEN}),
     "mark beside a reference": (
         {"properties": {"a": {"$ref": "#/$defs/A", "artifact": True}}, "$defs": {"A": TEXT}},
-        {"a": "LEAK"},
-        {"a": HIDDEN},
+        *A,
     ),
-    "mark on what is referred to": (
-        {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": BLOB}},
-        {"a": "LEAK"},
-        {"a": HIDDEN},
-    ),
-    "escaped pointer": (
-        {"properties": {"a": {"$ref": "#/$defs/x~1y%20z"}}, "$defs": {"x/y z": BLOB}},
-        {"a": "LEAK"},
-        {"a": HIDDEN},
-    ),
-    "anchor": (
-        {"properties": {"a": {"$ref": "#blob"}}, "$defs": {"B": {"$anchor": "blob", **BLOB}}},
-        {"a": "LEAK"},
-        {"a": HIDDEN},
-    ),
-    "reference to another document": ({"properties": {"a": {"$ref": "other.json"}}}, {"a": "LEAK"}, {"a": HIDDEN}),
-    "broken reference": ({"properties": {"a": {"$ref": "#/$defs/gone"}}}, {"a": "LEAK"}, {"a": HIDDEN}),
-    "optional": (obj(a={"anyOf": [BLOB, {"type": "null"}]}), {"a": "LEAK"}, {"a": HIDDEN}),
+    "mark on what is referred to": ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": BLOB}}, *A),
+    "escaped pointer": ({"properties": {"a": {"$ref": "#/$defs/x~1y%20z"}}, "$defs": {"x/y z": BLOB}}, *A),
+    "anchor": ({"properties": {"a": {"$ref": "#blob"}}, "$defs": {"B": {"$anchor": "blob", **BLOB}}}, *A),
+    "reference to another document": ({"properties": {"a": {"$ref": "other.json"}}}, *A),
+    "broken reference": ({"properties": {"a": {"$ref": "#/$defs/gone"}}}, *A),
+    "optional": (obj(a={"anyOf": [BLOB, {"type": "null"}]}), *A),
     "first member": (
         obj(u={"anyOf": [obj(blob=BLOB), obj(kind=TEXT)]}),
         {"u": {"blob": "LEAK"}},
@@ -72,12 +62,8 @@ HIDING = {
         {"u": {"blob": "LEAK"}},
         {"u": {"blob": HIDDEN}},
     ),
-    "both members fit": (
-        {"anyOf": [{"properties": {"a": TEXT}}, {"properties": {"a": BLOB}}]},
-        {"a": "LEAK"},
-        {"a": HIDDEN},
-    ),
-    "no member fits": ({"anyOf": [obj(a=BLOB, b=TEXT), obj(a=TEXT, c=TEXT)]}, {"a": "LEAK"}, {"a": HIDDEN}),
+    "both members fit": ({"anyOf": [{"properties": {"a": TEXT}}, {"properties": {"a": BLOB}}]}, *A),
+    "no member fits": ({"anyOf": [obj(a=BLOB, b=TEXT), obj(a=TEXT, c=TEXT)]}, *A),
     "the fitting member does not know the field": (
         {"anyOf": [obj(x=TEXT), obj(y=TEXT, a=BLOB)]},
         {"x": "x", "a": "LEAK"},
@@ -94,7 +80,7 @@ HIDING = {
         {"data": "<artifact:dict size=2B>", "a": "LEAK"},
         {"data": "<artifact:dict size=2B>", "a": HIDDEN},
     ),
-    "streamed to people": (obj(a={"type": "string", "stream": True}), {"a": "LEAK"}, {"a": HIDDEN}),
+    "streamed to people": (obj(a={"type": "string", "stream": True}), *A),
     "the whole result": (BLOB, "LEAK", HIDDEN),
 }
 
