@@ -9,7 +9,7 @@ Rule 3: each schema that is visited is a step (`Steps`).
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from .references import schema_at, steps_of
+from .graph import schema_at, steps_of
 from .steps import Steps
 
 T = TypeVar("T")

@@ -11,6 +11,8 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from .steps import Steps
 
+MAX_PATTERNS = 100
+"""The patterns of one schema that the services accept."""
 MAX_PATTERN_CHARACTERS = 1_000
 MAX_COMPILING_STEPS = 50_000
 """What would take more is not compiled."""

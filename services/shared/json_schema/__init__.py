@@ -1,1 +1,1 @@
-"""JSON Schemas of tools: `checks` of schemas and values, `bounds` of their cost, and the `graph` of references."""
+"""JSON Schemas of tools: `checks` of schemas and values, and `bounds` of their cost."""

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from runwire.plans.arguments import is_deeper
-from runwire.plans.json_schema.patterns import MAX_PATTERN_CHARACTERS, pattern_size
-from services.shared.json_schema.graph import Subschema, read_graph
+from runwire.plans.json_schema.graph import Subschema, read_graph
+from runwire.plans.json_schema.patterns import MAX_PATTERN_CHARACTERS, MAX_PATTERNS, pattern_size
 
 MAX_SCHEMA_BYTES = 128 << 10
 MAX_SCHEMA_DEPTH = 100
 """Levels of nested JSON."""
 MAX_EXPANDED_SUBSCHEMAS = 50_000
 """Subschemas, with each reference counted as all that it leads to."""
-MAX_PATTERNS = 100
 MAX_PATTERN_PARTS = 20_000
 """Characters and character classes of all regular expressions together, with counts such as `{3,90}` written out."""
 

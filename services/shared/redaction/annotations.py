@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from contracts.tools.messages import ToolSpec
-from runwire.plans.json_schema.patterns import matcher
-from services.shared.json_schema.bounds import MAX_PATTERNS
-from services.shared.json_schema.graph import Subschema, read_graph
+from runwire.plans.json_schema.graph import Subschema, read_graph
+from runwire.plans.json_schema.patterns import MAX_PATTERNS, matcher
 
 Schema = Mapping[str, Any] | bool | None
 """A JSON Schema as a Python value; None: the tool states no schema."""

@@ -1,4 +1,4 @@
-"""A JSON Schema (drafts 7 to 2020-12) as a graph of subschemas, for `bounds` and for the annotations of `redaction`.
+"""The references of a JSON Schema (drafts 7 to 2020-12), and the graph of its subschemas, which services walk.
 
 Rule 1: a subschema is one node, however often it is referenced, so parsing time depends on the text, not on its
 expanded size. A recursive schema becomes a cycle of nodes.
@@ -13,11 +13,29 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
-from runwire.plans.json_schema.references import schema_at, steps_of
+from ..templates import is_index
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _SHOWN_CHARACTERS = 80
+
+
+def steps_of(reference: str) -> list[str]:
+    """Return the names in a JSON pointer, which is percent-encoded as in a URL: `#/$defs/a~1b` has two."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in unquote(reference).split("/")[1:]]
+
+
+def schema_at(root: Any, steps: list[str]) -> Any:
+    """Return the schema to which the names in a JSON pointer lead; None: they lead nowhere, or to no schema."""
+    place = root
+    for step in steps:
+        if isinstance(place, Mapping):
+            place = place.get(step)
+        elif isinstance(place, list) and is_index(step) and int(step) < len(place):
+            place = place[int(step)]
+        else:
+            return None
+    return place if isinstance(place, Mapping | bool) else None
 
 
 @dataclass(slots=True, eq=False)
