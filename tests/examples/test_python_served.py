@@ -1,6 +1,7 @@
 """The Python examples, served as `runwire serve` does and asked as tool_runner asks; and the one that needs no SDK."""
 
 import sys
+from typing import Any
 
 import pytest
 from nats.aio.client import Client
@@ -14,7 +15,7 @@ from tests.support.nats_server import NatsServer
 FILES = ("calculator.py", "search.py", "table.py")
 
 
-CALLS = [
+CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("calculate", {"expression": "15% of 80"}, "15% of 80 = 12"),
     ("search_documents", {"query": "How long are finished runs kept?", "limit": 1}, "kept for 30 days"),
     ("analyze_table", {"question": "Which region grew most?"}, "East grew most"),
