@@ -1,40 +1,7 @@
 """Decides the next command for a message, given the run. Pure: no clock, no await, no randomness.
 
-The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do:
-
-| message | run not started | model in flight | retry due later | calls open | paused | waiting |
-| --- | --- | --- | --- | --- | --- | --- |
-| request | keep context, run_started, asked | owner: asked (again) | timer | owner: dispatch | owner: dispatch | ack |
-| call_finished | ack | ack | timer | observed; called where due; last: step, asked, budget | observed, paused | ack |
-| call_paused | ack | ack | timer | paused; called where due | paused | ack |
-| cancel | cancelled | stopping, read, cancelled | read, cancelled | cancelled | read, cancelled | cancelled |
-| timer deadline | ack | budget | budget | budget | ack | ack |
-| timer deadline, plan | ack | budget | budget | observed, step; wake; or paused | ack | ack |
-| timer pause | ack | ack | ack | ack | done | resumed, observed; wake |
-| timer retry | ack | ack | wake | ack | ack | ack |
-| top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake | topped_up; wake |
-| decision | answer | answer | answer | answer | answer | resumed; answer; wake |
-| input | input_added | input_added | input_added | input_added | input_added, paused | resumed, observed; wake |
-| resumed | ack | ack | timer | called, where calls wait | ack | ack |
-| resumed, retry due | ack | ack | asked | called, where calls wait | ack | ack |
-| task_settled | ack | task_settled | task_settled | task_settled | task_settled, paused | task_settled |
-| poisoned | error | error | error | error | error | error |
-
-"owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
-happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
-recorded as `call_finished` records them, and the handling goes on; a later handling that sends them through CALLS
-appends `called` (`turn.outcomes`). "called where due": if calls wait, or a join or the
-next call of a plan is due. "read": read what listeners have received of the answer. "budget": `done`, or `paused` where
-the run has a grace period. "plan": of the strategy `planned`, whose plan the deadline halts; with a grace it is paused.
-Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
-consumer, which delivers them, never calls models, so they wake the run: `resumed` follows on the inbox.
-"waiting": nothing is open but pauses that wait for people; beside other open work these cells hold for the pauses.
-"answer": a person's request is answered on the run's stream, with a code where it changed nothing (`pauses`, `inputs`).
-So is each input. It is read with the next request to the model; a redirect ends the model call in flight, and wakes the
-run.
-While the run is stopping, every message but cancel, poisoned, decisions and inputs is acknowledged. After the end every
-message closes the run again, and is acknowledged, decisions and inputs with an answer before. An illegal message
-changes nothing and is acknowledged.
+The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do stands
+as data in `moves`; docs/rules/run.md explains it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The table of what a message may do, in docs/architecture.md and above `advance`: each cell is played."""
+"""The table of what a message may do: each cell is played."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from contracts.runs.plans import Plan, PlanCall
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
-from services.planner.run import advance as module
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -26,6 +25,7 @@ from services.planner.run.commands import (
     SetTimer,
     Wake,
 )
+from services.planner.run.moves import MOVES, STATES, page
 from services.planner.run.people import pauses
 from services.planner.run.turn.decision import Decision, Failed
 from services.planner.strategies.planned.state import Planned
@@ -34,13 +34,12 @@ from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, finished, started
 
 ROOT = Path(__file__).resolve().parents[3]
-STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused", "waiting")
 EVENTS = re.compile(
     r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|input_added|stopping|done|cancelled)\b"
     r"|\b(?:task_settled|error)\b",
 )
 BUDGET = {"done", "paused"}
-PLANNED = ", plan"
+PLANNED = ", halting"
 """What a row ends with that is about the strategy `planned`."""
 PLAN = Planned(plan=Plan(calls=[PlanCall(tool_name="work"), PlanCall(tool_name="work")]))
 PLAN_RULES = Rules(strategy=Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds()))
@@ -50,15 +49,7 @@ OWNER = "REQUESTS:1"
 Play = Callable[[World], object]
 
 
-def cells(text: str) -> dict[tuple[str, str], str]:
-    """The cells of the table, by message and state, without backquotes."""
-    lines = text[text.index("| message | run not started") :].replace("`", "").partition("\n\n")[0].splitlines()
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert tuple(table[0][1:]) == STATES
-    return {(row[0], state): cell for row in table[2:] for state, cell in zip(STATES, row[1:], strict=True)}
-
-
-TABLE = cells(module.__doc__ or "")
+TABLE = {(message, state): cell for message, row in MOVES.items() for state, cell in zip(STATES, row, strict=True)}
 
 
 def handle(world: World, handling: Attempt) -> list[object]:
@@ -232,6 +223,6 @@ def test_after_the_end_every_message_closes_the_run_again(message: str) -> None:
     assert len(world.written) == before
 
 
-def test_the_document_has_the_same_table() -> None:
-    """Word for word, but for backquotes."""
-    assert cells((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == TABLE
+def test_the_page_is_made_from_the_table() -> None:
+    """`python -m services.planner.run.moves > docs/rules/run.md`."""
+    assert (ROOT / "docs" / "rules" / "run.md").read_text(encoding="utf-8") == page()
