@@ -73,16 +73,12 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     if isinstance(command, Append):
         events = completed(run, handling, terminal.shown(run, command.events))
         return Append(events if rules.direct is None else rules.direct.marked(run, events))
-    if isinstance(command, Ack) and _must_open(run, handling):
-        return Open()
+    if isinstance(command, Ack) and not handling.progress.opened:
+        # The index entry and the timer of a run that stays open may not be written yet.
+        is_open = run.started is not None and run.terminal is None and run.stopping is None
+        if is_open and isinstance(handling.incoming.message, RunRequested | RunBegins):
+            return Open()
     return (isinstance(command, Ack) and pauses.before_ack(run, handling.progress)) or command
-
-
-def _must_open(run: Run, handling: Handling) -> bool:
-    """Whether this is the request of a run that stays open, whose index entry and timer may not be written yet."""
-    is_request = isinstance(handling.incoming.message, RunRequested | RunBegins)
-    is_open = run.started is not None and run.terminal is None and run.stopping is None
-    return is_request and is_open and not handling.progress.opened
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
@@ -117,7 +113,7 @@ def _of_people(run: Run, handling: Handling, message: OfPeople) -> Command | Non
     return None if is_done else pauses.on_decision(run, handling, message)
 
 
-def _received(
+def _received(  # noqa: C901, one case for each message
     run: Run,
     handling: Handling,
     message: RunRequested | CallFinished | CallPaused | TimerFired | TopUpRequested | RunResumed | OfTurns,
@@ -130,26 +126,25 @@ def _received(
         case TimerFired():
             return _on_timer(run, handling, message, rules)
         case TopUpRequested():
-            return _top_up(run, handling.progress, message)
+            if message.id in run.topped_up_by:
+                return pauses.wake(run, handling.progress)
+            facts = budgets.topped_up(run, message.limits, handling.progress.now, message.id)
+            return Append(facts) if facts else Ack()
         case CallPaused() if (paused := pauses.of_call(run, handling, message)) is not None:
             return paused
         case CallFinished() if message.call_id in run.owner:
             return _settle(run, handling, [message], rules)
         case RunMerged() | RunRefused():
             return Ack()  # The run has the turn already.
+        case RunTaskSettled() if message.call_id in run.set_aside:
+            settled = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
+            return Append([settled] if run.paused is None else [settled, run.paused])
         case RunTaskSettled():
-            return _task_settled(run, message)
+            return Ack()
         case RunRequested() | CallFinished() | CallPaused() | RunResumed() | RunBegins():
             return _go_on(run, handling, rules)
         case _:
             assert_never(message)
-
-
-def _task_settled(run: Run, message: RunTaskSettled) -> Command:
-    if message.call_id not in run.set_aside:
-        return Ack()
-    settled = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
-    return Append([settled] if run.paused is None else [settled, run.paused])
 
 
 def _cancel(run: Run, progress: Progress, cancel: CancelRequested) -> Command:
@@ -217,13 +212,6 @@ def _on_timer(run: Run, handling: Handling, timer: TimerFired, rules: Rules) -> 
     if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
         return Ack()  # It was replaced, or the deadline stands still.
     return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
-
-
-def _top_up(run: Run, progress: Progress, top_up: TopUpRequested) -> Command:
-    if top_up.id not in run.topped_up_by:
-        facts = budgets.topped_up(run, top_up.limits, progress.now, top_up.id)
-        return Append(facts) if facts else Ack()
-    return pauses.wake(run, progress)
 
 
 def _wait(run: Run, handling: Handling, paused: Paused) -> Command:

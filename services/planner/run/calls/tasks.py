@@ -4,8 +4,6 @@ The session answers these calls as tools do, with `call_finished`. A person conf
 unless the agent's policy says otherwise, and always the decision about held results.
 """
 
-from typing import Any
-
 from contracts.runs.events import Observed, Paused, PlannedCall
 from contracts.runs.pauses import DEFAULT_PAUSE_S, pause_id
 from contracts.runs.requests import JobRequested, RunRequested
@@ -83,6 +81,9 @@ def message_of(run: Run, call: PlannedCall, tool_context: dict[str, object]) -> 
     if isinstance(query := args.get("query"), str):
         args["query"] = query[:MAX_QUERY_CHARACTERS]
     decided_at = run.announced_at[call.call_id]
+    # What a report's run has of the spawning run, and a task's run has not.
+    handed_on = {"strategy", "memory", "limits", "tools"}
+    report_as = started.request.model_dump(mode="json", include=handed_on, exclude_defaults=True)
     return SessionTaskCalled(
         session_id=run.session_id or ids.own_session_id(started.run_id),
         run=started.run_id,
@@ -91,15 +92,10 @@ def message_of(run: Run, call: PlannedCall, tool_context: dict[str, object]) -> 
         args=args,
         policy=started.tasks,
         at=decided_at,
-        report_as=_report_as(started.request) if call.tool == SPAWN else {},
+        report_as=report_as if call.tool == SPAWN else {},
         for_report=divided(call.set_aside)[1] if call.set_aside is not None else None,
         child=_child(run, call, tool_context, decided_at) if call.tool == SPAWN else None,
     )
-
-
-def _report_as(request: RunRequested) -> dict[str, Any]:
-    """Return what a report's run has of the spawning run, and a task's run has not."""
-    return request.model_dump(mode="json", include={"strategy", "memory", "limits", "tools"}, exclude_defaults=True)
 
 
 def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided_at: int) -> RunRequested | None:

@@ -240,13 +240,14 @@ def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | Non
     if end is None:
         return None
     question = request.query if request is not None else ""
+    answer = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer if isinstance(end, Cancelled) else ""
     return RunEnded(
         run=run_id,
         outcome=end.type,
         code=end.code if isinstance(end, Error) else None,
         question=cut(question, MAX_TURN_BYTES),
         inputs=_within([added.text for added in run.inputs.read if added.text]),
-        answer=cut(_answer(end), MAX_TURN_BYTES),
+        answer="" if answer == payload.NO_ANSWER else cut(answer, MAX_TURN_BYTES),
         attached=[image.artifact_id for image in request.images] if request is not None else [],
         requested_at=request.requested_at if request is not None else 0,
         usage=end.usage,
@@ -283,10 +284,3 @@ def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionR
         key_budget=request.key_budget,
         set_aside=task_budgets.taken(run),
     )
-
-
-def _answer(end: Done | Error | Cancelled) -> str:
-    if isinstance(end, Error):
-        return ""
-    text = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer
-    return "" if text == payload.NO_ANSWER else text

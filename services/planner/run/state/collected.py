@@ -77,16 +77,13 @@ def _warnings(earlier: dict[str, dict[str, Any]]) -> list[str]:
     keys: dict[str, list[str]] = {}
     for key in earlier:
         keys.setdefault(key.partition("#")[0], []).append(key)
-    return [
-        f"{tool} made an artifact of the same name several times: the last one counts, "
-        f"earlier ones are under {_listed(several)}"
-        for tool, several in keys.items()
-    ]
-
-
-def _listed(keys: list[str]) -> str:
-    shown = ", ".join(keys[:MAX_NAMES_LISTED])
-    return f"{shown} and {len(keys) - MAX_NAMES_LISTED} more" if len(keys) > MAX_NAMES_LISTED else shown
+    found = []
+    for tool, several in keys.items():
+        listed, left = ", ".join(several[:MAX_NAMES_LISTED]), len(several) - MAX_NAMES_LISTED
+        listed += f" and {left} more" if left > 0 else ""
+        several_times = f"{tool} made an artifact of the same name several times"
+        found.append(f"{several_times}: the last one counts, earlier ones are under {listed}")
+    return found
 
 
 def allowed_images(

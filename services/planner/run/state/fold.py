@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any
 
 from contracts.runs import events
 from contracts.runs.actions import TASK
@@ -72,9 +71,7 @@ def fold(
     run.seq = seq
     waited, had = run.waits_since is not None, [*run.pauses.values()]
     for event in happened:
-        take = _FOLDS.get(event.type)
-        if take is not None:
-            take(run, event, at)
+        _take(run, event, at)
         if run.started is not None:
             strategy = strategy_of(run.started)
             if isinstance(event, Step) and (item := strategy.view(run, event)) is not None:
@@ -83,16 +80,94 @@ def fold(
                     _show_images(run)
             run.strategy_state = strategy.fold(run, event)
     if had or run.pauses:
-        _note_waiting(run, at, changed=had != [*run.pauses.values()], waited=waited)
+        works = run.asked or run.retry or run.owner or waiting_calls(run)
+        waits = bool(run.pauses) and not works
+        run.waits_since = (run.waits_since or at) if waits else None
+        if had != [*run.pauses.values()] or waits != waited:
+            run.waits_seq = run.seq
 
 
-def _note_waiting(run: Run, at: int, *, changed: bool, waited: bool) -> None:
-    """Note since when the run does nothing but wait for people, after a record at `at`, Unix ms."""
-    works = run.asked or run.retry or run.owner or waiting_calls(run)
-    waits = bool(run.pauses) and not works
-    run.waits_since = (run.waits_since or at) if waits else None
-    if changed or waits != waited:
-        run.waits_seq = run.seq
+def _take(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, PLR0912, one case for each event
+    """Apply an event. All others are for listeners only."""
+    match event:
+        case RunStarted():
+            _fold_started(run, event, at)
+        case Triaged():
+            run.effort, run.model = event.effort, event.model or run.model
+            run.calling = run.model
+            if run.asked is not None:
+                run.asked = run.asked.model_copy(update={"model": run.model})
+            run.usage = spent(run.usage, event.usage)
+        case Asked():
+            _fold_asked(run, event, at)
+        case Step(status="started"):
+            _fold_begun(run, event, at)
+        case Step():
+            run.concluded = True
+            run.deadline_at = event.deadline_at or run.deadline_at
+            if event.status in NOT_BEGUN:
+                run.asked = None
+                run.usage = spent(run.usage, event.usage)
+            if event.status not in NOT_BEGUN or event.errors:  # The end that follows any other has its warnings.
+                run.warnings += event.warnings
+        case Called():
+            _fold_called(run, event, at)
+        case Observed():
+            run.open.pop(event.call_id, None)
+            run.owner.pop(event.call_id, None)
+            run.observed[event.call_id] = event
+            if event.status == "failed":
+                run.set_aside.pop(event.call_id, None)  # The task was not spawned.
+            take_in(run, event)
+        case events.TaskSettled():
+            reserved = run.set_aside.pop(event.call_id, None)
+            if reserved is not None:
+                run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, event.spent)
+        case events.ModelFailed():
+            if event.usage is not None:
+                run.usage = spent(run.usage, event.usage)
+            run.failed.append(event)
+            run.calling, run.asked, run.retry = event.next_model, None, event
+        case Repaired():
+            _fold_repaired(run, event)
+        case Compacted():
+            run.history.add(Compaction(event.line_characters, newest=event.cause == "overflow"))
+            run.compactions += event.cause == "overflow"
+        case _:
+            _take_control(run, event, at)
+
+
+def _take_control(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, one case for each event
+    """Apply an event of the session, people and budgets around a run, or its end."""
+    match event:
+        case events.Queued():
+            run.queued = event
+        case events.Attached():
+            run.attached = event.session_id
+        case Paused():
+            _fold_paused(run, event)
+        case events.Resumed():
+            _fold_resumed(run, event, at)
+        case ToppedUp():
+            run.limits, run.deadline_at = event.limits, event.deadline_at
+            run.topped_up_by.add(event.by)
+            run.waits_since = None  # The deadline counts from now.
+        case events.InputAdded():
+            run.inputs.add(event)
+            if event.redirect:
+                if run.asked is not None:
+                    run.interrupted, run.asked = run.asked, None
+                run.final_args = run.judged = None
+                run.rejected.clear()
+        case events.Stopping():
+            run.stopping, run.asked, run.retry = event, None, None
+        case events.Done() | events.Error() | events.Cancelled():
+            _fold_terminal(run, event, at)
+        case events.Deleted():
+            # `started` goes, so that no planner that still has the run in its cache writes its index entry again.
+            run.started = run.queued = None
+            empty = events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer=""))
+            _fold_terminal(run, run.terminal or empty, at)
 
 
 def _fold_started(run: Run, started: RunStarted, at: int) -> None:
@@ -108,41 +183,63 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
     run.history.add(Question(started.request, tuple(started.images)))
 
 
-def _fold_queued(run: Run, queued: events.Queued, _at: int) -> None:
-    run.queued = queued
+def _fold_asked(run: Run, asked: Asked, at: int) -> None:
+    if asked.turn != run.turn:
+        run.turn_seq, run.turn_at = run.seq, at
+        run.lost = run.repairs = run.compactions = 0
+        run.rejected.clear()
+    elif asked.cause == "lost":
+        run.lost += 1
+    if asked.cause != "provider":
+        run.call_at = at
+        if asked.cause != "lost":
+            run.failed.clear()
+    run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
+    run.calling = asked.model or run.model
+    if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
+        run_id = run.started.run_id if run.started is not None else ""
+        # A person has yet to admit a text that a rule holds.
+        for added in run.inputs.take_unread(lambda added: text_pause_id(run_id, added.id) in run.pauses):
+            run.history.add(Added(added))
 
 
-def _fold_attached(run: Run, attached: events.Attached, _at: int) -> None:
-    run.attached = attached.session_id
+def _fold_begun(run: Run, step: Step, at: int) -> None:
+    run.asked, run.step, run.step_at, run.joined = None, step, at, False
+    run.observed, run.final_args, run.concluded = {}, None, not step.calls
+    run.rejected.clear()
+    run.open = {call.call_id: call for call in step.calls}
+    run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
+    run.announced_at = dict.fromkeys(run.owner, at)
+    run.collected.expect(step.calls)
+    run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
+    run.warnings += step.warnings
+    if step.node == TASK:
+        run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
 
 
-def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
-    run.effort, run.model = triaged.effort, triaged.model or run.model
-    run.calling = run.model
-    if run.asked is not None:
-        run.asked = run.asked.model_copy(update={"model": run.model})
-    run.usage = spent(run.usage, triaged.usage)
+def _fold_called(run: Run, called: Called, at: int) -> None:
+    fresh = [call for call in called.calls if call.call_id not in run.open]  # Others were counted with their step.
+    run.usage = spent(run.usage, None, tool_calls=len(fresh))
+    for call in called.calls:
+        run.open[call.call_id] = call
+        run.owner[call.call_id], run.announced_at[call.call_id] = called.by, at
+    run.collected.expect(called.calls)
+    run.joined = run.joined or called.join
 
 
-def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
-    overflowed = compacted.cause == "overflow"
-    run.history.add(Compaction(compacted.line_characters, newest=overflowed))
-    run.compactions += overflowed
+def _fold_repaired(run: Run, repaired: Repaired) -> None:
+    run.usage = spent(run.usage, repaired.usage, repairs=1)
+    run.rejected.append(repaired)
+    if repaired.kind == "answer":
+        run.final_args = repaired.args or {}
+    elif repaired.kind == "revision":
+        run.revisions += 1
+        run.judged = repaired.args or run.judged
+    else:
+        run.repairs += 1
 
 
-def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
-    run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
-    run.pauses.clear()
-    run.history = History()
-
-
-def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
-    # `started` goes, so that no planner that still has the run in its cache writes its index entry again.
-    run.started = run.queued = None
-    _fold_terminal(run, run.terminal or events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer="")), at)
-
-
-def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
+def _fold_paused(run: Run, paused: Paused) -> None:
     if paused.pause_id is not None:
         run.pauses[paused.pause_id] = paused
         run.owner.pop(paused.call_id or "", None)
@@ -151,16 +248,6 @@ def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
     if run.asked is not None:
         run.interrupted, run.asked = run.asked, None
     run.paused = paused
-
-
-def _fold_stopping(run: Run, stopping: events.Stopping, _at: int) -> None:
-    run.stopping, run.asked, run.retry = stopping, None, None
-
-
-def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
-    run.limits, run.deadline_at = topped_up.limits, topped_up.deadline_at
-    run.topped_up_by.add(topped_up.by)
-    run.waits_since = None  # The deadline counts from now.
 
 
 def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
@@ -178,64 +265,10 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
             run.open[call.call_id] = called_again(call, paused, resumed)
 
 
-def _fold_input_added(run: Run, added: events.InputAdded, _at: int) -> None:
-    run.inputs.add(added)
-    if added.redirect:
-        if run.asked is not None:
-            run.interrupted, run.asked = run.asked, None
-        run.final_args = run.judged = None
-        run.rejected.clear()
-
-
-def _fold_asked(run: Run, asked: Asked, at: int) -> None:
-    if asked.turn != run.turn:
-        run.turn_seq, run.turn_at = run.seq, at
-        run.lost = run.repairs = run.compactions = 0
-        run.rejected.clear()
-    elif asked.cause == "lost":
-        run.lost += 1
-    if asked.cause != "provider":
-        run.call_at = at
-        if asked.cause != "lost":
-            run.failed.clear()
-    run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
-    run.calling = asked.model or run.model
-    if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
-        for added in run.inputs.take_unread(lambda added: _is_held(run, added)):
-            run.history.add(Added(added))
-
-
-def _is_held(run: Run, added: events.InputAdded) -> bool:
-    """Whether a person has yet to admit this text, because of a rule."""
-    return run.started is not None and text_pause_id(run.started.run_id, added.id) in run.pauses
-
-
-def _fold_step(run: Run, step: Step, at: int) -> None:
-    if step.status != "started":
-        _conclude(run, step)
-        return
-    run.asked, run.step, run.step_at, run.joined = None, step, at, False
-    run.observed, run.final_args, run.concluded = {}, None, not step.calls
-    run.rejected.clear()
-    run.open = {call.call_id: call for call in step.calls}
-    run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
-    run.announced_at = dict.fromkeys(run.owner, at)
-    run.collected.expect(step.calls)
-    run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
-    run.warnings += step.warnings
-    if step.node == TASK:
-        run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
-
-
-def _conclude(run: Run, step: Step) -> None:
-    """Apply the end of a step. A skipped or invalid step has no `started` event before it."""
-    run.concluded = True
-    run.deadline_at = step.deadline_at or run.deadline_at
-    if step.status in NOT_BEGUN:
-        run.asked = None
-        run.usage = spent(run.usage, step.usage)
-    if step.status not in NOT_BEGUN or step.errors:  # The end of the run that follows any other has its warnings.
-        run.warnings += step.warnings
+def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
+    run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
+    run.pauses.clear()
+    run.history = History()
 
 
 def _show_images(run: Run) -> None:
@@ -244,75 +277,3 @@ def _show_images(run: Run) -> None:
     if shown := allowed_images(policy, run.observed.values(), run.tool_images):
         run.tool_images += shown
         run.history.add(ImagesShown(tuple(shown)))
-
-
-def _fold_called(run: Run, called: Called, at: int) -> None:
-    fresh = [call for call in called.calls if call.call_id not in run.open]  # Others were counted with their step.
-    run.usage = spent(run.usage, None, tool_calls=len(fresh))
-    for call in called.calls:
-        run.open[call.call_id] = call
-        run.owner[call.call_id], run.announced_at[call.call_id] = called.by, at
-    run.collected.expect(called.calls)
-    run.joined = run.joined or called.join
-
-
-def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
-    run.open.pop(observed.call_id, None)
-    run.owner.pop(observed.call_id, None)
-    run.observed[observed.call_id] = observed
-    if observed.status == "failed":
-        run.set_aside.pop(observed.call_id, None)  # The task was not spawned.
-    take_in(run, observed)
-
-
-def _fold_task_settled(run: Run, settled: events.TaskSettled, _at: int) -> None:
-    reserved = run.set_aside.pop(settled.call_id, None)
-    if reserved is not None:
-        run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, settled.spent)
-
-
-def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
-    if failed.usage is not None:
-        run.usage = spent(run.usage, failed.usage)
-    run.failed.append(failed)
-    run.calling = failed.next_model
-    if failed.retry_at is not None:
-        run.asked, run.retry = None, failed
-
-
-def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
-    run.usage = spent(run.usage, repaired.usage, repairs=1)
-    run.rejected.append(repaired)
-    if repaired.kind == "answer":
-        run.final_args = repaired.args or {}
-    elif repaired.kind == "revision":
-        run.revisions += 1
-        run.judged = repaired.args or run.judged
-    else:
-        run.repairs += 1
-
-
-_FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
-    "queued": _fold_queued,
-    "attached": _fold_attached,
-    "run_started": _fold_started,
-    "triaged": _fold_triaged,
-    "asked": _fold_asked,
-    "step": _fold_step,
-    "called": _fold_called,
-    "observed": _fold_observed,
-    "model_failed": _fold_model_failed,
-    "repaired": _fold_repaired,
-    "compacted": _fold_compacted,
-    "paused": _fold_paused,
-    "topped_up": _fold_topped_up,
-    "stopping": _fold_stopping,
-    "resumed": _fold_resumed,
-    "input_added": _fold_input_added,
-    "task_settled": _fold_task_settled,
-    "done": _fold_terminal,
-    "error": _fold_terminal,
-    "cancelled": _fold_terminal,
-    "deleted": _fold_deleted,
-}
-"""The events that change the run. All others are for listeners only."""

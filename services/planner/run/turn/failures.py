@@ -41,7 +41,9 @@ def remedy(run: Run, failed: Failed, now: int, rules: Rules) -> Remedy | None:
     if failed.fault.code == FORMAT_REFUSED and FORMAT_REFUSED not in codes:
         return Remedy("retry", run.calling, 0.0)
     retries = len(codes) - (FORMAT_REFUSED in codes)
-    following = _following(run)
+    names = models_of(run)
+    later = names[names.index(run.calling) + 1 :] if run.calling in names else names
+    following = later[0] if later else None
     asked_for_s = failed.retry_after_s or 0.0
     is_too_long = asked_for_s > rules.longest_pause_s and following is not None
     if failed.fault.retryable and retries < rules.max_provider_failures and not is_too_long:
@@ -65,9 +67,3 @@ def combined(run: Run, failed: Failed) -> Fault:
         reason="; ".join(fault.reason for fault in faults.values()),
         retryable=any(fault.retryable for fault in faults.values()),
     )
-
-
-def _following(run: Run) -> str | None:
-    names = models_of(run)
-    later = names[names.index(run.calling) + 1 :] if run.calling in names else names
-    return later[0] if later else None

@@ -16,7 +16,7 @@ from typing import Any
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Called, Observed, PlannedCall, Step
 from contracts.runs.inbox import TimerFired
-from contracts.runs.plans import Plan, PlanCall
+from contracts.runs.plans import PlanCall
 from contracts.wire.faults import Fault
 from contracts.wire.limits import KIB, MAX_INLINE_BYTES
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
@@ -50,7 +50,9 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
     )
     if decision.errors:
         errors = {"errors": list(decision.errors), "errors_left_out": decision.errors_left_out}
-        warnings = [*step.warnings, _rejected(decision)]
+        count, first = len(decision.errors) + decision.errors_left_out, decision.errors[0].error.type
+        more = f" and {count - 1} more" if count > 1 else ""
+        warnings = [*step.warnings, f"the plan was rejected, and nothing of it ran: {first}{more}"]
         invalid = step.model_copy(
             update={"status": "invalid", "latency_ms": latency_ms, "warnings": warnings, **errors}
         )
@@ -85,7 +87,7 @@ def after_call(
     now = handling.progress.now
     outcomes = run.observed | {each.call_id: each for each in last}
     failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)
-    is_late = _is_past_deadline(run, now)
+    is_late = run.deadline_at is not None and now >= run.deadline_at
     if is_late and run.limits.grace_s > 0:
         return [budgets.out_of(asking.run_after(run, observed=last), budgets.deadline(run), now)]
     # tool_runner may notice it before this clock does.
@@ -129,10 +131,6 @@ def _budget_to_answer(run: Run, now: int) -> str | None:
     return budgets.spent_steps(run) or budgets.spent(run, now)
 
 
-def _is_past_deadline(run: Run, now: int) -> bool:
-    return run.deadline_at is not None and now >= run.deadline_at
-
-
 def _is_replaced(run: Run) -> bool:
     return any(added.redirect for added in run.inputs.unread)
 
@@ -166,18 +164,19 @@ def _next_call(
 
 
 def _held(run: Run, handling: Handling, active: ActivePlan, index: int, call: PlannedCall) -> list[Event]:
-    """Return the pause of a call that a person must approve, with the whole plan and the call's number in it."""
-    payload = {"plan": _plan_for_people(active.step.plan), "call": index}
+    """Return the pause of a call that a person must approve, with the plan and the call's number in it.
+
+    Of a plan that is larger than half an inline value it has the outline.
+    """
+    plan = active.step.plan
+    shown = plan.model_dump(mode="json") if plan is not None else {}
+    if plan is not None and wire_size(shown) > MAX_INLINE_BYTES // 2:
+        shown = outline(plan)
+    payload = {"plan": shown, "call": index}
     return [
         pause.model_copy(update={"payload": payload})
         for pause in approvals.held(run, handling.progress.now, active.step.step, [call])
     ]
-
-
-def _plan_for_people(plan: Plan | None) -> dict[str, Any]:
-    """Return a plan; of one that is larger than half an inline value, its outline."""
-    shown = plan.model_dump(mode="json") if plan is not None else {}
-    return shown if plan is None or wire_size(shown) <= MAX_INLINE_BYTES // 2 else outline(plan)
 
 
 def _ended(
@@ -221,12 +220,6 @@ def _end_of(
         deadline_at=now + ANSWER_AFTER_DEADLINE_MS if is_late else None,
         warnings=[f"budget exhausted: {budgets.deadline(run)}"] if is_late else _of_failure(active, outcomes),
     )
-
-
-def _rejected(decision: Planned) -> str:
-    """Return the warning of a run whose plan has errors."""
-    count, first = len(decision.errors) + decision.errors_left_out, decision.errors[0].error.type
-    return f"the plan was rejected, and nothing of it ran: {first}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def _of_failure(active: ActivePlan, outcomes: Mapping[str, Observed]) -> list[str]:
