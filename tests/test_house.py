@@ -38,7 +38,7 @@ PURE = (
     "services/shared/redaction/*.py",
     "services/tool_runner/results/named_artifact.py",
     "services/tool_runner/results/preview.py",
-    "services/tool_runner/results/canonical.py",
+    "services/tool_runner/results/forms.py",
     "services/tool_runner/calls/machine.py",
     "services/tool_runner/calls/state.py",
     "services/tool_runner/calls/events.py",

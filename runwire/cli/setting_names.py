@@ -13,7 +13,7 @@ OF_SERVICES = frozenset(
 accept_wait_s ack_wait_s action_format action_transport agents_file api_keys api_keys_file artifact_default_days
 artifact_grace_s artifact_max_bytes artifact_patience_s artifact_sweep_s artifact_uploads cors_origins
 discover_s fallback_models gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host
-log_format log_level max_attempts max_body_bytes max_call_s max_context_tokens model_reply_bytes model_servers
+log_format log_level max_body_bytes max_context_tokens model_reply_bytes model_servers
 max_deliveries max_image_bytes max_image_pixels max_image_side max_images max_images_bytes max_open_runs
 max_provider_failures max_repairs
 max_result_bytes max_streams max_streams_per_tenant max_upload_bytes model model_api_base model_api_key model_idle_s
@@ -21,7 +21,7 @@ model_total_s model_vision models nats_ca nats_password nats_password_file nats_
 plan_max_calls plan_max_argument_bytes plan_max_depth
 planner_request_slots planner_slots port reasoning_effort replicas request_head_s retention_days s3_access_key
 s3_access_key_file s3_bucket s3_endpoint s3_region s3_secret_key s3_secret_key_file s3_secure
-settling_s stall_exit_s stalled_client_s tool_slots tools_file triage_model trust_tools unavailable_s
+settling_s stall_exit_s stalled_client_s tools_file triage_model trust_tools unavailable_s
 use_native_reasoning vision vision_context models observation_max_bytes observation_shown_characters
 read_artifact_max_bytes
 """.split()  # noqa: SIM905, as quoted names it fills a page

@@ -1,4 +1,4 @@
-"""`ToolResponse`: a result whose value is an artifact with an id of its own, in the standard form.
+"""`ToolResponse`: a result whose value is a named artifact: a canonical result.
 
 Rule: `_metadata` is filled from the context of the call when the result is encoded, so a function returns the artifact
 and what it alone knows.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.shared.images.settings import ImageSettings
+from services.shared.images.cleaner import ImageSettings
 from services.shared.runs.plan_settings import PlanSettings
 
 

@@ -1,24 +1,45 @@
 """Compose the tool runner; nothing connects here."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from services.messaging.connection import Bus
 from services.runtime.health import Health
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner.transports.nats.tools import NatsTools
 
 from .call_consumers import CallConsumers
 from .compliance.checks import ToolChecks
 from .direct_calls import DirectCalls
-from .discovery.announcements import Announcement
+from .discovery.announcements import Announcement, Discovery
 from .discovery.catalogue_writer import CatalogueWriter
 from .discovery.micro import MicroDiscovery
 from .execution import CallExecutor
 from .handlers import CallHandler
-from .limits.runners import Runners
+from .limits import Runners
 from .settings import ToolRunnerSettings
+from .transports.base import Transport
+from .transports.driver import ToolCaller
+from .transports.nats.transport import NatsTransport
+
+
+class Kind(NamedTuple):
+    """One way to reach tools."""
+
+    transport: Transport
+    discovery: Discovery
+
+
+def nats_kind(bus: Bus, settings: ToolRunnerSettings, changed: asyncio.Event) -> Kind:
+    """Tools as NATS micro services."""
+    return Kind(NatsTransport(bus), MicroDiscovery(bus, settings.discover_s, changed))
+
+
+KINDS: list[Callable[[Bus, ToolRunnerSettings, asyncio.Event], Kind]] = [nats_kind]
+"""How tools are reached, one line each; of several kinds that serve a tool the first one counts. The event: set when
+there is a new announcement."""
 
 
 @asynccontextmanager
@@ -27,7 +48,9 @@ async def running(
 ) -> AsyncIterator[None]:
     """Process calls and maintain the catalogue, over a connection that is provisioned. `declared`: the tools file."""
     catalogue = await Catalogue(bus).start()
-    tools = await NatsTools(bus, settings).start()
+    changed = asyncio.Event()
+    kinds = [kind(bus, settings, changed) for kind in KINDS]
+    tools = ToolCaller(bus, settings, [kind.transport for kind in kinds])
     runners = Runners(bus)
     executor = CallExecutor(bus, settings, catalogue, tools, runners)
     direct_calls = await DirectCalls(bus, executor, runners.instance).start()
@@ -35,16 +58,23 @@ async def running(
     handler = CallHandler(bus, executor, direct_calls, settings.max_deliveries)
     builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
     consumers = await CallConsumers(bus, handler.on_call, settings, lambda: builtin | catalogue.live(), runners).start()
-    discovery = await MicroDiscovery(bus, settings.discover_s).start()
+    for kind in kinds:
+        await kind.discovery.start()
+
+    def announcements() -> list[Announcement]:
+        """What the tools file declares, and what instances announce now."""
+        return [*declared, *(one for kind in kinds for one in kind.discovery.announcements())]
+
     await consumers.open_surely(READ_ARTIFACT_SPEC)
     writer = await CatalogueWriter(
         bus,
-        discovery,
+        [kind.discovery for kind in kinds],
+        changed,
         declared,
         lambda announced: consumers.open(announced.spec),
         trust_tools=settings.trust_tools,
     ).start()
-    checks = await ToolChecks(bus, lambda: [*declared, *discovery.announcements()], catalogue, tools).start()
+    checks = await ToolChecks(bus, announcements, catalogue, tools).start()
     if health is not None:
         health.checks["catalogue"] = writer.problem
     try:
@@ -54,6 +84,7 @@ async def running(
         await checks.stop()
         await direct_calls.stop()
         await writer.stop()
-        await discovery.stop()
+        for kind in kinds:
+            await kind.discovery.stop()
         await consumers.stop(settings.graceful_timeout_s)
         await catalogue.stop()

@@ -25,13 +25,15 @@ from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
 from services.runtime.tasks import cancelled
 
-from .limits.runners import Runners
+from .limits import Runners
 from .settings import ToolRunnerSettings
 
 logger = structlog.get_logger(__name__)
 
 _PREFIX = subjects.calls_consumer("x")[:-1]
 _CHECK_INTERVAL_S = 5.0
+_CALLS_OF_ONE_TOOL = 256
+"""That this process holds at once."""
 _STOP_GRACE_S = 1.0
 """Seconds for handlings that have acknowledged their call to finish."""
 
@@ -63,8 +65,18 @@ class CallConsumers:
 
     async def start(self) -> "CallConsumers":
         """Take the calls of all tools with a consumer, and keep checking for new ones."""
-        await self._start_all(await self._bus.until_answered(self._with_consumer))
-        self._checking = self._bus.tasks.keep("call_consumers", self._keep_checking())
+        for tool in await self._bus.until_answered(self._with_consumer):
+            await self._start_pulling(tool)
+
+        async def keep_checking() -> None:
+            while True:
+                await asyncio.sleep(_CHECK_INTERVAL_S)
+                try:
+                    await self.reconcile()
+                except BusError as error:
+                    logger.debug("call_consumers_not_checked", reason=str(error))
+
+        self._checking = self._bus.tasks.keep("call_consumers", keep_checking())
         return self
 
     async def stop(self, grace_s: float) -> None:
@@ -97,27 +109,20 @@ class CallConsumers:
         async with self._lock:
             if tool not in self._pulling:
                 pull = PullConsumer(
-                    self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._settings.tool_slots
+                    self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, _CALLS_OF_ONE_TOOL
                 )
                 self._pulling[tool] = await pull.start()
 
-    async def _start_all(self, tools: set[str]) -> None:
-        for tool in tools:
-            await self._start_pulling(tool)
-
     async def _with_consumer(self) -> set[str]:
         """Return the tools that have a consumer."""
-        found = (name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
-        return _tools(found, names.checked_tool)
-
-    async def _consumers(self) -> list[str]:
         found: list[str] = []
         while True:
             answer = await self._bus.api(f"CONSUMER.NAMES.{subjects.CALLS}", {"offset": len(found)})
             listed = answer.get("consumers") or []
             found += listed
             if not listed or len(found) >= answer.get("total", 0):
-                return found
+                tools = (name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX))
+                return _tools(tools, names.checked_tool)
 
     async def _with_calls(self) -> set[str]:
         """Return the tools whose calls are in the stream, pending or in progress."""
@@ -132,14 +137,6 @@ class CallConsumers:
             if not page or len(found) >= answer.get("total", 0):
                 return _tools(found, subjects.called_tool)
 
-    async def _keep_checking(self) -> None:
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL_S)
-            try:
-                await self.reconcile()
-            except BusError as error:
-                logger.debug("call_consumers_not_checked", reason=str(error))
-
     async def reconcile(self) -> None:
         """Create missing consumers, pull from new ones, and remove those of tools that are gone. Raises BusError."""
         live, served, waiting = self._live(), await self._with_consumer(), await self._with_calls()
@@ -147,7 +144,8 @@ class CallConsumers:
         outdated = {tool for tool, spec in live.items() if self._limits.get(tool) != self._runners.stored_limit(spec)}
         for tool in (waiting | live.keys()) - served | outdated:
             await self.open(live.get(tool) or ToolSpec(name=tool))
-        await self._start_all(served)
+        for tool in served:
+            await self._start_pulling(tool)
         for tool in self._pulling.keys() - served - waiting - live.keys():
             await self._stop_pulling(tool)
         for tool in await self._lost_calls(waiting & served):

@@ -30,7 +30,7 @@ from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import code_locations
 from services.tool_runner.results.outcomes import RoundEnd
 
-from .errors import AlreadySettled, RunEnded
+from .errors import AlreadyCompleted, RunEnded
 from .execution import CallExecutor
 
 logger = structlog.get_logger(__name__)
@@ -98,7 +98,7 @@ class DirectCalls:
     async def outcome(self, call: CallRequested) -> RoundEnd | None:
         """Return how a call has ended that was received directly, once it has; None if it was not.
 
-        Raises RunEnded or AlreadySettled.
+        Raises RunEnded or AlreadyCompleted.
         """
         received = self._received.get(_key(call)) if call.again else None
         return None if received is None or received.task is None else await asyncio.shield(received.task)
@@ -118,7 +118,10 @@ class DirectCalls:
             return
         key = _key(call)
         is_late = call.start_by is None or unix_ms() > call.start_by
-        if self._is_leaving or is_late or self._knows(key):
+        received = self._received.get(key)
+        if received is not None and received.is_outdated(time.monotonic()):
+            self._forget(key)
+        if self._is_leaving or is_late or key in self._received:
             await self._reply(message, "declined")
             return
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
@@ -158,7 +161,7 @@ class DirectCalls:
         if received is None or task.cancelled():
             return
         if (error := task.exception()) is not None:
-            if not isinstance(error, RunEnded | AlreadySettled):
+            if not isinstance(error, RunEnded | AlreadyCompleted):
                 logger.error("direct_call_failed", error=type(error).__name__, places=code_locations(error))
                 received.task = None
             return
@@ -183,12 +186,6 @@ class DirectCalls:
                 self._received.move_to_end(oldest)
                 continue
             self._forget(oldest)
-
-    def _knows(self, key: str) -> bool:
-        received = self._received.get(key)
-        if received is not None and received.is_outdated(time.monotonic()):
-            self._forget(key)
-        return key in self._received
 
     def _forget(self, key: str) -> None:
         del self._received[key]

@@ -16,7 +16,7 @@ class RunEnded(Exception):
     """The run of the call has ended: the call must have no further effect, and its outcome is not needed."""
 
 
-class AlreadySettled(Exception):
+class AlreadyCompleted(Exception):
     """The call already has its outcome."""
 
 

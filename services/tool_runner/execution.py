@@ -7,7 +7,7 @@ the start is recorded before the call (`calls.history`).
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 import structlog
@@ -17,32 +17,21 @@ from contracts.wire.ids import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared.redaction.placeholders import wire_size
+from services.shared.tools.approvals import is_allowed
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner.results.outcomes import (
-    OutcomeBuilder,
-    RoundEnd,
-    check_approval,
-    check_arguments,
-    elapsed_ms,
-    failed,
-    in_thread_if_large,
-    succeeded,
-)
-from services.tool_runner.results.pauses import paused, read_pause
-from services.tool_runner.transports.nats.tools import NatsTools, PreparedCall
 
-from .artifacts.arguments import resolve
+from .artifacts.arguments import check_arguments, resolve
 from .artifacts.images import ToolImages
-from .artifacts.read_artifact import read_artifact
 from .artifacts.store import CallArtifacts, StoredResult
-from .artifacts.store_access import StoreAccess
+from .artifacts.store_access import StoreAccess, read_artifact
 from .calls import history
 from .calls.commands import Pause
 from .calls.progress import CallProgress
 from .calls.run_watch import RunWatch, RunWatches
 from .errors import (
-    AlreadySettled,
+    AlreadyCompleted,
+    ApprovalMissing,
     CallFailed,
     Declined,
     InvalidPause,
@@ -51,9 +40,13 @@ from .errors import (
     RunEnded,
     UnknownTool,
 )
-from .limits.concurrency import Concurrency
-from .limits.runners import Runners
+from .limits import Concurrency, Runners
+from .results import outcomes
+from .results.outcomes import RoundEnd, elapsed_ms
+from .results.pauses import paused, read_pause
+from .results.reading import in_thread_if_large
 from .settings import ToolRunnerSettings
+from .transports.driver import PreparedCall, ToolCaller
 
 logger = structlog.get_logger(__name__)
 
@@ -74,7 +67,7 @@ class CallExecutor:
     """Executes calls of all tools. Waits for the artifact store up to its patience or the run's deadline."""
 
     def __init__(
-        self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, tools: NatsTools, runners: Runners
+        self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, tools: ToolCaller, runners: Runners
     ) -> None:
         self._bus = bus
         self._settings = settings
@@ -83,26 +76,30 @@ class CallExecutor:
         self._run_watches = RunWatches(bus)
         self._runners = runners
         self._images = ToolImages(settings)
-        self._outcomes = OutcomeBuilder(settings.artifact_patience_s)
+        self._outcomes = outcomes.OutcomeBuilder(settings.artifact_patience_s)
         self._concurrency = Concurrency()
         self._reconnected_at = float("-inf")
-        bus.on_reconnect.append(self._on_reconnect)
 
-    async def _on_reconnect(self) -> None:
-        self._reconnected_at = time.monotonic()
+        async def on_reconnect() -> None:
+            self._reconnected_at = time.monotonic()
+
+        bus.on_reconnect.append(on_reconnect)
 
     async def outcome(self, delivery: Delivery, call: CallRequested) -> RoundEnd:
-        """Return how the round of the call has ended. Raises RunEnded or AlreadySettled when no outcome is needed."""
+        """Return how the round of the call has ended. Raises RunEnded or AlreadyCompleted when no outcome is needed."""
         began = time.monotonic()
         if await history.run_ended(self._bus, call):
             raise RunEnded
         if call.start_by is not None and delivery.stored_ns > call.start_by * 1_000_000:
             call = call.model_copy(update={"again": True})  # As from a planner that was stopped before it sent it.
         is_repeated = delivery.number > 1 or call.again
-        # The delivery count is an estimate: a server crash may reset it.
-        is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or self._has_waited(delivery)
-        if is_doubtful and await history.is_settled(self._bus, call):
-            raise AlreadySettled
+        # The delivery count is an estimate: a server crash may reset it. And a call that has waited long may have been
+        # redelivered, as while this process was suspended. Half of the acknowledgement time leaves room for clock
+        # differences.
+        has_waited = time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
+        is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or has_waited
+        if is_doubtful and await history.is_completed(self._bus, call):
+            raise AlreadyCompleted
         # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was
         # sent.
         started = Start(is_repeated, began - _ago(delivery.stored_ns) if is_repeated else began)
@@ -157,7 +154,7 @@ class CallExecutor:
     ) -> RoundEnd:
         """Call the tool, and build the outcome or the message of its pause.
 
-        `begin`: takes a place among the tool's calls, just before it is called. Returns when the call first started.
+        `begin`: takes a permit among the tool's calls, just before it is called. Returns when the call first started.
         """
         with self._run_watches.watch(call.tenant, call.run_id) as watch:
             access = StoreAccess(self._bus, call, watch)
@@ -166,7 +163,10 @@ class CallExecutor:
                 args = await resolve(access, self._settings.artifact_patience_s)
                 await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
                 if spec is READ_ARTIFACT_SPEC:
-                    return RoundEnd(await self._read_artifact(access, started))
+                    until = time.monotonic() + self._settings.artifact_patience_s
+                    part = await read_artifact(access, self._settings.read_artifact_max_bytes, until)
+                    kept = StoredResult(part, {})
+                    return RoundEnd(outcomes.succeeded(call, kept, [], [], elapsed_ms(started.at)))
                 started = await begin(spec, watch)
                 try:
                     prepared = PreparedCall(
@@ -177,7 +177,12 @@ class CallExecutor:
                     self._concurrency.give_back(call.tool, direct=direct)
                 artifacts = CallArtifacts(access, self._settings, self._images)
                 if isinstance(result, Pause):
-                    return RoundEnd(await self._paused(call, result, artifacts), is_pause=True)
+                    data = result.data
+                    pause = await in_thread_if_large(len(data), lambda: read_pause(call, data))
+                    until = time.monotonic() + self._settings.artifact_patience_s
+                    body = paused(call, pause, await artifacts.store_payload(pause.payload, until))
+                    logger.info("call_paused", reason=pause.reason, round=call.round)
+                    return RoundEnd(body, is_pause=True)
                 logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - checked_at, 3))
                 return RoundEnd(await self._outcomes.build(call, spec, result, progress, artifacts, started.at))
             except CallFailed as failure:
@@ -185,36 +190,18 @@ class CallExecutor:
                 if isinstance(failure, InvalidResult | ResultTooLarge | InvalidPause):
                     await self._tools.reject(call, fault)
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
-                return RoundEnd(failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings()))
-
-    async def _paused(self, call: CallRequested, result: Pause, artifacts: CallArtifacts) -> bytes:
-        """Return the encoded CallPaused. Raises CallFailed, and RunEnded when the run ends meanwhile."""
-        pause = await in_thread_if_large(len(result.data), lambda: read_pause(call, result.data))
-        until = time.monotonic() + self._settings.artifact_patience_s
-        body = paused(call, pause, await artifacts.store_payload(pause.payload, until))
-        logger.info("call_paused", reason=pause.reason, round=call.round)
-        return body
+                return RoundEnd(
+                    outcomes.failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings())
+                )
 
     async def _claim(self, delivery: Delivery, call: CallRequested, began: float, *, is_doubtful: bool) -> Start:
-        """Record the start of a non-idempotent call. Raises AlreadySettled."""
+        """Record the start of a non-idempotent call. Raises AlreadyCompleted."""
         begun_at = await history.claim(self._bus, delivery, call)
         if begun_at is None:
             return Start(may_have_begun=False, at=began)
-        if not is_doubtful and await history.is_settled(self._bus, call):
-            raise AlreadySettled
+        if not is_doubtful and await history.is_completed(self._bus, call):
+            raise AlreadyCompleted
         return Start(may_have_begun=True, at=began - _ago(begun_at * 1_000_000))
-
-    async def _read_artifact(self, access: StoreAccess, started: Start) -> bytes:
-        until = time.monotonic() + self._settings.artifact_patience_s
-        part = await read_artifact(access, self._settings.read_artifact_max_bytes, until)
-        return succeeded(access.call, StoredResult(part, {}), [], [], elapsed_ms(started.at))
-
-    def _has_waited(self, delivery: Delivery) -> bool:
-        """Whether the call waited so long that it may have been redelivered, as while this process was suspended.
-
-        Half of the acknowledgement time leaves room for clock differences.
-        """
-        return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
         """Return the specification that the run has pinned, or the live one for the digest of another planner version.
@@ -236,3 +223,16 @@ class CallExecutor:
 def _ago(at_ns: int) -> float:
     """Return the seconds since a moment in Unix ns."""
     return max(0.0, (time.time_ns() - at_ns) / 1e9)
+
+
+def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:
+    """Raise ApprovalMissing if one of the specifications, or a rule of the run, asks for an approval that is not there.
+
+    The planner sends no such call: this is the second check, by another process.
+    """
+    try:
+        allowed = all(is_allowed(call, spec) for spec in specs)
+    except (ValueError, RecursionError):  # The arguments have no canonical JSON, so no approval can be theirs.
+        allowed = False
+    if not allowed:
+        raise ApprovalMissing(call.tool)

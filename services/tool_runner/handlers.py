@@ -20,7 +20,7 @@ from services.messaging.pull_consumer import Delivery
 from services.tool_runner.results.outcomes import RoundEnd, failed
 
 from .direct_calls import DirectCalls
-from .errors import AlreadySettled, Poisoned, RunEnded
+from .errors import AlreadyCompleted, Poisoned, RunEnded
 from .execution import CallExecutor
 
 logger = structlog.get_logger(__name__)
@@ -55,8 +55,8 @@ class CallHandler:
                 ending = await self._direct_calls.outcome(call) or await self._executor.outcome(delivery, call)
             except RunEnded:
                 logger.info("call_dropped", reason="its run has ended")
-            except AlreadySettled:
-                logger.info("call_dropped", reason="it is settled")
+            except AlreadyCompleted:
+                logger.info("call_dropped", reason="it is completed")
             else:
                 await self._store(_Round(call.tenant, call.run_id, call.tool, call.call_id, call.round), ending)
         return True

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.shared.images.settings import ImageSettings
+from services.shared.images.cleaner import ImageSettings
 
 
 class ToolRunnerSettings(ImageSettings):
@@ -16,20 +16,15 @@ class ToolRunnerSettings(ImageSettings):
     trust_tools: bool = Field(
         default=False, description="offer every specification that a tool announces, as if each had been accepted"
     )
-    tool_slots: int = Field(default=256, ge=1, description="calls of one tool that this process holds at once")
     discover_s: float = Field(default=2.0, gt=0, description="between two requests for announcements")
     gone_tool_s: float = Field(
         default=300.0, gt=0, description="after which the consumer of a tool that is gone is removed"
     )
-    max_call_s: float = Field(default=3600, gt=0, description="longest call, whatever the run's deadline is")
     unavailable_s: float = Field(
         default=5.0, ge=0, description="how long a tool may have no subscriber before its calls fail"
     )
     settling_s: float = Field(
         default=2.0, ge=0, description="how long after a (re)connect of the tool runner the silence of tools is ignored"
-    )
-    max_attempts: int = Field(
-        default=3, ge=1, description="of an idempotent call whose tool process dies in the middle"
     )
     max_result_bytes: int = Field(
         default=72 << 20, ge=1024, description="of a result as the tool sends it: 50 MB of bytes are 67 MB of base64"

@@ -32,6 +32,8 @@ from tests.support.buses import connected
 from tests.support.catalogue import key_subject
 from tests.support.forked import Forked
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -50,6 +52,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     asyncio.run(prepare())
     yield found
     found.kill()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the tool runner."""
+    async with serving(s3, server.url) as found:
+        found.tenant = "default"
+        yield found
 
 
 class Planner:

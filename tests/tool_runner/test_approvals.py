@@ -16,7 +16,7 @@ from services.messaging.connection import Bus
 from services.shared.tools.approvals import call_digest
 from services.tool_runner.app import running
 from services.tool_runner.errors import ApprovalMissing
-from services.tool_runner.results.outcomes import check_approval
+from services.tool_runner.execution import check_approval
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

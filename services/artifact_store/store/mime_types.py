@@ -58,7 +58,12 @@ def sniffed(head: bytes, *, whole: bool) -> str:
     found = signature(head)
     if found is not None:
         return found
-    if not _is_text(head, whole=whole):
+    try:
+        # A character that is cut off at the end of `head` counts as complete.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
+    except UnicodeDecodeError:
+        return OCTETS
+    if any(ord(character) < ord(" ") and character not in "\t\n\r\f" for character in text):
         return OCTETS
     if whole and head.lstrip()[:1] in {b"{", b"["}:
         try:
@@ -71,7 +76,11 @@ def sniffed(head: bytes, *, whole: bool) -> str:
 
 def checked_mime_type(declared: str | None, head: bytes, *, whole: bool) -> str:
     """Return the type to store. Raises ArtifactInvalid when the bytes contradict the declared type."""
-    name, parameters = _parsed(declared) if declared else (OCTETS, "")
+    name, _, parameters = (declared or OCTETS).strip().partition(";")
+    name, parameters = name.strip().lower(), f"; {parameters.strip()}" if parameters.strip() else ""
+    if not _MIME_TYPE.fullmatch(name) or not _PARAMETERS.fullmatch(parameters):
+        raise ArtifactInvalid("the media type is not well-formed")
+    name = _ALIASES.get(name, name)
     if name == OCTETS:
         return sniffed(head, whole=whole)
     found = signature(head)
@@ -82,28 +91,6 @@ def checked_mime_type(declared: str | None, head: bytes, *, whole: bool) -> str:
     if name == _JSON and (found is not None or (head and not _JSON_START.match(head))):
         raise ArtifactInvalid(f"the bytes are not {name}")
     return name + parameters
-
-
-def _parsed(declared: str) -> tuple[str, str]:
-    """Split a media type into its lower-case name and its parameters with their semicolon."""
-    name, _, parameters = declared.strip().partition(";")
-    name = name.strip().lower()
-    parameters = f"; {parameters.strip()}" if parameters.strip() else ""
-    if not _MIME_TYPE.fullmatch(name) or not _PARAMETERS.fullmatch(parameters):
-        raise ArtifactInvalid("the media type is not well-formed")
-    return _ALIASES.get(name, name), parameters
-
-
-def _is_text(head: bytes, *, whole: bool) -> bool:
-    """Whether it is UTF-8 without control characters.
-
-    A character that is cut off at the end of `head` counts as complete.
-    """
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
-    except UnicodeDecodeError:
-        return False
-    return not any(ord(character) < ord(" ") and character not in "\t\n\r\f" for character in text)
 
 
 def clean_filename(given: str | None) -> str | None:

@@ -75,7 +75,9 @@ class Assembler:
             async with self._reading:
                 await self._gather(request, buffer)
                 if buffer.wire_size <= MAX_INLINE_BYTES:
-                    return await asyncio.to_thread(_inline, buffer)
+                    value = await asyncio.to_thread(buffer.value)
+                    value = base64.b64encode(value).decode() if isinstance(value, bytes) else value
+                    return AssembledStream(json_type=buffer.json_type, value=value)
             async with self._writing:
                 self._check_running()
                 return AssembledStream(ref=await self._put(request, buffer))
@@ -135,20 +137,18 @@ class Assembler:
         )
         if put.size <= MAX_PUT_BYTES:
             return (await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))).ref
-        return await self._stream(put, buffer)
-
-    async def _stream(self, put: PutArtifact, buffer: StreamBuffer) -> ArtifactRef:
         head = await asyncio.to_thread(lambda: next(buffer.chunks())[:HEAD_BYTES])
         mime_type = self._store.mime_type(put, head)
         entry = await self._store.begin(put)
         if isinstance(entry, Done):
             return entry.ref
-        return (await self._store.put_stream(put, entry, self._chunks(buffer), lambda: mime_type)).ref
 
-    def _chunks(self, buffer: StreamBuffer) -> Iterator[bytes]:
-        for chunk in buffer.chunks():
-            self._check_running()
-            yield chunk
+        def chunks() -> Iterator[bytes]:
+            for chunk in buffer.chunks():
+                self._check_running()
+                yield chunk
+
+        return (await self._store.put_stream(put, entry, chunks(), lambda: mime_type)).ref
 
     def _check_running(self) -> None:
         if self._is_stopped:
@@ -161,7 +161,13 @@ def _add(buffer: StreamBuffer, page: list[Msg], request: AssembleStream) -> None
     for message in page:
         if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk" or named not in message.data:
             continue
-        for piece in _pieces(message.data):
+        try:
+            events = Record.model_validate_json(message.data).events
+        except ValidationError:
+            continue
+        for piece in events:
+            if not isinstance(piece, ArtifactChunk):
+                continue
             if (piece.call_id, piece.stream_id) != (request.call_id, request.stream_id) or piece.seq < buffer.count:
                 continue
             if piece.seq > buffer.count:
@@ -173,19 +179,5 @@ def _add(buffer: StreamBuffer, page: list[Msg], request: AssembleStream) -> None
                 return
 
 
-def _pieces(data: bytes) -> list[ArtifactChunk]:
-    try:
-        return [event for event in Record.model_validate_json(data).events if isinstance(event, ArtifactChunk)]
-    except ValidationError:
-        return []
-
-
 def _missing(buffer: StreamBuffer) -> ArtifactNotFound:
     return ArtifactNotFound(f"piece {buffer.count} of the stream is missing")
-
-
-def _inline(buffer: StreamBuffer) -> AssembledStream:
-    value = buffer.value()
-    return AssembledStream(
-        json_type=buffer.json_type, value=base64.b64encode(value).decode() if isinstance(value, bytes) else value
-    )

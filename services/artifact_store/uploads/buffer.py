@@ -50,16 +50,13 @@ class StreamBuffer:
         self._json += len(line)
         if isinstance(piece.chunk, str):
             self._utf8 += len(piece.chunk.encode())
-            self._decode(piece.chunk)
+            if self._is_base64:
+                try:
+                    self._decoded += len(base64.b64decode(piece.chunk, validate=True))
+                except (binascii.Error, ValueError):
+                    self._is_base64 = False  # Not base64, whatever its type says: treat it as text.
         else:
             self._is_text = False
-
-    def _decode(self, chunk: str) -> None:
-        if self._is_base64:
-            try:
-                self._decoded += len(base64.b64decode(chunk, validate=True))
-            except (binascii.Error, ValueError):
-                self._is_base64 = False  # Not base64, whatever its type says: treat it as text.
 
     @property
     def json_type(self) -> Literal["list", "str", "bytes"]:

@@ -69,12 +69,13 @@ class Uploads:
             self._free += 1
             return entry
         upload = self._open[upload_id] = _Upload(put, entry, self._store, self._idle_s)
-        upload.storing.add_done_callback(lambda _: self._close(upload_id))
-        return None
 
-    def _close(self, upload_id: str) -> None:
-        del self._open[upload_id]
-        self._free += 1
+        def on_end(_: asyncio.Task[Done]) -> None:
+            del self._open[upload_id]
+            self._free += 1
+
+        upload.storing.add_done_callback(on_end)
+        return None
 
     async def take(self, upload_id: str, seq: int, data: bytes) -> tuple[ChunkTaken, str | None]:
         """Accept a chunk. Without data, only confirm that the chunk is here and not acknowledged yet.

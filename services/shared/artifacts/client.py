@@ -6,25 +6,23 @@ Rule 2: data that does not fit into one message travels in chunks, a window at a
 Rule 3: bytes are checked against their digest once all of them were received.
 """
 
+import asyncio
 import base64
+from collections import deque
 from collections.abc import AsyncIterable, Callable
 from contextlib import suppress
 from typing import Any, TypedDict, TypeVar, Unpack
 
+from nats.aio.msg import Msg
 from pydantic import ValidationError
 
+from contracts.artifacts import references as artifacts
 from contracts.artifacts.references import (
     ARTIFACT_HEADER,
-    ArtifactDeleted,
     ArtifactPage,
     ArtifactRef,
-    AssembledStream,
-    AssembleStream,
-    DeleteArtifact,
-    GetArtifact,
     HeadArtifact,
     JsonType,
-    ListArtifacts,
     PutArtifact,
     StoredArtifact,
 )
@@ -38,7 +36,6 @@ from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from services.shared.artifacts.requests import StoreRequests, header_value, warning_of
 from services.shared.artifacts.spool import Source, source_of
-from services.shared.artifacts.uploads import upload
 
 MessageT = TypeVar("MessageT", bound=Message)
 HeadT = TypeVar("HeadT", bound=HeadArtifact)
@@ -50,6 +47,8 @@ OnWarning = Callable[[str], None]
 """Called with a warning about a put that has succeeded."""
 
 _ARTIFACTS_PER_PAGE = 500
+_CHUNK_ANSWER_S = 120.0
+"""Seconds to wait for a chunk's reply. The last one is acknowledged when the S3 server has stored everything."""
 PATIENCE_S = 60.0
 """How long a request is repeated while the store is unavailable, unless the caller says otherwise."""
 
@@ -121,20 +120,17 @@ class ArtifactClient:
                 ttl_s=ttl_s,
                 **description,
             )
-            ref, warning = await self._send(put, source)
+            if put.size > MAX_PUT_BYTES:
+                ref, warning = await self._requests.until_answered(lambda: upload(self._requests, put, source))
+            else:
+                body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
+                answer = await self._requests.until_answered(
+                    lambda: self._requests.send(subjects.artifact_put(), body, headers)
+                )
+                ref, warning = ArtifactRef.model_validate_json(answer.data), warning_of(answer)
         if warning is not None and on_warning is not None:
             on_warning(warning)
         return ref
-
-    async def _send(self, put: PutArtifact, source: Source) -> tuple[ArtifactRef, str | None]:
-        """Send an artifact in one message, or in chunks if it is too large for that. Return a warning too, or None."""
-        if put.size > MAX_PUT_BYTES:
-            return await self._requests.until_answered(lambda: upload(self._requests, put, source))
-        body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
-        answer = await self._requests.until_answered(
-            lambda: self._requests.send(subjects.artifact_put(), body, headers)
-        )
-        return ArtifactRef.model_validate_json(answer.data), warning_of(answer)
 
     async def get(
         self,
@@ -148,7 +144,7 @@ class ArtifactClient:
     ) -> Download:
         """Start to read an artifact, or `length` bytes from `offset`. A small one is complete on return."""
         request = _lookup(
-            GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset
+            artifacts.GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset
         )
         ref, first = await self._range(request, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
         left = max(0, ref.size - offset)
@@ -165,7 +161,7 @@ class ArtifactClient:
         download = await self.get(tenant, artifact_id, session=session)
         return download.ref, await download.read(limit)
 
-    async def _range(self, request: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes]:
+    async def _range(self, request: artifacts.GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes]:
         body = request.model_copy(update={"offset": offset, "length": length}).model_dump_json().encode()
 
         async def once() -> tuple[ArtifactRef, bytes]:
@@ -191,7 +187,7 @@ class ArtifactClient:
 
         With `own_id`: what this id of a tool names, one artifact for each tool that gave it, the newest first.
         """
-        request = _message(ListArtifacts, tenant=tenant, session_id=session, run_id=run, **wanted)
+        request = _message(artifacts.ListArtifacts, tenant=tenant, session_id=session, run_id=run, **wanted)
         return await self._requests.answered(subjects.artifact_list(), request, ArtifactPage)
 
     async def delete_all(self, tenant: str, *, run: str | None = None, session: str | None = None) -> None:
@@ -208,8 +204,10 @@ class ArtifactClient:
         self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
     ) -> None:
         """Delete an artifact. Repeating a finished deletion raises ArtifactNotFound."""
-        request = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        await self._requests.answered(subjects.artifact_delete(), request, ArtifactDeleted)
+        request = _lookup(
+            artifacts.DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run
+        )
+        await self._requests.answered(subjects.artifact_delete(), request, artifacts.ArtifactDeleted)
 
     async def assemble(
         self,
@@ -229,7 +227,7 @@ class ArtifactClient:
         `since`: the sequence in RUNS of its first piece, at the earliest. ArtifactNotFound: some pieces have expired.
         """
         request = _message(
-            AssembleStream,
+            artifacts.AssembleStream,
             tenant=tenant,
             run_id=run,
             call_id=call_id,
@@ -240,11 +238,50 @@ class ArtifactClient:
             session_id=session,
             namespace=namespace,
         )
-        found = await self._requests.answered(subjects.artifact_assemble(), request, AssembledStream)
+        found = await self._requests.answered(subjects.artifact_assemble(), request, artifacts.AssembledStream)
         if found.ref is not None:
             return found.ref
         value: Assembled = base64.b64decode(found.value) if found.json_type == "bytes" else found.value
         return value
+
+
+async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> tuple[ArtifactRef, str | None]:
+    """Send the bytes in chunks, a window of them at a time, once. Return their reference and a warning, or None.
+
+    While a chunk waits for its reply, it is checked now and then that the store still has it. Raises a kind of
+    ArtifactFailed.
+    """
+    answer = await requests.send(subjects.artifact_open(), put.model_dump_json().encode())
+    opened = artifacts.UploadOpened.model_validate_json(answer.data)
+    ref, warning = opened.ref, warning_of(answer)
+
+    async def send(seq: int, chunk: bytes) -> Msg:
+        headers = {artifacts.UPLOAD_HEADER: opened.upload_id, artifacts.SEQ_HEADER: str(seq)}
+
+        async def is_lost() -> bool:
+            return await requests.is_refused(opened.subject, headers)
+
+        return await requests.send(opened.subject, chunk, headers, wait_s=_CHUNK_ANSWER_S, is_lost=is_lost)
+
+    under_way: deque[asyncio.Task[Msg]] = deque()
+    try:
+        for seq, offset in enumerate(range(0, put.size if ref is None else 0, opened.chunk_bytes)):
+            if len(under_way) >= opened.window:
+                await under_way[0]
+                under_way.popleft()
+            chunk = await source.read(offset, min(opened.chunk_bytes, put.size - offset))
+            under_way.append(asyncio.create_task(send(seq, chunk)))
+        while under_way:
+            taken = await under_way[0]
+            ref, warning = artifacts.ChunkTaken.model_validate_json(taken.data).ref, warning_of(taken)
+            under_way.popleft()
+    finally:
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+    if ref is None:
+        raise StorageUnavailable("the upload ended without a reference")
+    return ref, warning
 
 
 def _message(kind: type[MessageT], **fields: Any) -> MessageT:

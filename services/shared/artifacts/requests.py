@@ -59,12 +59,12 @@ class StoreRequests:
         body: bytes,
         headers: dict[str, str] | None = None,
         *,
-        wait_s: float = _ANSWER_S,
+        wait_s: float | None = None,
         is_lost: Callable[[], Awaitable[bool]] | None = None,
     ) -> Msg:
         """Send one request. Raises the store's error, or StorageUnavailable when no reply can come."""
         since = self._bus.up_since
-        request = asyncio.create_task(self._send(subject, body, headers, wait_s))
+        request = asyncio.create_task(self._bus.request(subject, body, wait_s or _ANSWER_S, headers))
         try:
             while not (await asyncio.wait({request}, timeout=_PROBE_S))[0]:
                 # Requests in flight are lost silently when the connection breaks.
@@ -74,18 +74,15 @@ class StoreRequests:
         finally:
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
-        answer = request.result()
-        if (answer.headers or {}).get(REPLY_HEADER) != "result":
-            raise failure_of(Fault.model_validate_json(answer.data))
-        return answer
-
-    async def _send(self, subject: str, body: bytes, headers: dict[str, str] | None, wait_s: float) -> Msg:
         try:
-            return await self._bus.request(subject, body, wait_s, headers)
+            answer = request.result()
         except Refused as error:
             raise ArtifactTooLarge("NATS does not take messages of two megabytes: set max_payload to 8MB") from error
         except Unavailable as error:
             raise StorageUnavailable(f"the artifact store does not answer ({error})") from error
+        if (answer.headers or {}).get(REPLY_HEADER) != "result":
+            raise failure_of(Fault.model_validate_json(answer.data))
+        return answer
 
     async def is_refused(self, subject: str, headers: dict[str, str]) -> bool:
         """Send a request without a body. Return whether nobody receives it, or the reply is a failure."""

@@ -67,12 +67,13 @@ class Spool:
 
     async def add(self, chunk: bytes) -> None:
         """Append a chunk."""
-        self.size += len(chunk)
-        await asyncio.to_thread(self._add, chunk)
 
-    def _add(self, chunk: bytes) -> None:
-        self._digest.update(chunk)
-        self._file.write(chunk)
+        def append() -> None:
+            self._digest.update(chunk)
+            self._file.write(chunk)
+
+        self.size += len(chunk)
+        await asyncio.to_thread(append)
 
     async def sha256(self) -> str:
         """Return the digest of the bytes so far."""
@@ -80,11 +81,12 @@ class Spool:
 
     async def read(self, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset`. Call it after the last `add`."""
-        return await asyncio.to_thread(self._read, offset, length)
 
-    def _read(self, offset: int, length: int) -> bytes:
-        self._file.seek(offset)
-        return self._file.read(length)
+        def read() -> bytes:
+            self._file.seek(offset)
+            return self._file.read(length)
+
+        return await asyncio.to_thread(read)
 
     async def close(self) -> None:
         """Delete the bytes."""

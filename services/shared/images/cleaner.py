@@ -15,9 +15,10 @@ from pathlib import Path
 
 import orjson
 import structlog
+from pydantic import Field
 
 from contracts.artifacts.images import ImageType
-from services.shared.images.settings import ImageSettings
+from services.runtime.settings import BusSettings
 
 logger = structlog.get_logger(__name__)
 
@@ -30,6 +31,14 @@ _MAX_GROWTH = 4
 _HEADER_BYTES = 4096
 
 _FORMATS: dict[ImageType, str] = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
+
+
+class ImageSettings(BusSettings):
+    """Limits of one image, the same for every service that accepts images."""
+
+    max_image_bytes: int = Field(default=10 << 20, ge=1024, description="of each image, decoded from base64")
+    max_image_pixels: int = Field(default=40_000_000, ge=1, description="width times height of an image")
+    max_image_side: int = Field(default=16_384, ge=1, description="width or height of an image")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,16 @@ class ImageCleaner:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        feeding = asyncio.create_task(_feed(process, data))
+
+        async def feed(stdin: asyncio.StreamWriter | None) -> None:
+            if stdin is None:
+                return
+            with suppress(BrokenPipeError, ConnectionResetError):
+                stdin.write(data)
+                await stdin.drain()
+            stdin.close()
+
+        feeding = asyncio.create_task(feed(process.stdin))
         try:
             out = await _read(process, self._max_output_bytes + _HEADER_BYTES)
             return await process.wait(), out
@@ -130,15 +148,6 @@ class ImageCleaner:
 def too_heavy(size: int, limit: int) -> str:
     """Return the sentence for an image with too many bytes."""
     return f"it has {size} bytes; at most {limit} are taken; make it smaller"
-
-
-async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
-    if process.stdin is None:
-        return
-    with suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(data)
-        await process.stdin.drain()
-    process.stdin.close()
 
 
 async def _read(process: asyncio.subprocess.Process, most: int) -> bytes:

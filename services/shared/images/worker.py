@@ -82,7 +82,10 @@ def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int
     with Image.open(BytesIO(data), formats=[format_]) as image:
         _check_size(image.size, limits)
         image.load()
-        turn = _UPRIGHT.get(_orientation(image))
+        turn = None
+        # Damaged EXIF data rotates nothing, and is removed with the rest.
+        with suppress(Exception):
+            turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
         still = _webp_still(data) if format_ == "WEBP" and turn is None else None
         if still is not None:
             return still, image.size
@@ -108,14 +111,6 @@ def _check_size(size: tuple[int, int], limits: Limits) -> None:
         raise Refused(
             "too_large", f"it measures {width} × {height}; at most {limits.pixels} pixels are taken; make it smaller"
         )
-
-
-def _orientation(image: Image.Image) -> int:
-    # Damaged EXIF data rotates nothing, and is removed with the rest.
-    with suppress(Exception):
-        found = image.getexif().get(_ORIENTATION)
-        return found if isinstance(found, int) else 1
-    return 1
 
 
 def _options(image: Image.Image, data: bytes, format_: str) -> list[dict[str, Any]]:

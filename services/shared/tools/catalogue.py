@@ -50,7 +50,13 @@ class Catalogue:
 
     async def start(self) -> "Catalogue":
         """Return once the present tools are known; follow changes from then on."""
-        self._subscription = await self._bucket.watch(keys.live_tool.all, self._on_change)
+
+        async def on_change(key: str, data: bytes) -> None:
+            # A refresh repeats the known value; anything else may be a change.
+            if self._raw.get(key) != data:
+                self._changed.set()
+
+        self._subscription = await self._bucket.watch(keys.live_tool.all, on_change)
         self._bus.on_reconnect.append(self._on_reconnect)
         await self._bus.until_answered(lambda: self._read_back(forget=True))
         self._watcher = self._bus.tasks.keep("catalogue", self._watch())
@@ -90,11 +96,6 @@ class Catalogue:
             self._pinned[digest] = spec
         return spec
 
-    async def _on_change(self, key: str, data: bytes) -> None:
-        # A refresh repeats the known value; anything else may be a change.
-        if self._raw.get(key) != data:
-            self._changed.set()
-
     async def _on_reconnect(self) -> None:
         self._changed.set()
 
@@ -117,7 +118,10 @@ class Catalogue:
         raw = found if forget else {**self._raw, **found}
         if raw == self._raw:
             return
-        changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
+        changed: dict[str, ToolSpec] = {}
+        for key, data in raw.items():
+            if self._raw.get(key) != data and (spec := _parsed(key, data)) is not None:
+                changed |= {key: spec} if keys.live_tool(spec.name) == key else {}
         kept = {keys.live_tool(name): spec for name, spec in self._live.items()}
         # An entry that cannot be parsed does not remove the known tool.
         specs = {key: changed.get(key) or kept.get(key) for key in raw}
@@ -151,11 +155,6 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
                 if (refused := entry.parsed(RefusedTool)) is not None:
                     found[refused.name] = refused
     return [found[name] for name in sorted(found)]
-
-
-def _announced(key: str, data: bytes) -> ToolSpec | None:
-    spec = _parsed(key, data)
-    return spec if spec is not None and keys.live_tool(spec.name) == key else None
 
 
 def _parsed(key: str, data: bytes) -> ToolSpec | None:

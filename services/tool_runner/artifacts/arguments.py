@@ -1,4 +1,4 @@
-"""Resolve references in a call's arguments: a tool gets values.
+"""Resolve references in a call's arguments: a tool gets values, which fit its input schema.
 
 Rule 1: a reference in arguments grants nothing. It is resolved only within the run or session that the artifact belongs
 to.
@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from contracts.artifacts.references import ArtifactRef, StoredArtifact
-from contracts.tools.messages import CallRequested
+from contracts.artifacts.references import ArtifactRef
+from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire.limits import MAX_ARTIFACT_BYTES
 from runwire.plans.templates import is_index
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge
+from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.stored_values import as_reference, from_blob, holds_reference
@@ -61,6 +62,21 @@ async def resolve(access: StoreAccess, patience_s: float) -> dict[str, Any]:
     return args
 
 
+def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:
+    """Raise InvalidArguments if the arguments do not fit the input schema.
+
+    Values that come from earlier results are not quoted: the model may not be allowed to read them.
+    """
+    try:
+        found = complaints(args, spec.input_schema, masked=call.resolved or holds_reference(call.args))
+    except InvalidSchema as error:
+        raise InvalidArguments(f"the input schema of {call.tool} cannot be used: {error}") from error
+    except (TypeError, RecursionError) as error:
+        raise InvalidArguments(f"the arguments are nested too deep: {error}") from error
+    if found:
+        raise InvalidArguments(f"the arguments do not fit the inputSchema of {call.tool}: {'; '.join(found)}")
+
+
 async def _parts(client: ArtifactClient, call: CallRequested, max_bytes: int) -> Parts:
     """Return what the references of a call stand for. `max_bytes`: of all artifacts that are meant as a whole."""
     paths: defaultdict[str, dict[Path, None]] = defaultdict(dict)
@@ -88,7 +104,10 @@ async def _fetched(
     """
     try:
         stored = await client.head(call.tenant, artifact_id)
-        if _belongs(stored, call):
+        is_tenants = stored.run_id is None and stored.session_id is None
+        is_sessions = stored.session_id is not None and stored.session_id == call.session_id
+        belongs = is_tenants or stored.run_id == call.run_id or is_sessions
+        if belongs and stored.user_id in {None, call.user_id}:
             return await client.read(call.tenant, artifact_id, limit=max_bytes)
     except ArtifactNotFound:
         pass
@@ -116,15 +135,6 @@ def _at(value: Any, path: Path, ref: ArtifactRef) -> Any:
             shown = field if len(field) <= _MAX_FIELD_CHARACTERS else field[:_MAX_FIELD_CHARACTERS] + "…"
             raise MissingOutputField(ref.own_id or ref.artifact_id, shown)
     return value
-
-
-def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
-    """Whether it belongs to the call's run or session, or to the tenant as a whole, and to no other user."""
-    if stored.user_id not in {None, call.user_id}:
-        return False
-    if stored.run_id is None and stored.session_id is None:
-        return True
-    return stored.run_id == call.run_id or (stored.session_id is not None and stored.session_id == call.session_id)
 
 
 def _references(value: Any) -> Iterator[ArtifactRef]:

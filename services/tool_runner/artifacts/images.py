@@ -17,8 +17,7 @@ from contracts.artifacts.images import ImageType
 from contracts.artifacts.references import ArtifactRef
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
-from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, too_heavy
-from services.shared.images.settings import ImageSettings
+from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, ImageSettings, too_heavy
 from services.shared.images.types import image_in, image_type
 
 logger = structlog.get_logger(__name__)
@@ -89,19 +88,18 @@ class ToolImages:
 
     async def _stored(self, path: str, ref: ArtifactRef, tenant: str, client: ArtifactClient, put: Put) -> ArtifactRef:
         """Replace a stored image by a cleaned one."""
+        if ref.size > self._max_bytes:
+            await _forget(tenant, ref, client)
+            raise ImageRefused(too_heavy(ref.size, self._max_bytes), too_large=True)
         try:
-            kept = await put(path, await self._clean(await self._fetched(tenant, ref, client)))
+            _, data = await client.read(tenant, ref.artifact_id, limit=self._max_bytes)
+            kept = await put(path, await self._clean(data))
         except ImageRefused:
             await _forget(tenant, ref, client)
             raise
         if kept.artifact_id != ref.artifact_id:
             await _forget(tenant, ref, client)
         return kept
-
-    async def _fetched(self, tenant: str, ref: ArtifactRef, client: ArtifactClient) -> bytes:
-        if ref.size > self._max_bytes:
-            raise ImageRefused(too_heavy(ref.size, self._max_bytes), too_large=True)
-        return (await client.read(tenant, ref.artifact_id, limit=self._max_bytes))[1]
 
     async def _clean(self, data: bytes) -> bytes:
         kind = image_type(data)

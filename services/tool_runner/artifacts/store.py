@@ -7,13 +7,13 @@ repeated handling finds what the first one stored.
 Rule 3: an unavailable store is retried up to the call's patience; then the call fails. The rest of the run does not
 wait.
 Rule 4: what is stored of a result bears the skill that the result names.
-Rule 5: bytes, and an artifact with an id of its own, are stored whatever their size. While the store is unavailable,
+Rule 5: bytes, and an artifact with a key, are stored whatever their size. While the store is unavailable,
 small ones stay in the message.
 """
 
 import json
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -37,12 +37,9 @@ from services.shared.tools.builtin import OBSERVATION
 from services.tool_runner.artifacts.images import Cleaned, ToolImages
 from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge
-from services.tool_runner.results.named_artifact import PATH as OWN
-from services.tool_runner.results.named_artifact import OwnArtifact, skill_of
 from services.tool_runner.settings import ToolRunnerSettings
 
-from .store_access import StoreAccess
-from .stored_values import DescribedValue, assembled, store_value
+from .store_access import Description, StoreAccess, assembled, store_value
 
 T = TypeVar("T")
 logger = structlog.get_logger(__name__)
@@ -60,12 +57,12 @@ _SMALL_PATIENCE_S = 2.0
 class StoredResult:
     """A result that fits into a message: its large values are references.
 
-    `own_ref`: of the artifact with an id of its own, None while the store is unavailable. `warnings`: for the outcome.
+    `named_ref`: of the artifact with a key, None while the store is unavailable. `warnings`: for the outcome.
     """
 
     observation: Any
     artifacts: dict[str, Any]
-    own_ref: ArtifactRef | None = None
+    named_ref: ArtifactRef | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -84,7 +81,7 @@ class CallArtifacts:
         client, call = self._access.client(until), self._call
 
         async def put(path: str, data: bytes) -> ArtifactRef:
-            return await store_value(client, call, path, DescribedValue(data, types.get(path)))
+            return await store_value(client, call, path, data, Description(types.get(path)))
 
         cleaning = self._images.clean(call.tool, call.tenant, artifacts, client, put)
         return await self._or_call_failed(self._access.unless_ended(cleaning))
@@ -92,91 +89,78 @@ class CallArtifacts:
     async def store(
         self,
         artifacts: Mapping[str, Any],
-        types: Mapping[str, str],
+        describe: Callable[[str], Description],
         observation: Any,
         value: Any,
         until: float,
-        own: OwnArtifact | None = None,
     ) -> StoredResult:
         """Store the large values of a result, and return what travels in the message.
 
-        `artifacts`: values, and references stored before.
-
-        `types`: artifact types by path, as the streams declared them; `value`: the complete result; `own`: the artifact
-        that has an id of its own, which is one of `artifacts`.
+        `artifacts`: values, and references stored before. `describe` says of the value at a path what its reference
+        tells. `value`: the complete result.
 
         Raises ResultTooLarge, InvalidResult, ArtifactStoreFailed when the store is unavailable `until` then, RunEnded.
         """
         refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
-        values_by_path = {path: each for path, each in artifacts.items() if path not in refs}
+        values = {path: each for path, each in artifacts.items() if path not in refs}
         is_large = wire_size(observation) > self._limits.observation_max_bytes
         if is_large:
             # The complete result for tools and people; and the observation for the model, if it differs.
-            values_by_path |= {RESULT: value} if observation is value else {RESULT: value, OBSERVATION: observation}
-        large = heavy_paths(values_by_path) | {path for path, each in values_by_path.items() if _is_deep(each)}
-        large |= values_by_path.keys() & {RESULT, OBSERVATION} if is_large else set()
-        _check(self._call.tool, values_by_path, large, len(refs))
-        skill = (own.skill_id, own.skill_name) if own is not None else skill_of(observation)
-        values = {path: DescribedValue(each, types.get(path), None, *skill) for path, each in values_by_path.items()}
-        if own is not None:
-            values[OWN] = _described(own, values[OWN])
-        refs |= await self._store_some(values, large, until)
+            values |= {RESULT: value} if observation is value else {RESULT: value, OBSERVATION: observation}
+        large = heavy_paths(values) | {path for path, each in values.items() if _is_deep(each)}
+        large |= values.keys() & {RESULT, OBSERVATION} if is_large else set()
+        _check(self._call.tool, values, large, len(refs))
+        named = next((path for path in values if describe(path).artifact_key is not None), None)
+        refs |= await self._store_each({path: values[path] for path in large}, describe, until) if large else {}
+        # Bytes are stored since a reference has their type, and the artifact with a key since the key finds it.
+        small = {path: each for path, each in values.items() if path not in large}
+        small = {path: each for path, each in small.items() if isinstance(each, bytes) or path == named}
+        if small:
+            try:
+                refs |= await self._store_each(small, describe, min(until, time.monotonic() + _SMALL_PATIENCE_S))
+            except ArtifactStoreFailed as failure:
+                logger.info("artifacts_kept_inline", reason=str(failure))
         await self._announce(refs)
-        own_ref = refs.get(OWN) if own is not None else None
-        if own is not None and OWN not in large and not isinstance(values_by_path[OWN], bytes):
-            refs.pop(OWN, None)  # It is small enough for the message, too.
+        named_ref = refs.get(named) if named is not None else None
+        if named is not None and named not in large and not isinstance(values[named], bytes):
+            refs.pop(named, None)  # It is small enough for the message, too.
         # In the order of the result, followed by the result itself.
         kept = {
-            path: _as_json(refs[path]) if path in refs else _inline(values_by_path[path])
-            for path in {**artifacts, **values_by_path}
+            path: _as_json(refs[path])
+            if path in refs
+            else plain(values[path])
+            if isinstance(values[path], bytes)
+            else values[path]
+            for path in {**artifacts, **values}
         }
         if is_large:
             observation = shortened(
                 observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters
             )
-        return StoredResult(observation, kept, own_ref, self._warnings)
+        return StoredResult(observation, kept, named_ref, self._warnings)
 
     async def store_payload(self, payload: Any, until: float) -> Any:
         """Return the payload of a pause, or a reference above 32 KiB. Raises what `store` raises."""
         if wire_size(payload) <= MAX_INLINE_BYTES and not _is_deep(payload):
             return payload
         _check(self._call.tool, {PAYLOAD: payload}, frozenset({PAYLOAD}), 0)
-        return _as_json((await self._store_each({PAYLOAD: DescribedValue(payload)}, until))[PAYLOAD])
+        return _as_json((await self._store_each({PAYLOAD: payload}, lambda _: Description(), until))[PAYLOAD])
 
-    async def _store_some(
-        self, values: Mapping[str, DescribedValue], large: frozenset[str], until: float
+    async def _store_each(
+        self, values: Mapping[str, Any], describe: Callable[[str], Description], until: float
     ) -> dict[str, ArtifactRef]:
-        """Store the large values, and those that are stored whatever their size."""
-        refs = await self._store_each({path: values[path] for path in large}, until) if large else {}
-        return refs | await self._store_small({path: each for path, each in values.items() if path not in large}, until)
+        async def store(client: ArtifactClient, call: CallRequested, path: str, value: Any) -> ArtifactRef:
+            description = describe(path)
 
-    async def _store_small(self, values: Mapping[str, DescribedValue], until: float) -> dict[str, ArtifactRef]:
-        """Store bytes, since a reference has their type, and the artifact with an own id, which finds it.
+            def warn(_: str) -> None:
+                """Note what the store warns of: the tool has given the key to another artifact before."""
+                if (key := description.artifact_key) is not None:
+                    shown = key if key.isprintable() else json.dumps(key)
+                    self._warnings.append(f"{call.tool} gave the artifact id {shown} again: the newest one counts")
 
-        Without a store they stay inline.
-        """
-        found = {
-            path: each for path, each in values.items() if isinstance(each.value, bytes) or each.own_id is not None
-        }
-        if not found:
-            return {}
-        try:
-            return await self._store_each(found, min(until, time.monotonic() + _SMALL_PATIENCE_S))
-        except ArtifactStoreFailed as failure:
-            logger.info("artifacts_kept_inline", reason=str(failure))
-            return {}
-
-    async def _store_each(self, values: Mapping[str, DescribedValue], until: float) -> dict[str, ArtifactRef]:
-        async def store(client: ArtifactClient, call: CallRequested, path: str, each: DescribedValue) -> ArtifactRef:
-            return await store_value(client, call, path, each, lambda _: self._warn_of_reuse(each.own_id))
+            return await store_value(client, call, path, value, description, warn)
 
         return await self._or_call_failed(self._access.for_each(values, store, until))
-
-    def _warn_of_reuse(self, own_id: str | None) -> None:
-        """Note that the tool has given an id to another artifact before: that is what the store warns of."""
-        if own_id is not None:
-            shown = own_id if own_id.isprintable() else json.dumps(own_id)
-            self._warnings.append(f"{self._call.tool} gave the artifact id {shown} again: the newest one counts")
 
     async def assemble(self, streams: Mapping[str, FinishedStream], until: float) -> dict[str, Any]:
         """Return the values of finished streams by path, or references where they are large.
@@ -221,10 +205,6 @@ class CallArtifacts:
             logger.warning("artifacts_not_shown", reason=str(error))
 
 
-def _described(own: OwnArtifact, given: DescribedValue) -> DescribedValue:
-    return given._replace(artifact_type=own.artifact_type or given.artifact_type, own_id=own.artifact_id)
-
-
 def _check(tool: str, values: Mapping[str, Any], large: frozenset[str], stored: int) -> None:
     for path in large:
         if (size := stored_size(values[path])) > MAX_ARTIFACT_BYTES:
@@ -249,11 +229,6 @@ def _failure(tool: str, error: Exception) -> Exception:
             f"{tool} has done its work, but its result could not be stored: {error.reason}", error
         )
     return InvalidResult(f"what {tool} answered cannot be stored: {type(error).__name__}")
-
-
-def _inline(value: Any) -> Any:
-    """Return a value as it travels in a message: bytes as base64."""
-    return plain(value) if isinstance(value, bytes) else value
 
 
 def _is_deep(value: Any) -> bool:

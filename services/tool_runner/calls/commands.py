@@ -35,7 +35,7 @@ class PingInstance:
 
 @dataclass(frozen=True, slots=True)
 class CheckStatus:
-    """Check whether the call needs an outcome. The next event is StatusConfirmed, AlreadySettled or RunEnded."""
+    """Check whether the call needs an outcome. The next event is StatusConfirmed, AlreadyCompleted or RunEnded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The call is over and needs no outcome: another tool runner has settled it, or its run has ended."""
+    """The call is over and needs no outcome: another tool runner has completed it, or its run has ended."""
 
     run_ended: bool
 

@@ -21,13 +21,13 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class StatusConfirmed:
-    """The call still needs an outcome: its run goes on, and nobody has settled the call. `checked_at`: since then."""
+    """The call still needs an outcome: its run goes on, and nobody has completed the call. `checked_at`: since then."""
 
     checked_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadySettled:
+class AlreadyCompleted:
     """Another tool runner has written the outcome."""
 
 
@@ -145,7 +145,7 @@ Reply = Heartbeat | Progress | Piece | Content | Part | Result | Failure | Pause
 Event = (
     Started
     | StatusConfirmed
-    | AlreadySettled
+    | AlreadyCompleted
     | RunEnded
     | NotSent
     | NoResponders

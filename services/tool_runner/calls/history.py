@@ -1,6 +1,6 @@
-"""What the streams say about a round of a call: whether its run has ended, whether it is settled, whether it started.
+"""What the streams say about a round of a call: whether its run has ended, whether it is completed, whether it started.
 
-A round is settled when it was paused, or when the call has its outcome.
+A round is completed when it was paused, or when the call has its outcome.
 
 Rule 1: the inbox is read first, then the log. Meanwhile the planner may move an outcome or a pause from the inbox to
 the log, never back.
@@ -22,10 +22,10 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared.runs.last_record import last_record
 from services.tool_runner.calls.run_watch import is_terminal
-from services.tool_runner.errors import AlreadySettled, RunEnded
+from services.tool_runner.errors import AlreadyCompleted, RunEnded
 
 _MAX_CLOCK_SKEW_NS = 5_000_000_000
-_SETTLING = frozenset({"observed", "paused"})
+_COMPLETING = frozenset({"observed", "paused"})
 
 
 async def run_ended(bus: Bus, call: CallRequested) -> bool:
@@ -38,40 +38,30 @@ async def run_ended(bus: Bus, call: CallRequested) -> bool:
 
 
 async def check_open(bus: Bus, call: CallRequested) -> None:
-    """Check that the call needs an outcome. Raises RunEnded or AlreadySettled."""
+    """Check that the call needs an outcome. Raises RunEnded or AlreadyCompleted."""
     if await run_ended(bus, call):
         raise RunEnded
-    if await is_settled(bus, call):
-        raise AlreadySettled
+    if await is_completed(bus, call):
+        raise AlreadyCompleted
 
 
-async def is_settled(bus: Bus, call: CallRequested) -> bool:
-    """Return whether the round of the call is settled."""
+async def is_completed(bus: Bus, call: CallRequested) -> bool:
+    """Return whether the round of the call is completed."""
     for name in (names.outcome_of(call.call_id, call.round), names.pause_of(call.call_id, call.round)):
         if await bus.last(subjects.INBOX, subjects.inbox(call.tenant, call.run_id, name)) is not None:
             return True
     reader = await bus.reader(subjects.RUNS)
     for message in await reader.messages(subjects.log(call.tenant, call.run_id)):
-        types = types_in(message.headers)
-        if not _SETTLING.isdisjoint(types) and any(_settles(event, call) for event in events_of(message.data)):
-            return True
+        if _COMPLETING.isdisjoint(types_in(message.headers)):
+            continue
+        for event in events_of(message.data):
+            match event:
+                case Observed(call_id=call.call_id):
+                    return True
+                # A pause with a `spec` came before the first round.
+                case Paused(source="tool", spec=None, call_id=call.call_id, round=number) if number >= call.round:
+                    return True
     return False
-
-
-def _settles(event: RunEvent, call: CallRequested) -> bool:
-    if isinstance(event, Paused):
-        ended_round = event.source == "tool" and event.spec is None  # One with a `spec` came before the first round.
-        return ended_round and event.call_id == call.call_id and event.round >= call.round
-    return isinstance(event, Observed) and event.call_id == call.call_id
-
-
-def _start(data: bytes, call: CallRequested) -> Record | None:
-    """Return the record, if it says that the round of the call was started."""
-    started = any(
-        isinstance(event, CallStarted) and (event.call_id, event.round) == (call.call_id, call.round)
-        for event in events_of(data)
-    )
-    return Record.model_validate_json(data) if started else None
 
 
 def events_of(data: bytes) -> list[RunEvent]:
@@ -107,5 +97,10 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None
 
 
 def _first_start(stored: Iterable[Msg], types: str, call: CallRequested) -> Record | None:
-    starts = (each.data for each in stored if (each.headers or {}).get(EVENTS_HEADER) == types)
-    return next((found for data in starts if (found := _start(data, call))), None)
+    """Return the first record that says that the round of the call was started."""
+    for message in stored:
+        if (message.headers or {}).get(EVENTS_HEADER) == types:
+            for event in events_of(message.data):
+                if isinstance(event, CallStarted) and (event.call_id, event.round) == (call.call_id, call.round):
+                    return Record.model_validate_json(message.data)
+    return None

@@ -121,7 +121,7 @@ class CallMachine:
         if now >= self.rules.deadline and state.phase in {"delayed", "waiting"}:
             return self._fail(_deadline_passed("could be asked" if state.phase == "delayed" else "answered"))
         match event:
-            case events.Started() | events.StatusConfirmed() | events.AlreadySettled():
+            case events.Started() | events.StatusConfirmed() | events.AlreadyCompleted():
                 return self._on_status(event, now)
             case events.NotSent() | events.Declined():
                 return self._on_not_begun(event, now) if event.request == state.unreceived else []
@@ -137,9 +137,9 @@ class CallMachine:
                 return self._on_reply(event, now)
 
     def _on_status(
-        self, event: events.Started | events.StatusConfirmed | events.AlreadySettled, now: float
+        self, event: events.Started | events.StatusConfirmed | events.AlreadyCompleted, now: float
     ) -> list[Command]:
-        if isinstance(event, events.AlreadySettled):
+        if isinstance(event, events.AlreadyCompleted):
             return [self._end(commands.Abandon(run_ended=False))]
         self.state.checked_at = event.checked_at
         self.state.began_at = min(self.state.began_at, now)
@@ -175,7 +175,7 @@ class CallMachine:
         state.has_heartbeat, state.no_status, state.may_be_unread = False, False, True
         state.instance = state.content = None
         state.repeats = state.attempts
-        state.checked_at = -math.inf  # Another tool runner may have settled the call during the search.
+        state.checked_at = -math.inf  # Another tool runner may have completed the call during the search.
         return self._send(now)
 
     def _on_not_begun(self, event: events.NotSent | events.Declined, now: float) -> list[Command]:
@@ -209,7 +209,7 @@ class CallMachine:
         absent_s = now - state.absent_since
         if self._is_settled(now) and absent_s >= self.rules.unavailable_s:
             return self._fail(ToolUnavailable(f"no service for tool {self.rules.tool}: none is connected now"))
-        state.checked_at = -math.inf  # Another tool runner may have settled the call meanwhile.
+        state.checked_at = -math.inf  # Another tool runner may have completed the call meanwhile.
         return self._delay(min(_MAX_DELAY_S, _DELAY_S + absent_s / 2), now)
 
     def _delay(self, seconds: float, now: float) -> list[Command]:
@@ -328,9 +328,9 @@ class CallMachine:
             case events.Result():
                 return self._on_result(event, now)
             case events.Failure(failure):
-                return self._settle(commands.Fail(ToolReported(failure)), now)
+                return self._complete(commands.Fail(ToolReported(failure)), now)
             case events.Pause(data):
-                return self._settle(commands.Pause(data), now)
+                return self._complete(commands.Pause(data), now)
             case _:
                 assert_never(event)
 
@@ -338,9 +338,9 @@ class CallMachine:
         state = self.state
         if event.parts is None:
             ending = commands.Succeed(event.data, state.content)
-            return self._too_large(len(event.data), now) or self._settle(ending, now)
+            return self._too_large(len(event.data), now) or self._complete(ending, now)
         if state.parts.get(event.request, (0, 0))[0] == event.parts:
-            return self._settle(commands.SucceedInParts(event.request, state.content), now)
+            return self._complete(commands.SucceedInParts(event.request, state.content), now)
         # Parts were lost: the instance that has the result sends it again, once.
         if state.has_searched_parts:
             return self._lose_parts(now)
@@ -348,7 +348,7 @@ class CallMachine:
         return self._search("parts_lost", now)
 
     def _lose_parts(self, now: float) -> list[Command]:
-        return self._settle(
+        return self._complete(
             commands.Fail(InvalidResult(f"parts of the result of {self.rules.tool} were lost on the way")), now
         )
 
@@ -356,9 +356,9 @@ class CallMachine:
         if size <= self.rules.max_result_bytes:
             return []
         limit = f"above {self.rules.max_result_bytes} bytes; ask for less, or for a part of it"
-        return self._settle(commands.Fail(ResultTooLarge(f"the result of {self.rules.tool} is {limit}")), now)
+        return self._complete(commands.Fail(ResultTooLarge(f"the result of {self.rules.tool} is {limit}")), now)
 
-    def _settle(self, ending: commands.Ending, now: float) -> list[Command]:
+    def _complete(self, ending: commands.Ending, now: float) -> list[Command]:
         """End a call that the tool has ended. Only requests that an instance may still read are cancelled."""
         may_be_unread = self.state.may_be_unread or now - self.state.began_at > _ALONE_S
         return [*([commands.Cancel()] if may_be_unread else []), self._end(ending)]

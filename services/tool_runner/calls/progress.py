@@ -181,33 +181,26 @@ class CallProgress:
             return str(error)[:200]
         if self._next is not None:
             self._next[piece.stream_id] = piece.seq + 1
-        self._since.setdefault(piece.stream_id, max(sequence, 1))
-        self._note_type(piece)
-        if piece.done:
-            self._finished.add(piece.stream_id)
+        self._note(piece, max(sequence, 1))
         return None
 
-    def _note_type(self, piece: ArtifactPiece | ArtifactChunk) -> None:
+    def _note(self, piece: ArtifactPiece | ArtifactChunk, sequence: int) -> None:
+        self._since.setdefault(piece.stream_id, sequence)
         if piece.artifact_type:
             self.types.setdefault(piece.stream_id, piece.artifact_type)
+        if piece.done:
+            self._finished.add(piece.stream_id)
 
     async def _read_back(self) -> dict[str, int]:
+        """Note the stored pieces of this call, and return the number of the next piece by stream id."""
         found: dict[str, int] = {}
-        for sequence, piece in await self._published():
-            found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
-            self._since.setdefault(piece.stream_id, sequence)
-            self._note_type(piece)
-            if piece.done:
-                self._finished.add(piece.stream_id)
-        return found
-
-    async def _published(self) -> list[tuple[int, ArtifactChunk]]:
-        """Return the stored pieces of this call with their sequences."""
-        found: list[tuple[int, ArtifactChunk]] = []
         for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
-            if (message.headers or {}).get(EVENTS_HEADER) == "artifact_chunk":
-                pieces = [event for event in events_of(message.data) if isinstance(event, ArtifactChunk)]
-                found += [(sequence_of(message), piece) for piece in pieces if piece.call_id == self._call.call_id]
+            if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk":
+                continue
+            for piece in events_of(message.data):
+                if isinstance(piece, ArtifactChunk) and piece.call_id == self._call.call_id:
+                    found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
+                    self._note(piece, sequence_of(message))
         return found
 
     @staticmethod

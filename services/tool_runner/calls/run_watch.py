@@ -7,7 +7,7 @@ again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from nats.aio.msg import Msg
@@ -89,7 +89,12 @@ class RunWatches:
         self._watching: dict[tuple[str, str], list[RunWatch]] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        bus.on_reconnect.append(self._on_reconnect)
+
+        async def on_reconnect() -> None:
+            for run in self._watching:
+                self._spawn(self._check(run))
+
+        bus.on_reconnect.append(on_reconnect)
 
     def watch(self, tenant: str, run: str) -> RunWatch:
         """Watch a run until the context ends."""
@@ -109,7 +114,8 @@ class RunWatches:
         watches.remove(watch)
         if not watches:
             del self._watching[watch.run]
-            self._spawn(self._unsubscribe(watch.run))
+            if (subscription := self._subscriptions.pop(watch.run, None)) is not None:
+                self._spawn(subscription.stop())
 
     async def _subscribe(self, run: tuple[str, str]) -> None:
         async def on_record(message: Msg) -> None:
@@ -123,10 +129,6 @@ class RunWatches:
             await subscription.stop()
         await self._check(run)
 
-    async def _unsubscribe(self, run: tuple[str, str]) -> None:
-        if run not in self._watching and (subscription := self._subscriptions.pop(run, None)) is not None:
-            await subscription.stop()
-
     async def _check(self, run: tuple[str, str]) -> None:
         last = await last_record(self._bus, *run)
         if last is not None and is_terminal(last.headers):
@@ -136,17 +138,12 @@ class RunWatches:
         for watch in self._watching.get(run, ()):
             watch.notify()
 
-    async def _on_reconnect(self) -> None:
-        for run in self._watching:
-            self._spawn(self._check(run))
-
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(self._ignoring_disconnects(work))
+        async def run() -> None:
+            # Disconnected: the client renews subscriptions, and every run is checked after the reconnect.
+            with suppress(Unavailable):
+                await work
+
+        task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _ignoring_disconnects(self, work: Coroutine[None, None, None]) -> None:
-        try:
-            await work
-        except Unavailable:
-            return  # Disconnected: the client renews subscriptions, and every run is checked after the reconnect.

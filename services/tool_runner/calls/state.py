@@ -26,7 +26,7 @@ _TO_END: Mapping[Phase, frozenset[Phase]] = dict.fromkeys(_TO_WAITING, frozenset
 TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
     events.Started: {"new": frozenset({"checking", "waiting", "searching", "ended"})},
     events.StatusConfirmed: {"checking": frozenset({"checking", "waiting", "ended"})},
-    events.AlreadySettled: {"checking": frozenset({"ended"})},
+    events.AlreadyCompleted: {"checking": frozenset({"ended"})},
     events.RunEnded: {"new": frozenset({"ended"}), **_TO_END},
     events.NotSent: {"waiting": frozenset({"waiting", "delayed", "ended"})},
     events.Declined: {
@@ -73,8 +73,9 @@ class CallRules:
     settling_s: float
     """How long after a reconnect the silence of others proves nothing."""
     unavailable_s: float
-    max_attempts: int
     max_result_bytes: int
+    max_attempts: int = 3
+    """Of an idempotent call whose tool process dies in the middle."""
     may_decline: bool = False
     """A call that nobody could begin at once ends with `Decline`, in place of a delay."""
 

@@ -1,1 +1,1 @@
-"""The check of a tool against the standard form of results, for its author: `runwire tools check`."""
+"""The check of a tool against the canonical result, for its author: `runwire tools check`."""

@@ -1,4 +1,4 @@
-"""What a tool answers to a call, against the standard form. Pure: what was sent and received comes in."""
+"""What a tool answers to a call, against the form of canonical results. Pure: what was sent and received comes in."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from contracts.tools.checks import Finding
 from contracts.tools.responses import MAX_OWN_ID_CHARACTERS
 
-from .findings import NAMES, RESPOND, failed, listed, ok, warning
+from .findings import NAMES, RESPOND, Check, lines_of, listed
 
 _LARGE_BYTES = 1_000_000
 """A payload with a larger artifact has a warning."""
@@ -48,7 +48,7 @@ class Answered:
     size: int = 0
     content: str | None = None
     is_standard: bool = False
-    """Whether the result counts as one in the standard form."""
+    """Whether the result counts as a canonical one."""
     skill_id: str | None = None
     artifact_type: str | None = None
     executed_at: float | None = None
@@ -56,142 +56,115 @@ class Answered:
 
 
 def answer_findings(sent: Sent, answered: Answered) -> list[Finding]:
-    """Return the lines about an answer; few where there is no result, or none in the standard form."""
+    """Return the lines about an answer; few where there is no result, or no canonical one."""
     if answered.failure is not None:
-        return [failed("call", answered.failure, "the log of the tool says more")]
-    call = ok("call", f"answered after {answered.latency_ms} ms")
+        return lines_of([("call", "failed", True, answered.failure, "the log of the tool says more")])
+    made: Check = ("call", "ok", True, f"answered after {answered.latency_ms} ms", "")
     if answered.complaint is not None:
-        return [call, failed("result", answered.complaint, "return what the output schema says"), _content(answered)]
-    return [
-        call,
-        ok("result", "it fits the output schema"),
-        *(_standard(sent, answered) if answered.is_standard else [_no_standard_form(answered.value)]),
-        _content(answered),
-        _size(answered),
-    ]
-
-
-def _no_standard_form(value: Any) -> Finding:
-    if not isinstance(value, dict):
-        return failed("standard form", "the result is no object", RESPOND)
-    missing = [name for name in NAMES if name not in value]
-    return failed("standard form", f"the result has no {listed(missing)}", RESPOND)
-
-
-def _standard(sent: Sent, answered: Answered) -> Iterator[Finding]:
+        wrong: Check = ("result", "failed", True, answered.complaint, "return what the output schema says")
+        return lines_of([made, wrong, *_content(answered)])
+    fits: Check = ("result", "ok", True, "it fits the output schema", "")
     value = answered.value
-    yield ok("standard form", f"the result has {listed(list(NAMES))}")
-    yield _artifact_id(value["artifact_id"])
-    if isinstance(value["artifact"], dict):
-        yield ok("artifact", "it is an object")
+    if answered.is_standard:
+        form = [*_standard(sent, answered)]
+    elif isinstance(value, dict):
+        missing = listed([name for name in NAMES if name not in value])
+        form = [("standard form", "failed", True, f"the result has no {missing}", RESPOND)]
     else:
-        yield warning("artifact", "it is no object, so plans can name nothing in it", "return an object")
-    yield from _metadata(sent, answered)
-    yield _skill(sent, answered)
-    if answered.artifact_type is None:
-        yield warning("artifact_type", "neither the schema nor the artifact tells it", "set x-artifact-type")
-    else:
-        yield ok("artifact_type", answered.artifact_type)
+        form = [("standard form", "failed", True, "the result is no object", RESPOND)]
+    large = f"the result has {answered.size} bytes"
+    remedy = "large artifacts cost time; keep it below 1 MB"
+    size: list[Check] = [
+        ("size", "warning", answered.size > _LARGE_BYTES, large, remedy),
+        ("size", "ok", True, f"{answered.size} bytes", ""),
+    ]
+    return lines_of([made, fits, *form, *_content(answered), *size])
 
 
-def _artifact_id(found: Any) -> Finding:
+def _standard(sent: Sent, answered: Answered) -> Iterator[Check]:
+    key, artifact, metadata = (answered.value[name] for name in NAMES)
+    yield "standard form", "ok", True, f"the result has {listed(NAMES)}", ""
     wanted = f"give it a text of 1 to {MAX_OWN_ID_CHARACTERS} characters"
-    if not isinstance(found, str):
-        return failed("artifact_id", "it is no text", wanted)
-    if not found.strip():
-        return failed("artifact_id", "it is empty", wanted)
-    if len(found) > MAX_OWN_ID_CHARACTERS:
-        return failed("artifact_id", f"it has {len(found)} characters", wanted)
-    return ok("artifact_id", found)
+    text = key if isinstance(key, str) else ""
+    yield "artifact_id", "failed", not isinstance(key, str), "it is no text", wanted
+    yield "artifact_id", "failed", not text.strip(), "it is empty", wanted
+    yield "artifact_id", "failed", len(text) > MAX_OWN_ID_CHARACTERS, f"it has {len(text)} characters", wanted
+    yield "artifact_id", "ok", True, text, ""
+    yield "artifact", "ok", isinstance(artifact, dict), "it is an object", ""
+    yield "artifact", "warning", True, "it is no object, so plans can name nothing in it", "return an object"
+    if isinstance(metadata, dict):
+        yield from _metadata(metadata, sent, answered)
+    else:
+        yield "_metadata", "failed", True, "it is no object", _METADATA
+    skill, none = answered.skill_id, "the call named a skill, and the result names none"
+    remedy = "give skill_id to ToolResponse, or set it in _metadata"
+    yield "skill_id", "failed", skill is None and sent.skill_id is not None, none, remedy
+    yield "skill_id", "ok", skill is None, "the result names no skill: right for a tool without skills", ""
+    says = f"the result names the skill {skill}, and there is no argument skill_id"
+    remedy = "take skill_id as an argument, so that callers can choose the skill"
+    yield "skill_id", "warning", not sent.takes_skill, says, remedy
+    differs = f"the result names {skill}, the call named {sent.skill_id}"
+    yield "skill_id", "warning", sent.skill_id not in {None, skill}, differs, "compare"
+    yield "skill_id", "ok", True, str(skill), ""
+    untold = "neither the schema nor the artifact tells it"
+    yield "artifact_type", "warning", answered.artifact_type is None, untold, "set x-artifact-type"
+    yield "artifact_type", "ok", True, str(answered.artifact_type), ""
 
 
-def _metadata(sent: Sent, answered: Answered) -> Iterator[Finding]:
-    found = answered.value["_metadata"]
-    if not isinstance(found, dict):
-        yield failed("_metadata", "it is no object", _METADATA)
-        return
-    wanted = {
-        "context_id": (sent.context_id, "the session of the run, else the run"),
-        "request_id": (sent.request_id, "that of the request"),
-        "trace_id": (sent.trace_id, "that of the request"),
-        "user_id": (sent.user_id, "that of the request"),
-        "tool_name": (sent.tool, "the name of the tool"),
-    }
-    for name, (value, meaning) in wanted.items():
+def _metadata(found: dict[str, Any], sent: Sent, answered: Answered) -> Iterator[Check]:
+    for name, value, meaning in (
+        ("context_id", sent.context_id, "the session of the run, else the run"),
+        ("request_id", sent.request_id, "that of the request"),
+        ("trace_id", sent.trace_id, "that of the request"),
+        ("user_id", sent.user_id, "that of the request"),
+        ("tool_name", sent.tool, "the name of the tool"),
+    ):
         what = f"_metadata.{name}"
-        if name not in found:
-            yield failed(what, f"it is missing; it is {meaning}", _METADATA)
-        elif found[name] != value:
-            yield failed(what, f"it is not {meaning}, which was {value}", _METADATA)
-        else:
-            yield ok(what, str(value))
-    yield _executed_at(found, sent, answered)
+        yield what, "failed", name not in found, f"it is missing; it is {meaning}", _METADATA
+        yield what, "failed", found.get(name) != value, f"it is not {meaning}, which was {value}", _METADATA
+        yield what, "ok", True, str(value), ""
+    name, what = time_name(found), "_metadata.executed_at"
+    at = answered.executed_at
+    missing = "it is missing; it is the time of the execution"
+    yield what, "failed", found.get(name) is None, missing, _METADATA
+    remedy = "write it as 2025-01-31T12:00:00.000Z"
+    yield what, "failed", at is None, "it is no time as ISO 8601 in UTC with Z", remedy
+    is_off = at is not None and not sent.at - _CLOCK_S <= at <= answered.at + _CLOCK_S
+    remedy = "take the time of the execution; is the clock set?"
+    yield what, "failed", is_off, f"{found.get(name)} is not the time of this call", remedy
+    yield what, "warning", name == "timestamp", "it is named timestamp", "name it executed_at"
+    yield what, "ok", True, str(found.get(name)), ""
 
 
-def _executed_at(metadata: dict[str, Any], sent: Sent, answered: Answered) -> Finding:
-    what = "_metadata.executed_at"
-    name = time_name(metadata)
-    if metadata.get(name) is None:
-        return failed(what, "it is missing; it is the time of the execution", _METADATA)
-    if answered.executed_at is None:
-        return failed(what, "it is no time as ISO 8601 in UTC with Z", "write it as 2025-01-31T12:00:00.000Z")
-    if not sent.at - _CLOCK_S <= answered.executed_at <= answered.at + _CLOCK_S:
-        mend = "take the time of the execution; is the clock set?"
-        return failed(what, f"{metadata[name]} is not the time of this call", mend)
-    if name == "timestamp":
-        return warning(what, "it is named timestamp", "name it executed_at")
-    return ok(what, str(metadata[name]))
-
-
-def time_name(metadata: dict[str, Any]) -> str:
-    """Return the name under which metadata has the time of the execution: `timestamp` is read too."""
-    return "timestamp" if "executed_at" not in metadata and "timestamp" in metadata else "executed_at"
-
-
-def _skill(sent: Sent, answered: Answered) -> Finding:
-    if answered.skill_id is None and sent.skill_id is not None:
-        return failed(
-            "skill_id",
-            "the call named a skill, and the result names none",
-            "give skill_id to ToolResponse, or set it in _metadata",
-        )
-    if answered.skill_id is None:
-        return ok("skill_id", "the result names no skill: right for a tool without skills")
-    if not sent.takes_skill:
-        says = f"the result names the skill {answered.skill_id}, and there is no argument skill_id"
-        return warning("skill_id", says, "take skill_id as an argument, so that callers can choose the skill")
-    if sent.skill_id is not None and answered.skill_id != sent.skill_id:
-        return warning("skill_id", f"the result names {answered.skill_id}, the call named {sent.skill_id}", "compare")
-    return ok("skill_id", answered.skill_id)
-
-
-def _content(answered: Answered) -> Finding:
-    if answered.content is None:
-        hint = "send content: a short text that says what was made"
-        return warning("content", "there is no text for the model, which reads a preview of the artifact", hint)
-    return ok("content", f"{len(answered.content)} characters for the model")
-
-
-def _size(answered: Answered) -> Finding:
-    if answered.size > _LARGE_BYTES:
-        return warning("size", f"the result has {answered.size} bytes", "large artifacts cost time; keep it below 1 MB")
-    return ok("size", f"{answered.size} bytes")
+def _content(answered: Answered) -> Iterator[Check]:
+    none = "there is no text for the model, which reads a preview of the artifact"
+    yield "content", "warning", answered.content is None, none, "send content: a short text that says what was made"
+    yield "content", "ok", True, f"{len(answered.content or '')} characters for the model", ""
 
 
 def repetition_finding(first: Answered, again: Answered, *, is_idempotent: bool) -> Finding:
     """Return the line about the same call, asked for once more under the same call id."""
     mend = "keep the answers of calls for a while, by idempotency_key, and answer tool.<name>.status"
-    if again.failure is not None and not is_idempotent:
-        lost = "the tool does not know the call any more, so a crash of a tool runner would leave its outcome unknown"
-        return warning("repetition", lost, mend)
-    if again.failure is not None:
-        return failed("repetition", f"the same call, repeated, fails: {again.failure}", mend)
-    if (again.value, again.content, again.complaint) == (first.value, first.content, None):
-        return ok("repetition", "the same call, repeated, gives the same answer")
-    runs_again = _without_times(again.value) == _without_times(first.value)
-    if runs_again and (again.content, again.complaint) == (first.content, None):
-        return warning("repetition", "the same call, repeated, runs again: only its time differs", mend)
-    return failed("repetition", "the same call, repeated, gives another answer", mend)
+    lost = "the tool does not know the call any more, so a crash of a tool runner would leave its outcome unknown"
+    fails = f"the same call, repeated, fails: {again.failure}"
+    is_same = (again.content, again.complaint) == (first.content, None)
+    runs_again = is_same and _without_times(again.value) == _without_times(first.value)
+    what, has_failed = "repetition", again.failure is not None
+    (found,) = lines_of(
+        [
+            (what, "warning", has_failed and not is_idempotent, lost, mend),
+            (what, "failed", has_failed, fails, mend),
+            (what, "ok", is_same and again.value == first.value, "the same call, repeated, gives the same answer", ""),
+            (what, "warning", runs_again, "the same call, repeated, runs again: only its time differs", mend),
+            (what, "failed", True, "the same call, repeated, gives another answer", mend),
+        ]
+    )
+    return found
+
+
+def time_name(metadata: dict[str, Any]) -> str:
+    """Return the name under which metadata has the time of the execution: `timestamp` is read too."""
+    return "timestamp" if "executed_at" not in metadata and "timestamp" in metadata else "executed_at"
 
 
 def _without_times(value: Any) -> Any:

@@ -14,13 +14,14 @@ from contracts.tools.checks import CheckTool
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire.ids import new_id, unix_ms
 from services.messaging.connection import Bus
+from services.tool_runner.artifacts.arguments import check_arguments
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.run_watch import RunWatches
 from services.tool_runner.errors import CallFailed, Declined, InvalidResult, RunEnded
-from services.tool_runner.results.body import ResultBody
-from services.tool_runner.results.canonical import artifact_type_of, format_of, skill_id_of
-from services.tool_runner.results.outcomes import check_arguments, elapsed_ms, in_thread_if_large, read_result
-from services.tool_runner.transports.nats.tools import NatsTools, PreparedCall
+from services.tool_runner.results.forms import BARE, artifact_type_of, form_of, skill_id_of
+from services.tool_runner.results.outcomes import elapsed_ms
+from services.tool_runner.results.reading import in_thread_if_large, read_result
+from services.tool_runner.transports.driver import PreparedCall, ResultBody, ToolCaller
 
 from .answered import Answered, Sent, time_name
 
@@ -33,7 +34,7 @@ CHECKER = "runwire-tools-check"
 class CheckedCall:
     """One call of a tool for a check."""
 
-    def __init__(self, bus: Bus, tools: NatsTools, spec: ToolSpec, request: CheckTool) -> None:
+    def __init__(self, bus: Bus, tools: ToolCaller, spec: ToolSpec, request: CheckTool) -> None:
         self._tools, self._spec = tools, spec
         self._watches = RunWatches(bus)
         run, args = new_id(), request.args or {}
@@ -101,7 +102,7 @@ class CheckedCall:
         return replace(
             found,
             value=value,
-            is_standard=format_of(value) == "tool_response",
+            is_standard=form_of(value) is not BARE,
             skill_id=skill_id_of(value),
             artifact_type=artifact_type_of(value, self._spec.output_schema),
             executed_at=_executed_at(value),

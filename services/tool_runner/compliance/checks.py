@@ -28,13 +28,13 @@ from services.runtime.tasks import cancelled, code_locations
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.discovery.announcements import Announcement, choose
 from services.tool_runner.errors import InvalidArguments
-from services.tool_runner.results.canonical import artifact_type_of
-from services.tool_runner.transports.nats.tools import NatsTools
+from services.tool_runner.results.forms import artifact_type_of
+from services.tool_runner.transports.driver import ToolCaller
 
 from .announced import Announced, announcement_findings
 from .answered import answer_findings, repetition_finding
 from .calling import CheckedCall
-from .findings import NAMES, failed
+from .findings import NAMES, lines_of
 
 logger = structlog.get_logger(__name__)
 
@@ -51,13 +51,13 @@ class ToolChecks:
     """The checks of this instance. `announcements`: what its tools file declares and instances announce now."""
 
     def __init__(
-        self, bus: Bus, announcements: Callable[[], list[Announcement]], catalogue: Catalogue, tools: NatsTools
+        self, bus: Bus, announcements: Callable[[], list[Announcement]], catalogue: Catalogue, tools: ToolCaller
     ) -> None:
         self._bus = bus
         self._announcements = announcements
         self._catalogue = catalogue
         self._tools = tools
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._checking: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
 
@@ -73,11 +73,10 @@ class ToolChecks:
         await cancelled(*self._checking)
 
     async def _on_request(self, message: Msg) -> None:
-        if not message.reply.startswith(_INBOX) or "Nats-Subject" in (message.headers or {}):
-            return
-        checking = asyncio.create_task(self._answer(message))
-        self._checking.add(checking)
-        checking.add_done_callback(self._checking.discard)
+        if message.reply.startswith(_INBOX) and "Nats-Subject" not in (message.headers or {}):
+            checking = asyncio.create_task(self._answer(message))
+            self._checking.add(checking)
+            checking.add_done_callback(self._checking.discard)
 
     async def _answer(self, message: Msg) -> None:
         try:
@@ -85,9 +84,15 @@ class ToolChecks:
         except ValidationError as error:
             await self._reply(message, "failure", Fault(code="invalid_args", reason=describe(error)))
             return
-        beating = asyncio.create_task(self._beat(message))
+
+        async def beat() -> None:
+            while True:
+                await self._bus.send(message.reply, b"", {REPLY_HEADER: "heartbeat"})
+                await asyncio.sleep(_HEARTBEAT_S)
+
+        beating = asyncio.create_task(beat())
         try:
-            async with self._places:
+            async with self._slots:
                 checked = await self.check(request)
         except Exception as error:  # noqa: BLE001, the operator waits for an answer
             logger.error("check_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400
@@ -96,11 +101,6 @@ class ToolChecks:
             await self._reply(message, "result", checked)
         finally:
             await cancelled(beating)
-
-    async def _beat(self, message: Msg) -> None:
-        while True:
-            await self._bus.send(message.reply, b"", {REPLY_HEADER: "heartbeat"})
-            await asyncio.sleep(_HEARTBEAT_S)
 
     async def _reply(self, message: Msg, kind: str, body: Message) -> None:
         await self._bus.send(message.reply, body.model_dump_json().encode(), {REPLY_HEADER: kind})
@@ -140,24 +140,20 @@ class ToolChecks:
         )
 
     async def _called(self, spec: ToolSpec, request: CheckTool) -> list[Finding]:
-        if (reason := _needs_confirmation(spec)) and not request.confirmed:
-            return [failed("call", f"not made: the tool {reason}", "give --yes to call it all the same")]
+        reasons = ["requires approval"] if spec.requires_approval else []
+        if spec.side_effects in _EFFECTS:
+            reasons.append(f"has side effects ({spec.side_effects})")
+        if reasons and not request.confirmed:
+            not_made = f"not made: the tool {' and '.join(reasons)}"
+            return lines_of([("call", "failed", True, not_made, "give --yes to call it all the same")])
         checked = CheckedCall(self._bus, self._tools, spec, request)
         try:
             checked.check_arguments()
         except InvalidArguments as error:
-            return [failed("arguments", str(error), "give arguments that fit the input schema")]
+            return lines_of([("arguments", "failed", True, str(error), "give arguments that fit the input schema")])
         first = await checked.answer()
         findings = answer_findings(checked.sent, first)
         if first.failure is None and first.complaint is None:
             again = await checked.answer(is_repeated=True)
             findings.append(repetition_finding(first, again, is_idempotent=spec.idempotent))
         return findings
-
-
-def _needs_confirmation(spec: ToolSpec) -> str | None:
-    """Return why a call is not made without being asked for; None: it may be."""
-    reasons = ["requires approval"] if spec.requires_approval else []
-    if spec.side_effects in _EFFECTS:
-        reasons.append(f"has side effects ({spec.side_effects})")
-    return " and ".join(reasons) or None

@@ -58,8 +58,14 @@ class Acceptance:
 
     async def start(self) -> "Acceptance":
         """Follow the entries."""
+
+        async def on_entry(key: str, _data: bytes) -> None:
+            self._logged.pop(key, None)
+            self.forget()
+            self._on_change()
+
         if not self._trust_all:
-            self._subscription = await self._bucket.watch(keys.accepted_specs.all, self._on_entry)
+            self._subscription = await self._bucket.watch(keys.accepted_specs.all, on_entry)
         return self
 
     async def stop(self) -> None:
@@ -71,11 +77,6 @@ class Acceptance:
         """Read the entries again: the server may be another one."""
         self._is_outdated = True
 
-    async def _on_entry(self, key: str, _data: bytes) -> None:
-        self._logged.pop(key, None)
-        self.forget()
-        self._on_change()
-
     async def divide(self, candidates: Candidates) -> tuple[Candidates, dict[str, RefusedTool]]:
         """Return what may be offered, and an entry for each tool of which something waits. Raises BusError."""
         if self._trust_all:
@@ -84,7 +85,10 @@ class Acceptance:
         offered: Candidates = {}
         waiting: dict[str, RefusedTool] = {}
         for name, several in candidates.items():
-            allowed = await self._allowed(name, several)
+            key, declared = keys.accepted_specs(name), self._declared.get(name)
+            if key not in self._accepted and declared is None:
+                await self._accept_first(key, choose(several).digest)
+            allowed = [*([declared.digest()] if declared else []), *self._accepted.get(key, ())]
             if chosen := [one for one in several if one.digest in allowed]:
                 offered[name] = chosen
             rest = [one for one in several if one.digest not in allowed]
@@ -105,12 +109,6 @@ class Acceptance:
             raise
         self._read_at = time.monotonic()
         self._accepted = {key: _digests(entry) for key, entry in entries.items()}
-
-    async def _allowed(self, name: str, several: list[Announcement]) -> list[str]:
-        key, declared = keys.accepted_specs(name), self._declared.get(name)
-        if key not in self._accepted and declared is None:
-            await self._accept_first(key, choose(several).digest)
-        return [*([declared.digest()] if declared else []), *self._accepted.get(key, ())]
 
     async def _accept_first(self, key: str, digest: str) -> None:
         """Accept a tool's first specification, or learn that there is an entry."""
@@ -178,16 +176,13 @@ def _digests(entry: Entry) -> list[str]:
 
 def differences(accepted: ToolSpec, announced: ToolSpec) -> list[str]:
     """Return the fields that differ; numbers, flags and side effects with both values. Quotes no text of the tool."""
-    return [
-        _difference(field, getattr(accepted, field), getattr(announced, field))
-        for field in ToolSpec.model_fields
-        if getattr(accepted, field) != getattr(announced, field)
-    ]
-
-
-def _difference(field: str, before: object, after: object) -> str:
-    is_short = field == "side_effects" or isinstance(after, bool | int | float | None)
-    return f"{field} ({_shown(before)} to {_shown(after)})" if is_short else field
+    found = []
+    for field in ToolSpec.model_fields:
+        before, after = getattr(accepted, field), getattr(announced, field)
+        if before != after:
+            is_short = field == "side_effects" or isinstance(after, bool | int | float | None)
+            found.append(f"{field} ({_shown(before)} to {_shown(after)})" if is_short else field)
+    return found
 
 
 def _shown(value: object) -> str:

@@ -6,7 +6,7 @@ Rule: an announcement can do no harm. An unusable one is refused with a reason; 
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from pydantic import ValidationError
@@ -41,6 +41,22 @@ class Announcement:
     instance: str
 
 
+class Discovery(Protocol):
+    """Finds the tools of one kind. It sets an event when there is something new."""
+
+    async def start(self) -> object:
+        """Start to look."""
+
+    async def stop(self) -> None:
+        """Stop."""
+
+    def announcements(self) -> list[Announcement]:
+        """Return the recent announcements of all instances."""
+
+    def refused(self) -> dict[str, str]:
+        """Return why tools that were announced recently cannot be used."""
+
+
 def read_announcement(data: bytes) -> list[Announcement]:
     """Return the tools that a micro service describes; empty for one without tools. Raises InvalidAnnouncement."""
     try:
@@ -55,20 +71,18 @@ def read_announcement(data: bytes) -> list[Announcement]:
     for endpoint in endpoints:
         metadata = endpoint.get("metadata") if isinstance(endpoint, dict) else None
         if isinstance(metadata, dict) and SPEC_METADATA in metadata:
-            spec = _read_spec(metadata[SPEC_METADATA])
+            text = metadata[SPEC_METADATA]
+            if not isinstance(text, str) or len(text) > MAX_SPEC_BYTES:
+                raise InvalidAnnouncement(f"{SPEC_METADATA} is no text of at most {MAX_SPEC_BYTES} characters")
+            try:
+                spec = checked(ToolSpec.model_validate_json(text))
+            except (ValueError, TypeError, RecursionError) as error:
+                reason = f"{SPEC_METADATA} cannot be used: {short_reason(error)}"
+                raise InvalidAnnouncement(reason, _name_in(text)) from error
             if endpoint.get("subject") != subjects.tool(spec.name):
                 raise InvalidAnnouncement(f"the tool {spec.name} must listen on {subjects.tool(spec.name)}")
             found.append(Announcement(spec, spec.digest(), version, instance))
     return found
-
-
-def _read_spec(text: Any) -> ToolSpec:
-    if not isinstance(text, str) or len(text) > MAX_SPEC_BYTES:
-        raise InvalidAnnouncement(f"{SPEC_METADATA} is no text of at most {MAX_SPEC_BYTES} characters")
-    try:
-        return checked(ToolSpec.model_validate_json(text))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidAnnouncement(f"{SPEC_METADATA} cannot be used: {short_reason(error)}", _name_in(text)) from error
 
 
 def _name_in(text: str) -> str | None:

@@ -14,7 +14,7 @@ Rule 6: however often announcements change, there are at most a few writes per t
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 
 import structlog
@@ -28,8 +28,7 @@ from services.runtime.tasks import cancelled
 from services.shared.tools.catalogue import read_entries
 
 from .acceptance import Acceptance, Candidates
-from .announcements import Announcement, choose
-from .micro import MicroDiscovery
+from .announcements import Announcement, Discovery, choose
 
 logger = structlog.get_logger(__name__)
 
@@ -47,13 +46,15 @@ OnTool = Callable[[Announcement], Awaitable[None]]
 class CatalogueWriter:
     """Writes what is announced or declared, and refreshes it.
 
-    `declared`: the tools file. `trust_tools`: offer specifications that nobody has accepted.
+    `changed` is set when there is something new. `declared`: the tools file. `trust_tools`: offer specifications that
+    nobody has accepted.
     """
 
     def __init__(
         self,
         bus: Bus,
-        discovery: MicroDiscovery,
+        discoveries: Sequence[Discovery],
+        changed: asyncio.Event,
         declared: list[Announcement],
         on_tool: OnTool,
         *,
@@ -61,9 +62,10 @@ class CatalogueWriter:
     ) -> None:
         self._bus = bus
         self._bucket = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=1)
-        self._discovery = discovery
+        self._discoveries = discoveries
+        self._changed = changed
         self._declared = declared
-        self._acceptance = Acceptance(bus, declared, discovery.changed.set, trust_all=trust_tools)
+        self._acceptance = Acceptance(bus, declared, changed.set, trust_all=trust_tools)
         self._on_tool = on_tool
         self._published: dict[str, tuple[str, float]] = {}
         """Tool -> digest in the catalogue and when it was last written."""
@@ -78,7 +80,16 @@ class CatalogueWriter:
     async def start(self) -> "CatalogueWriter":
         """Start to write."""
         await self._acceptance.start()
-        self._bus.on_reconnect.append(self._on_reconnect)
+
+        async def on_reconnect() -> None:
+            # Keys may have expired, or the server may be another one.
+            self._published.clear()
+            self._published_refused.clear()
+            self._stored_specs.clear()
+            self._acceptance.forget()
+            self._changed.set()
+
+        self._bus.on_reconnect.append(on_reconnect)
         self._tasks = [
             self._bus.tasks.keep("discovery_announcements", self._write()),
             self._bus.tasks.keep("discovery_expiry", self._expire()),
@@ -94,34 +105,9 @@ class CatalogueWriter:
         """Return why the catalogue could not be written; None when it was."""
         return self._problem
 
-    async def _on_reconnect(self) -> None:
-        # Keys may have expired, or the server may be another one.
-        self._published.clear()
-        self._published_refused.clear()
-        self._stored_specs.clear()
-        self._acceptance.forget()
-        self._discovery.changed.set()
-
-    def _candidates(self) -> Candidates:
-        """Return all recent announcements by tool."""
-        found: Candidates = {}
-        for announced in [*self._declared, *self._discovery.announcements()]:
-            found.setdefault(announced.spec.name, []).append(announced)
-        return found
-
-    def _chosen(self, offered: Candidates) -> dict[str, Announcement]:
-        """Return the announcement to use for each tool."""
-        for name, several in offered.items():
-            if len({one.digest for one in several}) > 1 and name not in self._differing:
-                self._differing.add(name)
-                logger.warning(
-                    "tool_specifications_differ", tool=name, versions=sorted({one.version for one in several})
-                )
-        return {name: choose(several) for name, several in offered.items()}
-
     async def _write(self) -> None:
         while True:
-            self._discovery.changed.clear()
+            self._changed.clear()
             try:
                 self._problem = await self._write_all()
             except BusError as error:
@@ -129,25 +115,33 @@ class CatalogueWriter:
             await asyncio.sleep(_MIN_PASS_INTERVAL_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    await self._discovery.changed.wait()
+                    await self._changed.wait()
 
     async def _write_all(self) -> str | None:
         """Write what has changed and refresh the rest; return why a tool could not be written. Raises BusError."""
         problem = None
-        offered, waiting = await self._acceptance.divide(self._candidates())
+        candidates: Candidates = {}
+        for announced in [*self._declared, *(one for each in self._discoveries for one in each.announcements())]:
+            candidates.setdefault(announced.spec.name, []).append(announced)
+        offered, waiting = await self._acceptance.divide(candidates)
         # A tool that returns later is treated as new: its consumer may be gone.
         recent = time.monotonic() - REFRESH_INTERVAL_S
         self._published = {
             name: written for name, written in self._published.items() if name in offered or written[1] > recent
         }
-        for name, announced in self._chosen(offered).items():
+        for name, several in offered.items():
+            if len({one.digest for one in several}) > 1 and name not in self._differing:
+                self._differing.add(name)
+                logger.warning(
+                    "tool_specifications_differ", tool=name, versions=sorted({one.version for one in several})
+                )
             try:
-                await self._announce(name, announced)
+                await self._announce(name, choose(several))
             except BusError as error:
                 problem = f"{name}: {error}"
                 logger.warning("tool_not_announced", tool=name, reason=str(error))
-        invalid = {name: RefusedTool(name=name, reason=reason) for name, reason in self._discovery.refused().items()}
-        await self._list_refused(invalid | waiting)
+        invalid = {name: reason for each in self._discoveries for name, reason in each.refused().items()}
+        await self._list_refused({name: RefusedTool(name=name, reason=why) for name, why in invalid.items()} | waiting)
         return problem
 
     async def _expire(self) -> None:

@@ -45,9 +45,9 @@ _Parsed = list[Announcement] | InvalidAnnouncement
 class MicroDiscovery:
     """Requests announcements, and forgets tools that have missed a few rounds."""
 
-    def __init__(self, bus: Bus, every_s: float) -> None:
-        self.changed = asyncio.Event()
-        """Set when there is a new announcement."""
+    def __init__(self, bus: Bus, every_s: float, changed: asyncio.Event) -> None:
+        """`changed` is set when there is a new announcement."""
+        self._changed = changed
         self._bus = bus
         self._every_s = every_s
         self._seen: dict[tuple[str, str], tuple[Announcement, float]] = {}
@@ -69,10 +69,19 @@ class MicroDiscovery:
 
     async def start(self) -> "MicroDiscovery":
         """Start to request announcements."""
-        self._bus.on_reconnect.append(self._on_reconnect)
+
+        async def on_reconnect() -> None:
+            self._request_now.set()
+
+        async def follow_hints() -> None:
+            while True:
+                of, tool = await self._hints.get()
+                await of.request(tool)
+
+        self._bus.on_reconnect.append(on_reconnect)
         self._tasks = [
             self._bus.tasks.keep("discovery_rounds", self._request()),
-            self._bus.tasks.keep("discovery_hints", self._follow_hints()),
+            self._bus.tasks.keep("discovery_hints", follow_hints()),
             self._bus.tasks.keep("discovery_parser", self._parse_new()),
         ]
         return self
@@ -97,7 +106,7 @@ class MicroDiscovery:
         rounds: deque[Round] = deque()
         while True:
             for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
-                rounds.append(Round(self._bus, self._on_hint, self._on_reply))
+                rounds.append(Round(self._bus, lambda of, tool: self._hints.put_nowait((of, tool)), self._on_reply))
                 await rounds[-1].begin({tool for tool, _ in self._seen})
                 if len(rounds) > _MAX_OPEN_ROUNDS:
                     await rounds.popleft().end()
@@ -109,17 +118,6 @@ class MicroDiscovery:
                     continue
                 self._request_now.clear()
                 break
-
-    async def _on_reconnect(self) -> None:
-        self._request_now.set()
-
-    def _on_hint(self, of: Round, tool: str) -> None:
-        self._hints.put_nowait((of, tool))
-
-    async def _follow_hints(self) -> None:
-        while True:
-            of, tool = await self._hints.get()
-            await of.request(tool)
 
     def _on_reply(self, of: Round, message: Msg) -> None:
         tool, content = subjects.answering_tool(message.subject), content_id(message.data)
@@ -140,17 +138,21 @@ class MicroDiscovery:
                 found, _ = self._parsed[content]
             else:
                 found = await asyncio.to_thread(_parse, data)
-                self._cache(content, found, len(data))
+                self._parsed[content] = (found, len(data))
+                self._cached_bytes += len(data)
+                while self._cached_bytes > _MAX_CACHED_BYTES:
+                    _, (_, oldest_size) = self._parsed.popitem(last=False)
+                    self._cached_bytes -= oldest_size
             self._note(tool, found)
-            if isinstance(found, InvalidAnnouncement):
-                await self._dead_letter(tool, found, data, content)
-
-    def _cache(self, content: str, found: _Parsed, size: int) -> None:
-        self._parsed[content] = (found, size)
-        self._cached_bytes += size
-        while self._cached_bytes > _MAX_CACHED_BYTES:
-            _, (_, oldest_size) = self._parsed.popitem(last=False)
-            self._cached_bytes -= oldest_size
+            if (
+                isinstance(found, InvalidAnnouncement)
+                and content not in self._dead_lettered
+                and len(self._dead_lettered) < _MAX_DEAD_LETTERED
+            ):
+                self._dead_lettered.add(content)
+                place = (subjects.ANNOUNCED, subjects.discover_info(tool))
+                message_id = f"dead-announced-{content}"
+                await dead_letters.dead_letter_bytes(self._bus, *place, data, str(found), message_id)
 
     def _note(self, tool: str, found: _Parsed) -> None:
         """Note what a tool has said about itself."""
@@ -161,20 +163,20 @@ class MicroDiscovery:
         now = time.monotonic()
         for announced in found:
             if announced.spec.name != tool:
-                self._ignore(tool, announced.spec.name)
+                if tool not in self._logged and len(self._logged) < _MAX_REFUSED_TOOLS:
+                    self._logged.add(tool)
+                    reason = "a micro service announces the tool that has its own name, and no other"
+                    other = announced.spec.name
+                    logger.warning("announcement_of_another_tool_ignored", service=tool, tool=other, reason=reason)
                 continue
             key = (tool, announced.instance)
             known = self._seen.get(key)
-            if (known is None or known[0].digest != announced.digest) and not self._has_room(tool, announced.digest):
-                continue
-            self._seen[key] = (announced, now)
             if known is None or known[0].digest != announced.digest:
-                self.changed.set()
-
-    def _has_room(self, tool: str, digest: str) -> bool:
-        """Return whether one more instance may announce this specification."""
-        digests = {one.digest for one in self.announcements() if one.spec.name == tool}
-        return digest in digests or len(digests) < _MAX_SPECS_PER_TOOL
+                digests = {one.digest for one in self.announcements() if one.spec.name == tool}
+                if announced.digest not in digests and len(digests) >= _MAX_SPECS_PER_TOOL:
+                    continue
+                self._changed.set()
+            self._seen[key] = (announced, now)
 
     def _refuse(self, tool: str, reason: str) -> None:
         is_new = tool not in self._refused
@@ -183,19 +185,7 @@ class MicroDiscovery:
         self._refused[tool] = (reason, time.monotonic())
         if is_new:
             logger.warning("tool_refused", tool=tool, reason=reason)
-            self.changed.set()
-
-    def _ignore(self, tool: str, other: str) -> None:
-        if tool not in self._logged and len(self._logged) < _MAX_REFUSED_TOOLS:
-            self._logged.add(tool)
-            reason = "a micro service announces the tool that has its own name, and no other"
-            logger.warning("announcement_of_another_tool_ignored", service=tool, tool=other, reason=reason)
-
-    async def _dead_letter(self, tool: str, error: InvalidAnnouncement, data: bytes, content: str) -> None:
-        if content not in self._dead_lettered and len(self._dead_lettered) < _MAX_DEAD_LETTERED:
-            self._dead_lettered.add(content)
-            subject, message_id = subjects.discover_info(tool), f"dead-announced-{content}"
-            await dead_letters.dead_letter_bytes(self._bus, subjects.ANNOUNCED, subject, data, str(error), message_id)
+            self._changed.set()
 
 
 def _parse(data: bytes) -> _Parsed:

@@ -16,7 +16,7 @@ from contracts.wire.validation_errors import describe
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.placeholders import wire_size
 from services.tool_runner.errors import InvalidPause
-from services.tool_runner.results.outcomes import is_too_deep
+from services.tool_runner.results.reading import is_too_deep
 
 _MAX_ANSWERS_BYTES = 192 * KIB
 """Of all answers before a further pause: the next round brings them again, in one message with the arguments."""

@@ -28,20 +28,15 @@ _MAX_INSPECTED = 1_000
 
 def preview_of(shown: Any, artifact: Any) -> ArtifactPreview:
     """Return the preview of an artifact. `shown`: the artifact with placeholders of what its schema hides."""
+    head = well_formed(stored_text(shown)[:MAX_HEAD_CHARACTERS])
+    while (size := wire_size(head)) > _MAX_HEAD_BYTES:
+        head = head[: len(head) * _MAX_HEAD_BYTES // size]
     return ArtifactPreview(
         json_type=cast("JsonType", json_type(artifact)),
         size=stored_size(artifact),
         counts=_counts(shown),
-        head=_head(stored_text(shown)),
+        head=head,
     )
-
-
-def _head(text: str) -> str:
-    """Return the beginning of a text, within the limits of characters and of bytes."""
-    head = well_formed(text[:MAX_HEAD_CHARACTERS])
-    while (size := wire_size(head)) > _MAX_HEAD_BYTES:
-        head = head[: len(head) * _MAX_HEAD_BYTES // size]
-    return head
 
 
 def _counts(shown: Any) -> dict[str, int]:

@@ -13,9 +13,9 @@ from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from contracts.wire.limits import CHUNK_BYTES
+from services.shared.artifacts.client import upload
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from services.shared.artifacts.requests import header_value
-from services.shared.artifacts.uploads import upload
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
@@ -258,7 +258,7 @@ class _Fixed:
 async def test_requests_that_are_none_get_a_fault(embedded: Store, body: bytes) -> None:
     """On every verb, in a moment, without their own words."""
     verbs = ("GET", "HEAD", "LIST", "DELETE", "OPEN", "PUT")
-    for subject in [getattr(subjects, f"ARTIFACT_{verb}") for verb in verbs]:
+    for subject in [getattr(subjects, f"artifact_{verb.lower()}")() for verb in verbs]:
         answer = await embedded.bus.nc.request(subject, body, timeout=5)
         assert (answer.headers or {})[REPLY_HEADER] == "failure"
         assert b"artifact_invalid" in answer.data

@@ -1,7 +1,7 @@
 """References in arguments: a tool gets values, the whole of an artifact or a part of it."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,9 +15,7 @@ from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from contracts.wire.limits import MIB
 from services.shared.redaction.stored_values import to_blob
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, serving
+from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Start
 
 SECRET = "swordfish"
@@ -28,21 +26,6 @@ BLOG = {
     "1": "a name",
     "note": SECRET,
 }
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
-@pytest.fixture
-async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
-    """An artifact store beside the tool runner."""
-    async with serving(s3, server.url) as found:
-        found.tenant = "default"
-        yield found
 
 
 class Post:

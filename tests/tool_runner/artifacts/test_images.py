@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -13,29 +12,12 @@ from contracts.artifacts.references import ArtifactRef
 from contracts.runs.inbox import CallFinished
 from runwire import ToolContext, tool
 from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, png_of, with_metadata, zeros
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, serving
+from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Serve, Start
 
 UPRIGHT = ["red", "lime", "blue", "white"]
 ARTIFACT: dict[str, Any] = {"artifact": True}
 PIECE = 60_000
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
-@pytest.fixture
-async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
-    """An artifact store beside the tool runner."""
-    async with serving(s3, server.url) as found:
-        found.tenant = "default"
-        yield found
 
 
 class Shot(BaseModel):

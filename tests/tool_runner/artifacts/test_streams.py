@@ -3,10 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
@@ -17,29 +15,13 @@ from contracts.tools.messages import REPLY_HEADER, ToolSpec
 from contracts.wire import subjects
 from runwire import ToolContext, tool
 from services.shared.redaction.stored_values import from_blob
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, serving
+from tests.support.stores import Store
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
 
 LONG = [f"{number} " * 9_000 for number in range(8)]
 ROWS = [[number, "x" * 40_000] for number in range(3)]
 NOISE = bytes(range(256)) * 400
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
-@pytest.fixture
-async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
-    """An artifact store beside the tool runner."""
-    async with serving(s3, server.url) as found:
-        yield found
 
 
 class Film(BaseModel):

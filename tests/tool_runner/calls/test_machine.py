@@ -43,7 +43,7 @@ def test_an_old_check_is_repeated_before_the_call_is_sent() -> None:
     assert call.at(8.1, events.StatusConfirmed(8.0)) == [commands.Send(1, start_by=18.1)]
 
 
-@pytest.mark.parametrize("event", [events.AlreadySettled(), events.RunEnded()])
+@pytest.mark.parametrize("event", [events.AlreadyCompleted(), events.RunEnded()])
 def test_a_check_may_end_the_call(event: Event) -> None:
     """It needs no outcome: the tool is not called."""
     call = Call()

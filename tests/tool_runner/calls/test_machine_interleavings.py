@@ -16,7 +16,7 @@ from tests.tool_runner.driven_call import DEADLINE, REPLIES, Call
 
 OTHERS: Sequence[Event] = (
     events.RunEnded(),
-    events.AlreadySettled(),
+    events.AlreadyCompleted(),
     events.Flood(),
     events.Reconnected(),
     events.Started(may_have_begun=True, checked_at=0.0),

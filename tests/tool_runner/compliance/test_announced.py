@@ -66,7 +66,7 @@ def test_a_tool_that_nobody_announces_has_one_line() -> None:
 
 
 def output(**changes: Any) -> dict[str, Any]:
-    """The output schema of the standard form by hand; `changes` of members, None to leave one out."""
+    """The output schema of canonical results by hand; `changes` of members, None to leave one out."""
     members: dict[str, Any] = {
         "artifact_id": {"type": "string"},
         "artifact": {"type": "object"},

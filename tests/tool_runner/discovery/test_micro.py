@@ -233,10 +233,11 @@ async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planne
     await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "honest"}', b'{"name": "flood"}'))
     await client.subscribe("$SRV.PING", cb=on_ping)
     await client.subscribe("$SRV.INFO.honest", cb=on_info)
-    discovery = await MicroDiscovery(planner.bus, 0.5).start()
+    discovery = await MicroDiscovery(planner.bus, 0.5, asyncio.Event()).start()
 
     await wait_until(lambda: flooded > 3, what="several rounds are flooded", timeout=60)
-    assert [one.spec.name for one in discovery.announcements()] == ["honest"]
+    names = "the honest one alone is found"
+    await wait_until(lambda: [one.spec.name for one in discovery.announcements()] == ["honest"], what=names)
     await discovery.stop()
 
 
@@ -282,7 +283,7 @@ async def test_a_tool_with_many_or_very_large_specifications_costs_bounded_memor
     await client.subscribe("$SRV.PING", cb=on_ping)
     await client.subscribe("$SRV.INFO.many", cb=on_many)
     await client.subscribe("$SRV.INFO.large", cb=on_large)
-    discovery = await MicroDiscovery(planner.bus, 0.2).start()
+    discovery = await MicroDiscovery(planner.bus, 0.2, asyncio.Event()).start()
 
     def digests() -> set[str]:
         return {one.digest for one in discovery.announcements()}

@@ -1,8 +1,8 @@
-"""Results that are artifacts with ids of their own: what the model sees of them, and how they are found again."""
+"""Named artifacts: what the model sees of them, and how they are found again."""
 
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,31 +16,15 @@ from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolResponse, tool
 from services.shared.redaction.stored_values import from_blob
-from services.tool_runner.results.canonical import fingerprint
+from services.tool_runner.results.forms import fingerprint
 from tests.support.images import CANARY, with_metadata
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, serving
+from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Serve, Start
 
 SECRET = "swordfish"
 HIDDEN: dict[str, Any] = {"artifact": True}
 BLOG = {"title": "AI trends 2025", "sections": [{"text": "Agents."}], "sources": ["https://example.org"]}
 METADATA = {"context_id": "ctx-456", "request_id": "req-789", "tool_name": "research", "executed_at": "2026-05-01Z"}
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
-@pytest.fixture
-async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
-    """An artifact store beside the tool runner."""
-    async with serving(s3, server.url) as found:
-        yield found
 
 
 Call = Callable[..., Awaitable[CallFinished]]
@@ -68,12 +52,12 @@ NAMES = ("standard", "bare", "heavy", "inside", "whole", "members", "odd", "shot
 
 
 def standard(artifact: Any, artifact_id: Any = "abc-123", **metadata: Any) -> dict[str, Any]:
-    """A result in the standard form."""
+    """A canonical result."""
     return {"artifact_id": artifact_id, "artifact": artifact, "_metadata": {**METADATA, **metadata}}
 
 
 def schema_of(artifact: dict[str, Any] | None = None, **more: dict[str, Any]) -> dict[str, Any]:
-    """An output schema of the standard form."""
+    """An output schema of canonical results."""
     return {"type": "object", "properties": {"artifact": artifact or {}, **more}}
 
 

@@ -76,8 +76,9 @@ def test_a_large_artifact_is_cut() -> None:
 
 @given(
     st.recursive(
-        st.text() | st.integers() | st.none() | st.text(alphabet='"\\\n\x00😀', min_size=500),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2000), inner),
+        st.text() | st.integers() | st.none() | st.text(alphabet='"\\\n\x00😀').map(lambda text: text * 400),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=9).map(lambda text: text * 200), inner),
+        max_leaves=12,
     )
 )
 def test_a_preview_stays_small(artifact: Any) -> None:

@@ -23,7 +23,8 @@ from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
 from services.tool_runner.calls import events
-from services.tool_runner.transports.nats.replies import EventQueue, event_of
+from services.tool_runner.transports.base import EventQueue
+from services.tool_runner.transports.nats.replies import event_of
 
 logger = structlog.get_logger(__name__)
 
@@ -118,7 +119,8 @@ class Answers:
             source.second, source.replies, source.bytes, source.unused_bytes = second, 0, 0, 0
         if not source.is_subscribed:
             return
-        found, size = self._requests.get(message.subject), _size(message)
+        headers = message.headers or {}
+        found, size = self._requests.get(message.subject), len(message.data) + sum(map(len, headers.values()))
         source.replies += 1
         source.bytes += size
         source.unused_bytes += 0 if found else size
@@ -126,8 +128,8 @@ class Answers:
             source.replies > _MAX_REPLIES_PER_S
             or source.bytes > _MAX_BYTES_PER_S
             or source.unused_bytes > _MAX_UNUSED_BYTES_PER_S
-            or (size > _MAX_OTHER_BYTES and not _is_result(message))
-            or FORGED in (message.headers or {})
+            or (size > _MAX_OTHER_BYTES and headers.get(REPLY_HEADER, "result") != "result")
+            or FORGED in headers
         ):
             self._cut_off(source)
         elif found is not None:
@@ -153,14 +155,6 @@ class Answers:
             task = asyncio.create_task(_unsubscribe(source.subscription))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-
-
-def _size(message: Msg) -> int:
-    return len(message.data) + sum(map(len, (message.headers or {}).values()))
-
-
-def _is_result(message: Msg) -> bool:
-    return (message.headers or {}).get(REPLY_HEADER, "result") == "result"
 
 
 async def _unsubscribe(subscription: Subscription) -> None:

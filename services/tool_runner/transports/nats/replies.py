@@ -1,8 +1,4 @@
-"""Replies over NATS: translate a message into the event of a call, and queue events until the call processes them."""
-
-import asyncio
-import math
-from collections import deque
+"""Replies over NATS: translate a message into the event of a call."""
 
 import orjson
 import structlog
@@ -30,39 +26,6 @@ _UNKNOWN_COUNT = -1
 """Stands for a part count that cannot be parsed: it never equals the number of parts that arrived."""
 
 
-class EventQueue:
-    """The unprocessed events of one call, bounded in bytes: a tool that floods fails only its own call."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._events: deque[tuple[Event, int]] = deque()
-        self._bytes = 0
-        self._max_bytes = max_bytes
-        self._has_events = asyncio.Event()
-
-    def put(self, event: Event, size: int = 0) -> None:
-        """Append an event that holds `size` bytes."""
-        if self._bytes + size > self._max_bytes:
-            self._events.clear()
-            event, size, self._bytes = events.Flood(), 0, 0
-        self._events.append((event, size))
-        self._bytes += size
-        self._has_events.set()
-
-    async def next(self, wait_s: float) -> Event | None:
-        """Return the next event, or None after `wait_s` seconds, which may be infinite."""
-        if not self._events:
-            self._has_events.clear()
-            try:
-                async with asyncio.timeout(None if wait_s == math.inf else wait_s):
-                    await self._has_events.wait()
-            except TimeoutError:
-                if not self._events:
-                    return None
-        event, size = self._events.popleft()
-        self._bytes -= size
-        return event
-
-
 def event_of(message: Msg, request: int) -> Event:
     """Return the event that a reply to a request is."""
     headers, data = message.headers or {}, message.data
@@ -80,7 +43,9 @@ def event_of(message: Msg, request: int) -> Event:
         case ("progress" | "artifact_chunk" | "pause") as kind:
             return _UNPARSED[kind](data)
         case "content":
-            return _content(data)
+            text = data.decode(errors="replace")
+            kept = cut(text, MAX_INLINE_BYTES)
+            return events.Content(kept, is_cut=kept != text)
         case "heartbeat":
             return _heartbeat(data)
         case "declined":
@@ -104,12 +69,6 @@ def _heartbeat(data: bytes) -> events.Heartbeat:
     return events.Heartbeat(heartbeat.every_s, heartbeat.instance)
 
 
-def _content(data: bytes) -> events.Content:
-    text = data.decode(errors="replace")
-    kept = cut(text, MAX_INLINE_BYTES)
-    return events.Content(kept, is_cut=kept != text)
-
-
 def _is_busy(data: bytes) -> bool:
     try:
         return tools.Declined.model_validate_json(data or b"{}").reason == "busy"
@@ -122,14 +81,11 @@ def read_failure(data: bytes) -> ToolFailure:
     try:
         failure = ToolFailure.model_validate_json(data)
     except ValidationError:
-        failure = ToolFailure(reason=_text(data) or "the tool failed and did not say why")
+        try:
+            text = str(orjson.loads(data))
+        except ValueError:
+            text = data.decode(errors="replace")
+        failure = ToolFailure(reason=text or "the tool failed and did not say why")
     if len(failure.reason) <= _MAX_REASON_CHARACTERS:
         return failure
     return failure.model_copy(update={"reason": failure.reason[:_MAX_REASON_CHARACTERS] + "…"})
-
-
-def _text(data: bytes) -> str:
-    try:
-        return str(orjson.loads(data))
-    except ValueError:
-        return data.decode(errors="replace")

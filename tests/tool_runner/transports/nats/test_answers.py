@@ -14,8 +14,8 @@ from contracts.wire.subject import TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
 from services.tool_runner.calls import events
+from services.tool_runner.transports.base import EventQueue
 from services.tool_runner.transports.nats.answers import Answers
-from services.tool_runner.transports.nats.replies import EventQueue
 from tests.support.nats_server import NatsServer
 
 INSTANCE = "an_instance"

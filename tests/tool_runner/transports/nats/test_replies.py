@@ -12,7 +12,8 @@ from services.shared.redaction.json_values import CUT_MARK
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 from services.tool_runner.errors import ToolReported
-from services.tool_runner.transports.nats.replies import EventQueue, event_of, read_failure
+from services.tool_runner.transports.base import EventQueue
+from services.tool_runner.transports.nats.replies import event_of, read_failure
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,40 @@
-"""Call tools over NATS: drive the machine of each call, and route the replies of all calls (`answers`).
+"""Call tools: drive the machine of each call over the transport that serves its tool.
 
-Rule 1: nothing is decided here. Messages become events, commands become messages, the machine's alarm becomes a timer.
-Rule 2: each request has its own reply subject, so parts of two replies to the same call never mix.
-Rule 3: replies after the end of a call are ignored.
+Rule 1: nothing is decided here. Commands of the machine become requests, its alarm becomes a timer.
+Rule 2: replies after the end of a call are ignored.
+Rule 3: parts of a result beyond a few megabytes are held in a temporary file, so memory does not grow with results in
+transit.
 """
 
 import math
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 import structlog
 
 from contracts.tools.messages import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
-from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
 from services.tool_runner.calls import commands, events, history
-from services.tool_runner.calls.commands import Action, Ending
 from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.machine import CallMachine
 from services.tool_runner.calls.run_watch import RunWatch
 from services.tool_runner.calls.state import CallRules
-from services.tool_runner.errors import AlreadySettled, Declined, RunEnded
-from services.tool_runner.results.body import ResultBody
+from services.tool_runner.errors import AlreadyCompleted, Declined, RunEnded
 from services.tool_runner.settings import ToolRunnerSettings
-from services.tool_runner.transports.nats.answers import Answers
-from services.tool_runner.transports.nats.replies import EventQueue
+
+from .base import Connection, EventQueue, Transport
 
 logger = structlog.get_logger(__name__)
 
+_MAX_CALL_S = 3600.0
+"""Longest call, whatever the run's deadline is."""
 _MAX_OTHER_REPLIES_BYTES = 8 << 20
 """Bytes of other replies that may wait beside a result."""
+_MAX_MEMORY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,39 @@ class PreparedCall:
     """False: no run waits for it (a check of the tool), so none is asked whether it still does."""
 
 
+class ResultBody:
+    """A result as unparsed JSON. `size`: its bytes. The caller closes it.
+
+    `content`: the tool's text for the model. With one, a result without bytes is text alone.
+    """
+
+    def __init__(self, data: bytes = b"", content: events.Content | None = None) -> None:
+        self.size = len(data)
+        self.content = content
+        self._data = data
+        self._file: tempfile.SpooledTemporaryFile[bytes] | None = None
+
+    def add(self, part: bytes) -> None:
+        """Append a part."""
+        if self._file is None:
+            self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, see close
+        self._file.write(part)
+        self.size += len(part)
+
+    def read(self) -> bytes:
+        """Return all bytes."""
+        if self._file is None:
+            return self._data
+        self._file.seek(0)
+        return self._file.read()
+
+    def close(self) -> None:
+        """Release the bytes."""
+        self._data = b""
+        if self._file is not None:
+            self._file.close()
+
+
 class Progress(Protocol):
     """Takes what a tool sends during a call."""
 
@@ -63,72 +99,79 @@ class Progress(Protocol):
         """Take a piece of an artifact."""
 
 
-class NatsTools:
-    """Calls tools over one connection. Remembers the heartbeat interval of each tool."""
+class ToolCaller:
+    """Calls tools. Remembers the heartbeat interval of each tool. Of the transports, the last one serves every tool."""
 
-    def __init__(self, bus: Bus, settings: ToolRunnerSettings) -> None:
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings, transports: Sequence[Transport]) -> None:
         self.bus = bus
         self.settings = settings
         self.heartbeats: dict[str, float] = {}
         """Tool -> seconds."""
-        self.answers = Answers(bus)
+        self._transports = transports
 
-    async def start(self) -> "NatsTools":
-        """Watch the connection."""
-        self.bus.on_reconnect.append(self.answers.on_reconnect)
-        return self
+    def _transport_of(self, tool: str) -> Transport:
+        return next(each for each in self._transports if each.serves(tool))
 
     async def call(self, prepared: PreparedCall, progress: Progress, watch: RunWatch) -> ResultBody | commands.Pause:
         """Call the tool and return its result, which the caller closes, or the pause that ends the round.
 
-        Raises CallFailed, RunEnded when the run ends meanwhile, AlreadySettled and Declined.
+        Raises CallFailed, RunEnded when the run ends meanwhile, AlreadyCompleted and Declined.
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
-        driver = CallDriver(self, queue, prepared, progress)
-        try:
-            with self.answers.to(queue), watch.on_end(lambda: queue.put(events.RunEnded())):
-                queue.put(events.Started(prepared.may_have_begun, prepared.checked_at, prepared.may_be_unread))
+        transport = self._transport_of(prepared.call.tool)
+        with (
+            transport.connect(prepared.call.tool, queue) as connection,
+            watch.on_end(lambda: queue.put(events.RunEnded())),
+        ):
+            queue.put(events.Started(prepared.may_have_begun, prepared.checked_at, prepared.may_be_unread))
+            driver = _CallDriver(self, transport, connection, queue, prepared, progress)
+            try:
                 return await driver.result()
-        finally:
-            driver.close()
+            finally:
+                driver.close()
 
     async def reject(self, call: CallRequested, fault: Fault) -> None:
         """Report to the tool's instances why a result or pause is not accepted. The one that sent it logs it."""
         rejected = ResultRejected(
             idempotency_key=_idempotency_key(call), round=call.round, code=fault.code, reason=fault.reason
         )
-        await self.bus.send(subjects.tool_rejected(call.tool), rejected.model_dump_json().encode())
+        await self._transport_of(call.tool).reject(call.tool, rejected)
 
 
-class CallDriver:
+class _CallDriver:
     """Carries out the commands of one call's machine."""
 
-    def __init__(self, tools: NatsTools, queue: EventQueue, prepared: PreparedCall, progress: Progress) -> None:
-        call, spec, settings = prepared.call, prepared.spec, tools.settings
-        self._tools, self._bus, self._queue = tools, tools.bus, queue
+    def __init__(
+        self,
+        caller: ToolCaller,
+        transport: Transport,
+        connection: Connection,
+        queue: EventQueue,
+        prepared: PreparedCall,
+        progress: Progress,
+    ) -> None:
+        call, spec, settings = prepared.call, prepared.spec, caller.settings
+        self._caller, self._transport, self._connection, self._queue = caller, transport, connection, queue
         self._prepared, self._call, self._progress = prepared, call, progress
-        self._idempotency_key = _idempotency_key(call)
-        self._question = (
-            CallQuestion(idempotency_key=self._idempotency_key, round=call.round).model_dump_json().encode()
-        )
-        self._deadline_unix_s = time.time() + settings.max_call_s
+        self._question = CallQuestion(idempotency_key=_idempotency_key(call), round=call.round)
+        self._deadline_unix_s = time.time() + _MAX_CALL_S
         if call.deadline_at is not None:
             self._deadline_unix_s = min(self._deadline_unix_s, call.deadline_at / 1000)
+        now, connected_since = time.monotonic(), transport.connected_since
         rules = CallRules(
             tool=call.tool,
             idempotent=spec.idempotent,
             timeout_s=spec.timeout_s,
-            deadline=time.monotonic() + self._deadline_unix_s - time.time(),
+            deadline=now + self._deadline_unix_s - time.time(),
             settling_s=settings.settling_s,
             unavailable_s=settings.unavailable_s,
-            max_attempts=settings.max_attempts,
             max_result_bytes=settings.max_result_bytes,
             may_decline=prepared.may_decline,
         )
         self._machine = CallMachine(
             rules,
-            connected_since=self._bus.up_since,
-            heartbeat_s=tools.heartbeats.get(call.tool, spec.heartbeat_s),
+            connected_since=now if connected_since is None else connected_since,
+            heartbeat_s=caller.heartbeats.get(call.tool, spec.heartbeat_s),
         )
         self._parts: dict[int, ResultBody] = {}
         self._is_repeated = False
@@ -139,24 +182,22 @@ class CallDriver:
             body.close()
 
     async def result(self) -> ResultBody | commands.Pause:
-        """Return the tool's result or pause. Raises CallFailed, RunEnded, AlreadySettled or Declined."""
+        """Return the tool's result or pause. Raises CallFailed, RunEnded, AlreadyCompleted or Declined."""
         answer: Event | None = None
         while True:
             event = answer or await self._queue.next(max(0.0, self._machine.alarm_at - time.monotonic()))
             answer = None
-            for command in self._machine.receive(event or self._tick(), time.monotonic()):
-                if isinstance(command, Ending):
+            event = event or events.Tick(self._transport.connected_since)
+            for command in self._machine.receive(event, time.monotonic()):
+                if isinstance(command, commands.Ending):
                     return self._end(command)
                 answer = await self._carry_out(command)
 
-    def _tick(self) -> events.Tick:
-        return events.Tick(self._bus.up_since if self._bus.is_connected else None)
-
-    async def _carry_out(self, command: Action) -> Event | None:
+    async def _carry_out(self, command: commands.Action) -> Event | None:
         """Do what the machine commands. Return the event that this has led to, if any."""
         match command:
             case commands.Send() | commands.QueryStatus() | commands.PingInstance() | commands.Cancel():
-                return await self._send(command)
+                return await self._request(command)
             case commands.CheckStatus():
                 return await self._check()
             case commands.PublishProgress(data):
@@ -166,12 +207,32 @@ class CallDriver:
             case commands.KeepPart(request, data):
                 self._parts.setdefault(request, ResultBody()).add(data)
             case commands.RememberHeartbeat(every_s):
-                self._tools.heartbeats[self._call.tool] = every_s
+                self._caller.heartbeats[self._call.tool] = every_s
             case _:
                 assert_never(command)
         return None
 
-    def _end(self, ending: Ending) -> ResultBody | commands.Pause:
+    async def _request(
+        self, command: commands.Send | commands.QueryStatus | commands.PingInstance | commands.Cancel
+    ) -> Event | None:
+        match command:
+            case commands.Send(request, start_by, repeats):
+                if repeats is not None:
+                    logger.info("call_repeated", attempts=repeats)
+                    self._is_repeated = True
+                is_sent = await self._connection.send(request, self._tool_call(start_by))
+                return None if is_sent else events.NotSent(request)
+            case commands.QueryStatus(request):
+                await self._connection.ask_status(request, self._question)
+            case commands.PingInstance(request, instance):
+                await self._connection.ping(request, instance)
+            case commands.Cancel():
+                await self._connection.cancel(self._question)
+            case _:
+                assert_never(command)
+        return None
+
+    def _end(self, ending: commands.Ending) -> ResultBody | commands.Pause:
         match ending:
             case commands.Succeed(data, content):
                 return ResultBody(data, content)
@@ -184,56 +245,35 @@ class CallDriver:
             case commands.Pause():
                 return ending
             case commands.Abandon(run_ended):
-                raise RunEnded if run_ended else AlreadySettled
+                raise RunEnded if run_ended else AlreadyCompleted
             case commands.Decline():
                 raise Declined
             case _:
                 assert_never(ending)
 
-    async def _send(
-        self, command: commands.Send | commands.QueryStatus | commands.PingInstance | commands.Cancel
-    ) -> Event | None:
-        tool, send = self._call.tool, self._tools.answers.send
-        match command:
-            case commands.Send(request, start_by, repeats):
-                if repeats is not None:
-                    logger.info("call_repeated", attempts=repeats)
-                    self._is_repeated = True
-                is_sent = await send(tool, subjects.tool(tool), self._encoded(start_by), self._queue, request)
-                return None if is_sent else events.NotSent(request)
-            case commands.QueryStatus(request):
-                await send(tool, subjects.tool_status(tool), self._question, self._queue, request)
-            case commands.PingInstance(request, instance):
-                await send(tool, subjects.discover_ping(tool, instance), b"", self._queue, request, is_ping=True)
-            case commands.Cancel():
-                await self._bus.send(subjects.tool_cancel(tool), self._question)
-            case _:
-                assert_never(command)
-        return None
-
     async def _check(self) -> Event:
         checked_at = time.monotonic()
         try:
             if self._prepared.has_run:
-                await history.check_open(self._bus, self._call)
+                await history.check_open(self._caller.bus, self._call)
         except RunEnded:
             return events.RunEnded()
-        except AlreadySettled:
-            return events.AlreadySettled()
+        except AlreadyCompleted:
+            return events.AlreadyCompleted()
         return events.StatusConfirmed(checked_at)
 
-    def _encoded(self, start_by: float) -> bytes:
+    def _tool_call(self, start_by: float) -> ToolCall:
         call = self._call
         start_by_ms = math.floor((time.time() + start_by - time.monotonic()) * 1000)
         if self._prepared.may_decline and not self._is_repeated and call.start_by is not None:
             start_by_ms = min(start_by_ms, call.start_by)  # Later its planner sends it through CALLS.
-        request = ToolCall(
+        return ToolCall(
             call_id=call.call_id,
             run_id=call.run_id,
             tenant=call.tenant,
             tool=call.tool,
             args=self._prepared.args,
-            idempotency_key=self._idempotency_key,
+            idempotency_key=_idempotency_key(call),
             deadline_at=math.floor(self._deadline_unix_s * 1000),
             start_by=start_by_ms,
             understands_declined=True,
@@ -248,7 +288,6 @@ class CallDriver:
             user_id=call.user_id,
             context=call.context,
         )
-        return request.model_dump_json().encode()
 
 
 def _idempotency_key(call: CallRequested) -> str:

@@ -7,11 +7,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from runwire import ToolResponse, tool
-from services.tool_runner.results.canonical import artifact_type_of, fingerprint, format_of, skill_id_of, text_of
+from services.tool_runner.results.forms import artifact_type_of, fingerprint, form_of, skill_id_of, text_of
 
 
 def standard(artifact: Any, **metadata: Any) -> dict[str, Any]:
-    """A result in the standard form."""
+    """A canonical result."""
     return {"artifact_id": "a-1", "artifact": artifact, "_metadata": metadata}
 
 
@@ -24,10 +24,10 @@ def standard_schema(artifact: Any, **more: Any) -> dict[str, Any]:
 def test_the_form_needs_three_members(missing: str) -> None:
     """Whatever else there is."""
     value = standard({}) | {"mcp_execution_id": "x"}
-    assert format_of(value) == "tool_response"
+    assert form_of(value).name == "tool_response"
     del value[missing]
-    assert format_of(value) == "bare"
-    assert format_of([value]) == "bare"
+    assert form_of(value).name == "bare"
+    assert form_of([value]).name == "bare"
 
 
 def test_a_hidden_text_is_no_id() -> None:

@@ -1,4 +1,4 @@
-"""Announces this instance of tool_runner, counts the others, and divides the `concurrency` of tools among them.
+"""How many calls of a tool run at once: in this process, and of its `concurrency` among the instances of tool_runner.
 
 A single instance makes all calls, so stored and direct calls share the whole limit. With several instances, a quarter
 of the limit is for direct calls and is divided among the instances. The rest limits the consumer of stored calls.
@@ -16,6 +16,7 @@ from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
+from services.messaging.tenants.fair_semaphore import FairSemaphore
 from services.runtime.tasks import cancelled
 
 _ANNOUNCE_EVERY_S = 1.0
@@ -37,8 +38,25 @@ class Runners:
 
     async def start(self) -> "Runners":
         """Announce this instance every second. After the first second it takes direct calls."""
-        self._subscription = await self._bus.subscribe(subjects.runner(), self._on_announcement)
-        self._announcing = self._bus.tasks.keep("runner_announcements", self._announce_for_ever())
+
+        async def on_announcement(message: Msg) -> None:
+            try:
+                announced = RunnerAnnouncement.model_validate_json(message.data)
+            except ValidationError:
+                return
+            if announced.instance != self.instance:
+                self._others[announced.instance] = time.monotonic()
+
+        self._subscription = await self._bus.subscribe(subjects.runner(), on_announcement)
+
+        async def announce_for_ever() -> None:
+            # Other instances count this one before it takes calls.
+            await self._announce(leaving=True)
+            while True:
+                await asyncio.sleep(_ANNOUNCE_EVERY_S)
+                await self._announce(leaving=False)
+
+        self._announcing = self._bus.tasks.keep("runner_announcements", announce_for_ever())
         return self
 
     async def stop(self) -> None:
@@ -69,21 +87,37 @@ class Runners:
             return spec.concurrency
         return 0 if spec.heartbeat_s is None else spec.concurrency // 4 // count
 
-    async def _announce_for_ever(self) -> None:
-        # Other instances count this one before it takes calls.
-        await self._announce(leaving=True)
-        while True:
-            await asyncio.sleep(_ANNOUNCE_EVERY_S)
-            await self._announce(leaving=False)
-
     async def _announce(self, *, leaving: bool) -> None:
         announcement = RunnerAnnouncement(instance=self.instance, leaving=leaving)
         await self._bus.send(subjects.runner(), announcement.model_dump_json().encode())
 
-    async def _on_announcement(self, message: Msg) -> None:
-        try:
-            announced = RunnerAnnouncement.model_validate_json(message.data)
-        except ValidationError:
-            return
-        if announced.instance != self.instance:
-            self._others[announced.instance] = time.monotonic()
+
+class Concurrency:
+    """Permits for the calls of each tool that this process makes, over both paths.
+
+    Stored calls wait for a permit; direct calls are declined without one.
+    """
+
+    def __init__(self) -> None:
+        self._all: FairSemaphore[str] = FairSemaphore()
+        self._direct: FairSemaphore[str] = FairSemaphore()
+
+    def take_directly(self, tool: str, limit: int, direct_limit: int) -> bool:
+        """Take a permit for a direct call, if one is free and no stored call waits for it."""
+        if not self._direct.take_now(tool, direct_limit):
+            return False
+        if self._all.take_now(tool, limit):
+            return True
+        self._direct.give_back(tool)
+        return False
+
+    async def take(self, tool: str, limit: int) -> None:
+        """Take a permit for a stored call, in the order of arrival."""
+        if not self._all.take_now(tool, limit):
+            await self._all.wait(tool)
+
+    def give_back(self, tool: str, *, direct: bool = False) -> None:
+        """Give a permit back, or pass it on to the stored call that waits longest."""
+        if direct:
+            self._direct.give_back(tool)
+        self._all.give_back(tool)

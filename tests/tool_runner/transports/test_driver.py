@@ -1,6 +1,6 @@
 """Results in transit."""
 
-from services.tool_runner.results.body import ResultBody
+from services.tool_runner.transports.driver import ResultBody
 
 
 def test_parts_beyond_memory_come_back_in_order() -> None:

@@ -1,0 +1,176 @@
+"""A second transport is a class, a discovery and a line: its calls pass the same machine, results and artifacts."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
+from services.messaging.connection import Bus
+from services.shared.redaction.stored_values import from_blob
+from services.tool_runner import app
+from services.tool_runner.app import Kind
+from services.tool_runner.calls import events
+from services.tool_runner.discovery.announcements import Announcement
+from services.tool_runner.settings import ToolRunnerSettings
+from services.tool_runner.transports.base import EventQueue
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
+from tests.tool_runner.conftest import Planner, Start
+
+Function = Callable[[ToolCall], Awaitable[object]]
+SHEET = {"title": "Sales", "rows": list(range(20_000))}
+
+
+def spec_of(name: str, *, idempotent: bool = True) -> ToolSpec:
+    """A specification in canonical form."""
+    spec = ToolSpec(name=name, description="of this process", idempotent=idempotent, timeout_s=10)
+    return ToolSpec.model_validate_json(spec.model_dump_json())
+
+
+class Functions:
+    """The transport and its discovery: tools are functions of this process."""
+
+    def __init__(self, changed: asyncio.Event, tools: dict[str, Function]) -> None:
+        self.tools = tools
+        self.running: dict[str, asyncio.Task[None]] = {}
+        """Idempotency key -> the function that runs for the call."""
+        self.rejected: list[str] = []
+        self.connected_since: float | None = 0.0
+        self._changed = changed
+
+    async def start(self) -> None:
+        """All tools are here at once."""
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """End what still runs."""
+        for running in self.running.values():
+            running.cancel()
+
+    def announcements(self) -> list[Announcement]:
+        """One instance announces each."""
+        specs = [spec_of(name) for name in self.tools]
+        return [Announcement(spec, spec.digest(), "1.0.0", "here") for spec in specs]
+
+    def refused(self) -> dict[str, str]:
+        """All of them can be used."""
+        return {}
+
+    def serves(self, tool: str) -> bool:
+        """Only its own tools."""
+        return tool in self.tools
+
+    @contextmanager
+    def connect(self, tool: str, queue: EventQueue) -> Iterator["Functions.Connection"]:
+        """Until the context ends, its function puts events into the queue."""
+        yield Functions.Connection(self, self.tools[tool], queue)
+
+    async def reject(self, tool: str, rejected: ResultRejected) -> None:
+        """Note it."""
+        self.rejected.append(f"{tool}: {rejected.code}")
+
+    class Connection:
+        """Runs the function of one call."""
+
+        def __init__(self, functions: "Functions", function: Function, queue: EventQueue) -> None:
+            self._functions, self._function, self._queue = functions, function, queue
+
+        async def send(self, request: int, call: ToolCall) -> bool:
+            """Begin to run it."""
+
+            async def run() -> None:
+                self._queue.put(events.Heartbeat(1.0, "here"))
+                try:
+                    body = json.dumps(await self._function(call)).encode()
+                except ValueError as error:
+                    self._queue.put(events.Failure(ToolFailure(reason=str(error))))
+                else:
+                    self._queue.put(events.Result(request, body), len(body))
+
+            self._functions.running[call.idempotency_key] = asyncio.create_task(run())
+            return True
+
+        async def ask_status(self, request: int, question: CallQuestion) -> None:
+            """Nothing works on a call that has been lost."""
+            if question.idempotency_key not in self._functions.running:
+                self._queue.put(events.NoResponders(request))
+
+        async def ping(self, request: int, instance: str) -> None:
+            """It is in this process, so it is there."""
+
+        async def cancel(self, question: CallQuestion) -> None:
+            """Cancel the function."""
+            if (running := self._functions.running.get(question.idempotency_key)) is not None:
+                running.cancel()
+
+
+@pytest.fixture
+async def functions(monkeypatch: pytest.MonkeyPatch, start_runner: Start) -> Functions:
+    """A tool runner with the second transport, which is one more line."""
+    found: list[Functions] = []
+
+    async def double(call: ToolCall) -> object:
+        return {"doubled": 2 * call.args["number"]}
+
+    async def sheet(call: ToolCall) -> object:
+        metadata = {"request_id": call.request_id}
+        return {"artifact_id": "sales-7", "artifact": SHEET, "_metadata": metadata}
+
+    async def fails(call: ToolCall) -> object:
+        raise ValueError(f"no {call.args['what']}")
+
+    async def waits(_call: ToolCall) -> object:
+        await asyncio.Event().wait()
+        return None
+
+    def kind(_bus: Bus, _settings: ToolRunnerSettings, changed: asyncio.Event) -> Kind:
+        tools: dict[str, Function] = {"double": double, "sheet": sheet, "fails": fails, "waits": waits}
+        found.append(Functions(changed, tools))
+        return Kind(found[0], found[0])
+
+    monkeypatch.setattr(app, "KINDS", [kind, *app.KINDS])
+    await start_runner(ToolSpec(name="of_nats", idempotent=True), unavailable_s=0.5)
+    return found[0]
+
+
+@pytest.mark.usefixtures("functions")
+async def test_its_calls_have_outcomes_like_all_others(planner: Planner) -> None:
+    """Announced, checked, called; and a failure is the tool's own."""
+    finished = await planner.call("double", {"number": 21})
+    assert (finished.status, finished.observation) == ("succeeded", {"doubled": 42})
+    failed = await planner.call("fails", {"what": "paper"})
+    assert failed.failure is not None
+    assert (failed.failure.code, failed.failure.reason) == ("tool_error", "no paper")
+
+
+@pytest.mark.usefixtures("functions")
+async def test_its_canonical_results_are_separated_and_stored(planner: Planner, store: Store) -> None:
+    """The same forms, previews and artifacts."""
+    finished = await planner.call("sheet", {})
+    assert finished.observation["artifact"].startswith("<artifact:dict size=")
+    responded = finished.responded
+    assert responded is not None
+    assert responded.ref is not None
+    assert (responded.artifact_id, responded.ref.namespace) == ("sales-7", "sheet")
+    ref, body = await store.client.read("default", responded.ref.artifact_id, limit=1 << 20)
+    assert from_blob(body, ref) == SHEET
+
+
+async def test_the_end_of_a_run_cancels_its_function(planner: Planner, functions: Functions) -> None:
+    """By the machine's command."""
+    run = await planner.request("waits", {})
+    await wait_until(lambda: functions.running, what="the function runs")
+    (running,) = functions.running.values()
+    await planner.end_run(run)
+    await wait_until(running.cancelled, what="it is cancelled")
+
+
+async def test_nats_serves_what_it_does_not(planner: Planner, functions: Functions) -> None:
+    """A call of a tool of the tools file goes to NATS, where nobody serves it."""
+    finished = await planner.call("of_nats", {})
+    assert finished.failure is not None
+    assert finished.failure.code == "tool_unavailable"
+    assert not functions.running
