@@ -133,7 +133,7 @@ class Client(TaskMethods, ScheduleMethods):
         """Return the events of a run: `async for event in client.follow(run_id)`; `after` is an earlier `cursor`.
 
         The last event holds JSON artifacts up to 1 MiB as values, or with `artifacts="refs"` as references.
-        `on_comment`: called with what the gateway says beside events, such as `waiting, place 17 of 300`.
+        `on_comment`: called with what the gateway says beside events, such as `waiting`.
         """
         return RunStream(self._transport, run_id, after, artifacts, on_comment)
 

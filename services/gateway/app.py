@@ -27,7 +27,6 @@ from services.gateway.runs.control_answers import ControlAnswers, of_run, of_ses
 from services.gateway.runs.decisions import ControlRoutes
 from services.gateway.runs.deletions import Deletions
 from services.gateway.runs.index import RunIndex, SessionIndex
-from services.gateway.runs.queue import Queue
 from services.gateway.runs.quota import RunQuota
 from services.gateway.runs.reader import RunReader
 from services.gateway.runs.routes import RunRoutes
@@ -70,7 +69,6 @@ class Gateway:
         self.deletions = Deletions(bus)
         self.runs = RunReader(bus, self.deletions)
         self.sessions = SessionReader(bus, self.runs, self.deletions)
-        self.queue = Queue(bus)
         self.index = RunIndex(bus, self.deletions)
         self.artifacts = ArtifactClient(bus, patience_s=settings.accept_wait_s)
         self.access = ArtifactAccess(self.artifacts, self.runs, self.sessions)
@@ -100,7 +98,7 @@ class Gateway:
     def routers(self) -> list[APIRouter]:
         """Return all routes."""
         settings, inliner = self.settings, self.inliner
-        events = EventRoutes(self.bus, self.runs, inliner, self.streams, self.queue, settings.heartbeat_s)
+        events = EventRoutes(self.bus, self.runs, inliner, self.streams, settings.heartbeat_s)
         runs = RunRoutes(
             self.submissions,
             self.control,
@@ -121,7 +119,6 @@ class Gateway:
             SessionIndex(self.bus),
             self.session_control,
             self.streams,
-            self.queue,
             settings.heartbeat_s,
             settings.max_body_bytes,
         )
@@ -172,12 +169,11 @@ def build_server(settings: GatewaySettings) -> HttpServer:
     @asynccontextmanager
     async def work(_health: Health) -> AsyncIterator[None]:
         await catalogue.start()
-        places = link.bus.tasks.keep("queue_places", gateway.queue.keep_places())
         keys = link.bus.tasks.keep("api_keys", gateway.guard.keys.watch()) if settings.api_keys_file else None
         try:
             yield
         finally:
-            await cancelled(places, keys)
+            await cancelled(keys)
             await catalogue.stop()
 
     app, origins = build_app(gateway), Origins(settings.cors_origins)

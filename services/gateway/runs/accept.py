@@ -40,13 +40,13 @@ logger = structlog.get_logger(__name__)
 class Accepted:
     """An accepted run, and its follower, which the caller stops.
 
-    `request_sequence`: of the run's request in REQUESTS; None: unknown, or the run has begun.
+    `waits_for_planner`: whether no planner has opened it, as far as is known.
     """
 
     run: str
     session_id: str
     follower: RunFollower
-    request_sequence: int | None
+    waits_for_planner: bool = True
 
 
 class Submissions:
@@ -100,7 +100,7 @@ class Submissions:
             follower = RunFollower(self._bus, tenant, run)
             session_id = requested.session_id or own_session_id(run)
             if key and (known := await already_stored(self._runs, requested)) is not None:
-                return Accepted(run, session_id, follower, known.request_sequence)
+                return Accepted(run, session_id, follower, known.waits_for_planner)
             if requested.session_id is not None:
                 await self._sessions.check_turn(caller, requested)
             await self._models.check_name(run_input.model)
@@ -116,12 +116,14 @@ class Submissions:
                 if is_followed:
                     await follower.start(is_new=True)
                 try:
-                    request_sequence = await self._store(requested, data, follower)
+                    if (await self._write(requested, data)).is_repeated:
+                        follower.read_back()
+                        await already_stored(self._runs, requested)
                 except BaseException:
                     await follower.stop()
                     raise
         logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
-        return Accepted(run, session_id, follower, request_sequence)
+        return Accepted(run, session_id, follower)
 
     async def accept_made(self, caller: Caller, requested: RunRequested) -> None:
         """Store a request that the gateway has made for a caller, unless its run is known.
@@ -138,14 +140,6 @@ class Submissions:
     async def _stored_images(self, caller: Caller, requested: RunRequested, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(requested.model, requested.agent, requested.vision)
         return await self._images.store(caller, requested.run_id, requested.session_id, run_input.images)
-
-    async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
-        stored = await self._write(requested, data)
-        if stored.is_repeated:
-            follower.read_back()
-            known = await already_stored(self._runs, requested)
-            return known.request_sequence if known is not None else None
-        return stored.sequence
 
     async def _write(self, requested: RunRequested, data: bytes) -> Acknowledged:
         tenant, run = requested.tenant, requested.run_id

@@ -13,12 +13,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import get_args
 
+from contracts.runs.inbox import TimerName
+from contracts.wire import names, subjects
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns, TryAgain
-from services.gateway.runs.queue import open_runs
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -32,6 +34,23 @@ MAX_COUNTED = 10_000
 MAX_KNOWN_RUNS = 100_000
 """Runs whose key is remembered."""
 _PARALLEL_READS = 32
+_RUN_TIMERS = frozenset(get_args(TimerName))
+
+
+async def open_runs(bus: Bus, tenant: str) -> frozenset[str]:
+    """Return the open runs of a tenant: those with a request in REQUESTS, and those with a timer. Raises BusError."""
+    found = set()
+    for stream, pattern in (
+        (subjects.REQUESTS, subjects.requests_of(tenant)),
+        (subjects.TIMERS, subjects.timers_of_all(tenant)),
+    ):
+        state = (await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"]
+        for subject in state.get("subjects") or ():
+            with suppress(names.InvalidName):  # Not ours: no planner opens a run for it.
+                address = subjects.parse(subject)
+                if stream == subjects.REQUESTS or address.name in _RUN_TIMERS:
+                    found.add(address.run)
+    return frozenset(found)
 
 
 @dataclass(slots=True)
@@ -93,8 +112,7 @@ class RunQuota:
     async def _open_runs(self, tenant: str, key_id: str | None = None) -> int:
         """Return how many runs of a tenant are open, or of one of its keys."""
         try:
-            found = await open_runs(self._bus, tenant)
-            runs = found.requested | found.timed
+            runs = await open_runs(self._bus, tenant)
             if key_id is None:
                 return len(runs)
             slots = asyncio.Semaphore(_PARALLEL_READS)

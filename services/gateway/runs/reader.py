@@ -141,7 +141,7 @@ class RunReader:
         queued = parsed(RunRequested, stored.data) if stored else None
         last = await get(subjects.RUNS, {"last_by_subj": log})
         if last is None:
-            return StoredRun(run, queued, stored.sequence) if stored and queued else None
+            return StoredRun(run, queued) if queued else None
         first = await get(subjects.RUNS, {"seq": 1, "next_by_subj": log})
         if first is None:
             return None  # The log was purged between the two reads.
@@ -151,7 +151,7 @@ class RunReader:
         started = await self._started(begin, first.sequence, log, get)
         has_pauses = last.may_have_pauses and end.events[-1].type not in TERMINAL
         waiting = waiting_after(await self.facts_of(tenant, run)) if has_pauses else Waiting()
-        return StoredRun(run, queued, None, begin, end, first.sequence, last.sequence, started, waiting)
+        return StoredRun(run, queued, begin, end, first.sequence, last.sequence, started, waiting)
 
     async def _started(self, first: Record, sequence: int, log: str, get: _Get) -> Record | None:
         """Return the record that begins the run: the first one, or a later one if something came before its turn."""
@@ -176,7 +176,7 @@ class RunReader:
         (first_sequence, first), (last_sequence, last) = found[0], found[-1]
         started = next((record for _, record in found if begins(record)), None)
         waiting = waiting_after(event for _, record in found for event in record.events)
-        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence, started, waiting)
+        return StoredRun(run, queued, first, last, first_sequence, last_sequence, started, waiting)
 
     async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
         return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)

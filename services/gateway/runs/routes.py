@@ -119,7 +119,9 @@ class RunRoutes:
         accepted = await self._submissions.accept(request, caller, RunInput, is_followed=is_streamed)
         run, url = accepted.run, f"/v1/runs/{accepted.run}"
         if is_streamed:
-            stream = self._events.stream(caller.tenant, run, accepted.follower, artifacts, accepted.request_sequence)
+            stream = self._events.stream(
+                caller.tenant, run, accepted.follower, artifacts, may_wait=accepted.waits_for_planner
+            )
             stream.headers["Location"] = url
             return stream
         answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")

@@ -21,13 +21,11 @@ Model = TypeVar("Model", bound=BaseModel)
 class StoredRun:
     """What is stored of a run. `queued`: its request, until a planner has opened the run. The rest is of its log.
 
-    `request_sequence`: of the queued request in REQUESTS, while the run has no log.
     `started`: the record that began it; None while it waits for its turn in a session, or was cancelled before.
     """
 
     run_id: str
     queued: RunRequested | None
-    request_sequence: int | None = None
     first: Record | None = None
     last: Record | None = None
     first_sequence: int = 0
@@ -45,6 +43,11 @@ class StoredRun:
     def has_ended(self) -> bool:
         """Whether its log is complete."""
         return self.last is not None and self.last.events[-1].type in TERMINAL
+
+    @property
+    def waits_for_planner(self) -> bool:
+        """Whether no planner has opened it."""
+        return self.first is None
 
     @property
     def waits_for_turn(self) -> bool:

@@ -20,7 +20,6 @@ from services.gateway.errors import BadCursor
 from services.gateway.protocols.events.encoder import SESSION_CURSOR
 from services.gateway.protocols.events.stream import EventStream
 from services.gateway.runs.index import PAGE_CURSOR, SessionIndex
-from services.gateway.runs.queue import Queue
 from services.gateway.sessions.control import SessionControl
 from services.gateway.sessions.reader import SessionReader
 from services.messaging.connection import Bus
@@ -58,7 +57,6 @@ class SessionRoutes:
         index: SessionIndex,
         control: SessionControl,
         streams: OpenStreams,
-        queue: Queue,
         heartbeat_s: float,
         max_body_bytes: int,
     ) -> None:
@@ -67,7 +65,6 @@ class SessionRoutes:
         self._index = index
         self._control = control
         self._streams = streams
-        self._queue = queue
         self._heartbeat_s = heartbeat_s
         self._max_body_bytes = max_body_bytes
 
@@ -141,4 +138,4 @@ class SessionRoutes:
         if not await self._sessions.is_position_of(caller.tenant, key, cursor):
             raise BadCursor("Last-Event-ID is not the id of an event of this session.")
         follower = SessionFollower(self._bus, caller.tenant, key, after=cursor)
-        return EventStream(follower, self._streams, self._queue, self._heartbeat_s, caller.tenant)
+        return EventStream(follower, self._streams, self._heartbeat_s, caller.tenant)

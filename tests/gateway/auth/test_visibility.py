@@ -12,7 +12,7 @@ from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id, own_session_id
 from services.gateway.auth.key_lines import new_key
-from services.gateway.runs.queue import open_runs
+from services.gateway.runs.quota import open_runs
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, serving, unconnected_routes
 from tests.support.images import with_metadata
@@ -218,19 +218,19 @@ async def test_lists_hold_what_is_the_callers_own(keyed: Served, bus: Bus, thing
 
 async def test_a_run_of_a_pinned_key_is_its_users(keyed: Served, bus: Bus) -> None:
     """Whether the request names the user or not; the name of another one is refused, and nothing is stored."""
-    before = (await open_runs(bus, TENANT)).requested
+    before = await open_runs(bus, TENANT)
     for more in ({}, {"user_id": "adam"}):
         answer = await keyed.http.post("/v1/runs", json={"query": "q", **more}, headers=bearer("adam"))
         assert answer.status_code == 202
         stored = await stored_request(bus, answer.json()["run_id"])
         assert (stored.user_id, stored.is_user_pinned, stored.key_id) == ("adam", True, "adam")
-    now = (await open_runs(bus, TENANT)).requested
+    now = await open_runs(bus, TENANT)
     for route in ("/v1/runs", "/chat"):
         refused = await keyed.http.post(route, json={"query": "q", "user_id": "eve"}, headers=bearer("adam"))
         assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
         assert refused.json()["errors"][0]["field"] == "user_id"
     assert len(now) == len(before) + 2
-    assert (await open_runs(bus, TENANT)).requested == now
+    assert await open_runs(bus, TENANT) == now
     free = await keyed.http.post("/v1/runs", json={"query": "q", "user_id": "anybody"}, headers=bearer("acme"))
     stored = await stored_request(bus, free.json()["run_id"])
     assert (stored.user_id, stored.is_user_pinned) == ("anybody", False)

@@ -12,8 +12,9 @@ from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns
 from services.gateway.runs import quota
 from services.gateway.runs.deletions import Deletions
-from services.gateway.runs.quota import RunQuota
+from services.gateway.runs.quota import RunQuota, open_runs
 from services.gateway.runs.reader import RunReader
+from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from tests.support.gateways import connected, serving
 from tests.support.nats_server import NatsServer
@@ -71,3 +72,14 @@ async def test_runs_that_are_not_written_yet_count_too(
                 await writing.enter_async_context(runs.admitted(ACME, new_id()))
         async with runs.admitted(ACME, new_id()):
             assert await runs._open_runs("acme") == 0
+
+
+async def test_open_runs_are_those_with_a_request_or_a_timer(bus: Bus) -> None:
+    """A subject that names no run is none, and neither is a timer of a session or a schedule."""
+    tenant, queued, timed = f"t{new_id()[:8]}", new_id(), new_id()
+    await bus.publish(subjects.request(tenant, queued), b"{}")
+    await bus.publish(f"timer.{tenant}.{timed}.deadline", b"{}")
+    await bus.publish(f"timer.{tenant}.x_y.deadline", b"{}")
+    for name in (f"group-{queued}", f"waiter-{queued}", "fire"):
+        await bus.publish(subjects.timer(tenant, new_id(), name), b"{}")
+    assert await open_runs(bus, tenant) == {queued, timed}

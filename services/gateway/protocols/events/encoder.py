@@ -18,8 +18,8 @@ from services.runtime import exact_json
 
 logger = structlog.get_logger(__name__)
 
-WAITING = b": waiting, place %d of %d\n\n"
-"""The comment for a run that has not begun; its place in the queue of its tenant."""
+WAITING = b": waiting\n\n"
+"""The comment for a run that no planner has opened."""
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a browser reconnects."""

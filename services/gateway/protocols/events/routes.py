@@ -11,7 +11,6 @@ from services.gateway.edge.routing import RequestCaller, new_router
 from services.gateway.errors import BadCursor
 from services.gateway.protocols.events.encoder import CURSOR, Cursor
 from services.gateway.protocols.events.stream import RUN_HEADER, EventStream
-from services.gateway.runs.queue import Queue
 from services.gateway.runs.reader import RunReader
 from services.gateway.runs.stored_run import StoredRun
 from services.messaging.connection import Bus
@@ -27,14 +26,11 @@ EVENT_ID: dict[str, Any] = {"pattern": f"^({CURSOR})?$", "description": "the id 
 class EventRoutes:
     """Routes of events."""
 
-    def __init__(
-        self, bus: Bus, runs: RunReader, inliner: Inliner, streams: OpenStreams, queue: Queue, heartbeat_s: float
-    ) -> None:
+    def __init__(self, bus: Bus, runs: RunReader, inliner: Inliner, streams: OpenStreams, heartbeat_s: float) -> None:
         self._bus = bus
         self._runs = runs
         self._inliner = inliner
         self._streams = streams
-        self._queue = queue
         self._heartbeat_s = heartbeat_s
 
     def router(self) -> APIRouter:
@@ -47,17 +43,13 @@ class EventRoutes:
         router.get("/v1/runs/{run_id}/events", responses=responses, response_model=None)(self.run_events)
         return router
 
-    def stream(
-        self, tenant: str, run: str, follower: RunFollower, artifacts: Form, request_sequence: int | None
-    ) -> EventStream:
+    def stream(self, tenant: str, run: str, follower: RunFollower, artifacts: Form, *, may_wait: bool) -> EventStream:
         """Return the stream of what a follower of the run gives.
 
-        `artifacts`: their form in the last event. `request_sequence`: see `EventStream`.
+        `artifacts`: their form in the last event. `may_wait`: see `EventStream`.
         """
         finish = partial(self._inliner.record, tenant) if artifacts == "values" else None
-        return EventStream(
-            follower, self._streams, self._queue, self._heartbeat_s, tenant, run, request_sequence, finish
-        )
+        return EventStream(follower, self._streams, self._heartbeat_s, tenant, run, finish, may_wait=may_wait)
 
     async def run_events(
         self,
@@ -82,7 +74,7 @@ class EventRoutes:
         if found.has_ended and cursor.log == found.last_sequence:
             return Response(status_code=204, headers={RUN_HEADER: run_id})
         follower = RunFollower(self._bus, caller.tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
-        return self.stream(caller.tenant, run_id, follower, artifacts, found.request_sequence)
+        return self.stream(caller.tenant, run_id, follower, artifacts, may_wait=found.waits_for_planner)
 
     async def _has_reached(self, tenant: str, found: StoredRun, cursor: Cursor) -> bool:
         if cursor.log > found.last_sequence:

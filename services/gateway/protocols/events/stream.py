@@ -7,7 +7,7 @@ the records that have arrived together are written together.
 Rule 2: a client that disconnects is noticed at once, not at the next event, and nothing of its stream is left behind.
 Rule 3: silence is filled with comments, also while NATS is unavailable, so that a client can tell a slow run from a
 dead connection.
-Rule 4: a client whose run has not begun receives a comment that says so, with its place (`runs/queue`).
+Rule 4: a client whose run has not begun receives a comment that says so.
 Rule 5: streams are counted (`edge/open_streams`), and a client that does not read is disconnected
 (`edge/http_connection`).
 """
@@ -23,7 +23,6 @@ from fastapi import Response
 from services.gateway.edge.open_streams import OpenStreams, until_disconnected
 from services.gateway.errors import Problem
 from services.gateway.protocols.events.encoder import KEEP_ALIVE, RETRY, WAITING, frames, session_frames
-from services.gateway.runs.queue import Queue, Waiter
 from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
 from services.shared.runs.run_follower import Follower, StoredRecord
@@ -31,6 +30,7 @@ from services.shared.runs.run_follower import Follower, StoredRecord
 logger = structlog.get_logger(__name__)
 
 RUN_HEADER = "Runwire-Run"
+_WAITING_AFTER_S = 1.0
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 Finish = Callable[[bytes, ExitStack], Awaitable[bytes]]
@@ -46,23 +46,22 @@ class EventStream(Response):
         self,
         follower: Follower,
         open_streams: OpenStreams,
-        queue: Queue,
         heartbeat_s: float,
         tenant: str,
         run: str | None = None,
-        request_sequence: int | None = None,
         finish: Finish | None = None,
+        *,
+        may_wait: bool = False,
     ) -> None:
-        """`request_sequence`: of the run's request in REQUESTS, if the run may still wait."""
+        """`may_wait`: whether no planner may have opened the run yet."""
         self.status_code = 200
         self.background = None
         self._follower = follower
         self._tenant = tenant
         self._finish = finish
         self._run = run
-        self._request_sequence = request_sequence
+        self._may_wait = may_wait
         self._open = open_streams
-        self._queue = queue
         self._heartbeat_s = heartbeat_s
         self._sent_at = 0.0
         self.init_headers({**_HEADERS, RUN_HEADER: run} if run else _HEADERS)
@@ -72,23 +71,22 @@ class EventStream(Response):
         try:
             with (
                 self._open.counted(self._tenant, **({"run_id": self._run} if self._run else {})),
-                self._queue.entered(self._tenant, self._run or "", self._request_sequence) as waiter,
                 ExitStack() as resources,
             ):
-                await self._stream(receive, send, waiter, resources)
+                await self._stream(receive, send, resources)
         except Problem as problem:
             await problem.response()(scope, receive, send)
         finally:
             await self._follower.stop()
 
-    async def _stream(self, receive: Receive, send: Send, waiter: Waiter, resources: ExitStack) -> None:
+    async def _stream(self, receive: Receive, send: Send, resources: ExitStack) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await self._send(send, RETRY)
-        pump = asyncio.create_task(self._pump(send, waiter, resources))
+        pump = asyncio.create_task(self._pump(send, resources))
         self._open.add(pump)
         disconnected = asyncio.create_task(until_disconnected(receive))
         try:
-            while comment := await self._comment(waiter, pump, disconnected):
+            while comment := await self._comment(pump, disconnected):
                 await self._send(send, comment)
             is_client_gone = disconnected.done()
         finally:
@@ -102,28 +100,26 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self._sent_at = asyncio.get_running_loop().time()
 
-    async def _comment(
-        self, waiter: Waiter, pump: asyncio.Task[None], disconnected: asyncio.Task[None]
-    ) -> bytes | None:
-        """Return a new place, or a keep-alive after `heartbeat_s` without a frame; None at the end of the stream."""
+    async def _comment(self, pump: asyncio.Task[None], disconnected: asyncio.Task[None]) -> bytes | None:
+        """Return what fills `heartbeat_s` without a frame; None at the end of the stream.
+
+        Of a run that waits for a planner it says so, once and sooner.
+        """
         clock = asyncio.get_running_loop().time
-        while (quiet_s := clock() - self._sent_at) < self._heartbeat_s:
-            await asyncio.wait(
-                {pump, disconnected, waiter.changed},
-                timeout=self._heartbeat_s - quiet_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+        silence_s = min(_WAITING_AFTER_S, self._heartbeat_s) if self._may_wait else self._heartbeat_s
+        while (quiet_s := clock() - self._sent_at) < silence_s:
+            left_s = silence_s - quiet_s
+            await asyncio.wait({pump, disconnected}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if pump.done() or disconnected.done():
                 return None
-            if place := waiter.take():
-                return WAITING % place
-        return KEEP_ALIVE
+        waits, self._may_wait = self._may_wait, False
+        return WAITING if waits else KEEP_ALIVE
 
-    async def _pump(self, send: Send, waiter: Waiter, resources: ExitStack) -> None:
+    async def _pump(self, send: Send, resources: ExitStack) -> None:
         try:
             async with aclosing(self._follower.records()) as batches:
                 async for records in batches:
-                    self._queue.begin(waiter)
+                    self._may_wait = False
                     if records[-1].terminal and self._finish:
                         last = records[-1]
                         records[-1] = replace(last, data=await self._finish(last.data, resources))

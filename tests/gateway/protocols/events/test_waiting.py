@@ -1,0 +1,52 @@
+"""A client whose run waits for a planner is told so, once."""
+
+import asyncio
+import signal
+
+import pytest
+
+from runwire.client import Client
+from services.messaging.connection import Bus
+from tests.support.gateways import Served, Writer, planner_process
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+LISTENING = {"Accept": "text/event-stream"}
+
+
+async def test_a_waiting_client_is_told_so_once(served: Served, bus: Bus) -> None:
+    """Whether it asks or comes later; one whose run has begun is told nothing."""
+    async with served.http.stream("POST", "/v1/runs", headers=LISTENING, json={"query": "x"}) as answer:
+        run, lines = answer.headers["runwire-run"], answer.aiter_lines()
+        assert [await anext(lines) for _ in range(3)] == ["retry: 1000", "", ": waiting"]
+        async with served.http.stream("GET", f"/v1/runs/{run}/events") as late:
+            later = late.aiter_lines()
+            assert [await anext(later) for _ in range(3)] == ["retry: 1000", "", ": waiting"]
+            writer = Writer(bus, run=run)
+            await writer.open()
+            await writer.done()
+            for each in (lines, later):
+                assert not [line async for line in each if line.startswith(": waiting")]
+
+
+@pytest.mark.system
+@pytest.mark.timeout(120)
+async def test_clients_of_a_planner_that_stands_still_wait(
+    served: Served, shared_nats: NatsServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """They are told so, and nothing more once it goes on."""
+    with planner_process(shared_nats.url, tmp_path_factory.mktemp("planner")) as planner:
+        async with Client(served.url) as client:
+            await client.result(await client.start("What can you do?"))
+            planner.send_signal(signal.SIGSTOP)
+            comments: list[str] = []
+            events = aiter(client.follow(await client.start("What can you do?"), on_comment=comments.append))
+
+            async def goes_on() -> None:
+                await wait_until(lambda: comments, what="the client knows that it waits")
+                planner.send_signal(signal.SIGCONT)
+
+            waking = asyncio.create_task(goes_on())
+            assert [event.type async for event in events][-1] == "done"
+            await waking
+            assert comments == ["waiting"]
