@@ -38,4 +38,3 @@ class GatewaySettings(ImageSettings, PlanSettings):
         default=10, gt=0, description="how long the first line and the headers of a request may take"
     )
     heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")
-    accept_wait_s: float = Field(default=3, gt=0, description="how long a write is tried before the caller gets 503")

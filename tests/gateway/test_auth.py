@@ -15,7 +15,7 @@ from services.gateway.auth.guard import OPEN_PATHS, SIGNED_ROUTES, Guard, build_
 from services.gateway.auth.key_file import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
-from services.gateway.runs import control
+from services.gateway.runs import messages
 from services.gateway.settings import GatewaySettings
 from tests.support.gateways import ROOT, Served, Writer, paused, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
@@ -141,7 +141,7 @@ async def test_who_approves_a_models_decision_about_held_results_may_decide_it(
     keyed: Served, writer: Writer, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The right `approve` alone is enough to refuse it, and for the pauses of other calls."""
-    monkeypatch.setattr(control, "ANSWER_WAIT_S", 0.2)
+    monkeypatch.setattr(messages, "ANSWER_WAIT_S", 0.2)
     of_ann = Writer(writer.bus, "ann")
     await of_ann.open()
     await of_ann.log(paused("1-1", 1, source="task", reason="confirmation", tool=tool), paused("1-2", 2, tool="pay"))

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from contracts.wire.ids import new_id
-from services.gateway.edge import health
 from services.gateway.errors import MEDIA_TYPE, RefusedByPlanner
 from tests.support.gateways import Served, disconnect, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
@@ -213,7 +212,7 @@ async def test_an_unexpected_error_shows_no_details(served: Served, monkeypatch:
     async def broken(*_: object) -> None:
         raise RuntimeError("the secret cause")
 
-    monkeypatch.setattr(served.gateway.runs, "find", broken)
+    monkeypatch.setattr(served.parts.runs, "find", broken)
     answer = await served.http.get(f"/v1/runs/{new_id()}")
     problem(answer, 500, "internal")
     assert "secret" not in answer.text
@@ -274,7 +273,7 @@ def test_openapi_describes_bodies_errors_and_streams(served_document: dict[str, 
     text = json.dumps(served_document)
     for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert name in schemas
-    for path in served_document["paths"].keys() - health.PATHS.keys():
+    for path in served_document["paths"].keys() - {"/livez", "/readyz"}:
         for operation in served_document["paths"][path].values():
             assert MEDIA_TYPE in operation["responses"]["default"]["content"]
 

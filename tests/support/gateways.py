@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import unittest.mock
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from contracts.runs.requests import RunLimits, RunRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
-from services.gateway.app import Gateway, build_server
+from services.gateway.app import NOUNS, PROTOCOLS, build_server
+from services.gateway.parts import Parts
+from services.gateway.runs import messages
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import missing, provision
@@ -60,10 +63,10 @@ class Served:
     http: httpx.AsyncClient
 
     @property
-    def gateway(self) -> Gateway:
-        """Its parts."""
-        gateway: Gateway = self.server._http.state.gateway  # type: ignore[attr-defined]
-        return gateway
+    def parts(self) -> Parts:
+        """What its routes share."""
+        parts: Parts = self.server._http.state.parts  # type: ignore[attr-defined]
+        return parts
 
     @property
     def url(self) -> str:
@@ -73,27 +76,29 @@ class Served:
 
 def unconnected_routes() -> list[APIRoute]:
     """All routes of a gateway that does not run."""
-    settings = GatewaySettings()
-    gateway = Gateway(settings, Bus("test", settings), dict)
-    return [route for router in gateway.routers() for route in router.routes if isinstance(route, APIRoute)]
+    return [route for router in (*NOUNS, *PROTOCOLS) for route in router.routes if isinstance(route, APIRoute)]
 
 
 @contextlib.asynccontextmanager
-async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
-    """A gateway that answers, with everything provisioned; `settings` are those of GatewaySettings."""
+async def serving(nats_url: str, *, accept_wait_s: float = 3.0, **settings: Any) -> AsyncIterator[Served]:
+    """A gateway that answers, with everything provisioned; `settings` are those of GatewaySettings.
+
+    `accept_wait_s`: how long a write is tried before a caller gets 503.
+    """
     async with connected(nats_url, **{name: settings[name] for name in _LOGIN if name in settings}):
         pass
-    server = build_server(GatewaySettings(**{"nats_url": nats_url, "port": 0, "graceful_timeout_s": 2, **settings}))
-    # Signals are pytest's.
-    task = asyncio.create_task(server._serve())
-    try:
-        await wait_until(lambda: server.started or task.done(), what="the gateway listens")
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as http:
-            await wait_until(lambda: server.health.started or task.done(), what="the gateway is ready")
-            yield Served(server, http)
-    finally:
-        server.should_exit = True
-        await task
+    with unittest.mock.patch.object(messages, "ACCEPT_WAIT_S", accept_wait_s):
+        server = build_server(GatewaySettings(**{"nats_url": nats_url, "port": 0, "graceful_timeout_s": 2, **settings}))
+        # Signals are pytest's.
+        task = asyncio.create_task(server._serve())
+        try:
+            await wait_until(lambda: server.started or task.done(), what="the gateway listens")
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as http:
+                await wait_until(lambda: server.health.started or task.done(), what="the gateway is ready")
+                yield Served(server, http)
+        finally:
+            server.should_exit = True
+            await task
 
 
 @contextlib.asynccontextmanager

@@ -2,20 +2,18 @@
 
 from typing import Annotated, Any, Unpack
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from contracts.artifacts.images import INPUT_IMAGE
 from contracts.artifacts.references import ArtifactRef, StoredArtifact
-from services.gateway.artifacts.access import ArtifactAccess
 from services.gateway.artifacts.downloads import headers_of, is_compressed, matching_etag, range_of, streamed
 from services.gateway.artifacts.uploads import read_upload
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.routing import RequestCaller, needs, new_router
 from services.gateway.errors import BodyTooLarge, InvalidInput
-from services.gateway.runs.deletions import Deletions
-from services.gateway.runs.reader import RunReader
-from services.shared.artifacts.client import ArtifactClient, Wanted
+from services.gateway.parts import GatewayParts, Parts
+from services.shared.artifacts.client import Wanted
 from services.shared.artifacts.errors import ArtifactTooLarge
 
 Limit = Annotated[int, Query(ge=1, le=500)]
@@ -61,127 +59,112 @@ class ArtifactList(BaseModel):
     next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
 
 
-class ArtifactRoutes:
-    """Routes of artifacts."""
+router = new_router("artifacts")
 
-    def __init__(
-        self,
-        artifacts: ArtifactClient,
-        access: ArtifactAccess,
-        runs: RunReader,
-        deletions: Deletions,
-        max_upload_bytes: int,
-    ) -> None:
-        self._artifacts = artifacts
-        self._access = access
-        self._runs = runs
-        self._deletions = deletions
-        self._max_upload_bytes = max_upload_bytes
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = new_router("artifacts")
-        path = "/v1/artifacts/{artifact_id}"
-        router.head(path, include_in_schema=False, response_model=None)(self.get_artifact)
-        router.get(path, response_model=None, responses=DOWNLOAD)(self.get_artifact)
-        router.post(
-            "/v1/artifacts",
-            status_code=201,
-            dependencies=[needs("run")],
-            response_model=ArtifactRef,
-            openapi_extra=UPLOAD,
-        )(self.upload_artifact)
-        router.get("/v1/artifacts")(self.list_artifacts)
-        router.get("/v1/runs/{run_id}/artifacts")(self.list_artifacts_of_a_run)
-        router.delete(path, status_code=204, dependencies=[needs("run")], response_class=Response)(self.delete_artifact)
-        return router
+@router.head("/v1/artifacts/{artifact_id}", include_in_schema=False, response_model=None)
+@router.get("/v1/artifacts/{artifact_id}", response_model=None, responses=DOWNLOAD)
+async def get_artifact(artifact_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Fetch an artifact, or a range of it."""
+    ref = (await parts.access.get(caller, artifact_id)).ref
+    etag = matching_etag(request.headers, ref)
+    if etag is not None:
+        headers = {name: value for name, value in headers_of(ref).items() if not name.startswith("Content-L")}
+        return Response(status_code=304, headers={**headers, "ETag": etag})
+    part = range_of(request.headers, ref)
+    if request.method == "HEAD":
+        return Response(status_code=200 if part is None else 206, headers=headers_of(ref, part))
+    offset, length = (part.offset, part.length) if part else (0, None)
+    download = await parts.artifacts.get(caller.tenant, artifact_id, offset=offset, length=length)
+    return streamed(download, part, compressed=is_compressed(request.headers, ref, part))
 
-    async def get_artifact(self, artifact_id: str, request: Request, caller: RequestCaller) -> Response:
-        """Fetch an artifact, or a range of it."""
-        ref = (await self._access.get(caller, artifact_id)).ref
-        etag = matching_etag(request.headers, ref)
-        if etag is not None:
-            headers = {name: value for name, value in headers_of(ref).items() if not name.startswith("Content-L")}
-            return Response(status_code=304, headers={**headers, "ETag": etag})
-        part = range_of(request.headers, ref)
-        if request.method == "HEAD":
-            return Response(status_code=200 if part is None else 206, headers=headers_of(ref, part))
-        offset, length = (part.offset, part.length) if part else (0, None)
-        download = await self._artifacts.get(caller.tenant, artifact_id, offset=offset, length=length)
-        return streamed(download, part, compressed=is_compressed(request.headers, ref, part))
 
-    async def upload_artifact(
-        self,
-        request: Request,
-        caller: RequestCaller,
-        session_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
-        filename: Annotated[str | None, Query(max_length=MAX_FILENAME_CHARACTERS)] = None,
-        namespace: Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "upload",
-        ttl_s: Annotated[int | None, Query(ge=1, le=315_360_000)] = None,
-    ) -> Response:
-        """Store a file, sent as the body or in a form, and return its reference."""
-        if namespace == INPUT_IMAGE:
-            raise InvalidInput(
-                "namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out"
+@router.post(
+    "/v1/artifacts",
+    status_code=201,
+    dependencies=[needs("run")],
+    response_model=ArtifactRef,
+    openapi_extra=UPLOAD,
+)
+async def upload_artifact(
+    parts: GatewayParts,
+    request: Request,
+    caller: RequestCaller,
+    session_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    filename: Annotated[str | None, Query(max_length=MAX_FILENAME_CHARACTERS)] = None,
+    namespace: Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "upload",
+    ttl_s: Annotated[int | None, Query(ge=1, le=315_360_000)] = None,
+) -> Response:
+    """Store a file, sent as the body or in a form, and return its reference."""
+    if namespace == INPUT_IMAGE:
+        raise InvalidInput(
+            "namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out"
+        )
+    async with read_upload(request, parts.settings.max_upload_bytes) as file:
+        try:
+            ref = await parts.artifacts.put(
+                caller.tenant,
+                file.chunks,
+                session=session_id,
+                user=caller.user_id,
+                namespace=namespace,
+                filename=(filename or file.filename or "")[:MAX_FILENAME_CHARACTERS] or None,
+                mime_type=file.mime_type,
+                ttl_s=ttl_s,
+                limit=parts.settings.max_upload_bytes,
             )
-        async with read_upload(request, self._max_upload_bytes) as file:
-            try:
-                ref = await self._artifacts.put(
-                    caller.tenant,
-                    file.chunks,
-                    session=session_id,
-                    user=caller.user_id,
-                    namespace=namespace,
-                    filename=(filename or file.filename or "")[:MAX_FILENAME_CHARACTERS] or None,
-                    mime_type=file.mime_type,
-                    ttl_s=ttl_s,
-                    limit=self._max_upload_bytes,
-                )
-            except ArtifactTooLarge as error:
-                raise BodyTooLarge(self._max_upload_bytes) from error
-        location = f"/v1/artifacts/{ref.artifact_id}"
-        return Response(ref.model_dump_json(), 201, {"Location": location}, "application/json")
+        except ArtifactTooLarge as error:
+            raise BodyTooLarge(parts.settings.max_upload_bytes) from error
+    location = f"/v1/artifacts/{ref.artifact_id}"
+    return Response(ref.model_dump_json(), 201, {"Location": location}, "application/json")
 
-    async def list_artifacts(
-        self,
-        caller: RequestCaller,
-        session_id: Annotated[str, Query(min_length=1, max_length=200)],
-        own_id: OwnId = None,
-        skill_id: SkillId = None,
-        limit: Limit = 100,
-        cursor: ListCursor = None,
-    ) -> ArtifactList:
-        """List the artifacts of a session: uploads, and those of its runs; the oldest first."""
-        wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
-        return await self._page(caller, session_id, None, **wanted)
 
-    async def list_artifacts_of_a_run(
-        self,
-        run_id: str,
-        caller: RequestCaller,
-        own_id: OwnId = None,
-        skill_id: SkillId = None,
-        limit: Limit = 100,
-        cursor: ListCursor = None,
-    ) -> ArtifactList:
-        """List the artifacts of a run: those of its tools, and its images; the oldest first."""
-        request = (await self._runs.get(caller, run_id)).request()
-        session = request.session_id if request else None
-        wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
-        return await self._page(caller, session, run_id, **wanted)
+@router.get("/v1/artifacts")
+async def list_artifacts(
+    parts: GatewayParts,
+    caller: RequestCaller,
+    session_id: Annotated[str, Query(min_length=1, max_length=200)],
+    own_id: OwnId = None,
+    skill_id: SkillId = None,
+    limit: Limit = 100,
+    cursor: ListCursor = None,
+) -> ArtifactList:
+    """List the artifacts of a session: uploads, and those of its runs; the oldest first."""
+    wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
+    return await _page(parts, caller, session_id, None, **wanted)
 
-    async def _page(
-        self, caller: Caller, session: str | None, run: str | None, **wanted: Unpack[Wanted]
-    ) -> ArtifactList:
-        page = await self._artifacts.list(caller.tenant, session=session, run=run, **wanted)
-        run_ids = {each.run_id for each in page.artifacts if each.run_id}
-        deleted = await self._deletions.among(caller.tenant, run_ids)
-        kept = [each for each in page.artifacts if each.run_id not in deleted]
-        shown = await self._access.visible(caller, kept)
-        next_cursor = None if page.next_cursor is None else str(page.next_cursor)
-        return ArtifactList(artifacts=shown, next_cursor=next_cursor)
 
-    async def delete_artifact(self, artifact_id: str, caller: RequestCaller) -> None:
-        """Delete an artifact. Payloads that contain its reference keep it; it is then not found."""
-        await self._access.get(caller, artifact_id)
-        await self._artifacts.delete(caller.tenant, artifact_id)
+@router.get("/v1/runs/{run_id}/artifacts")
+async def list_artifacts_of_a_run(
+    run_id: str,
+    parts: GatewayParts,
+    caller: RequestCaller,
+    own_id: OwnId = None,
+    skill_id: SkillId = None,
+    limit: Limit = 100,
+    cursor: ListCursor = None,
+) -> ArtifactList:
+    """List the artifacts of a run: those of its tools, and its images; the oldest first."""
+    request = (await parts.runs.get(caller, run_id)).request()
+    session = request.session_id if request else None
+    wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
+    return await _page(parts, caller, session, run_id, **wanted)
+
+
+async def _page(
+    parts: Parts, caller: Caller, session: str | None, run: str | None, **wanted: Unpack[Wanted]
+) -> ArtifactList:
+    page = await parts.artifacts.list(caller.tenant, session=session, run=run, **wanted)
+    run_ids = {each.run_id for each in page.artifacts if each.run_id}
+    deleted = await parts.deletions.among(caller.tenant, run_ids)
+    kept = [each for each in page.artifacts if each.run_id not in deleted]
+    shown = await parts.access.visible(caller, kept)
+    next_cursor = None if page.next_cursor is None else str(page.next_cursor)
+    return ArtifactList(artifacts=shown, next_cursor=next_cursor)
+
+
+@router.delete("/v1/artifacts/{artifact_id}", status_code=204, dependencies=[needs("run")], response_class=Response)
+async def delete_artifact(artifact_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
+    """Delete an artifact. Payloads that contain its reference keep it; it is then not found."""
+    await parts.access.get(caller, artifact_id)
+    await parts.artifacts.delete(caller.tenant, artifact_id)

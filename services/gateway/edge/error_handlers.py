@@ -24,14 +24,14 @@ METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 def add_error_handlers(app: FastAPI) -> None:
     """Handle all exceptions of the application."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=400)  # Nobody reads it.
+        return _problem_of(request, error).response()
+
     for kind in HANDLED:
-        app.add_exception_handler(kind, _answer)
-
-
-async def _answer(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)  # Nobody reads it.
-    return _problem_of(request, error).response()
+        app.add_exception_handler(kind, answer)
 
 
 def _problem_of(request: Request, error: Exception) -> Problem:
@@ -61,13 +61,8 @@ def _of_http(request: Request, error: HTTPException) -> Problem:
         return NotFound()
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = _methods_of_address(request)
+        # The methods of all routes of the address; Starlette names those of one route only.
+        routes, scopes = request.app.routes, [{**request.scope, "method": method} for method in METHODS]
+        allowed = (each for each in scopes if any(route.matches(each)[0] is Match.FULL for route in routes))
+        headers["Allow"] = ", ".join(each["method"] for each in allowed)
     return Problem.other(error.status_code, HTTPStatus(error.status_code).name.lower(), str(error.detail), headers)
-
-
-def _methods_of_address(request: Request) -> str:
-    """Return the methods of all routes of an address; Starlette names those of one route only."""
-    routes, scope = request.app.routes, request.scope
-    return ", ".join(
-        name for name in METHODS if any(route.matches({**scope, "method": name})[0] is Match.FULL for route in routes)
-    )

@@ -1,13 +1,29 @@
-"""What the routes of all nouns share: the caller and its rights, checked queries, and descriptions of bodies."""
+"""What the routes of all nouns share: the caller and its rights, checked queries, and descriptions for OpenAPI."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import Match
+from starlette.types import Scope
 
 from services.gateway.auth.caller import Caller, Right
-from services.gateway.edge.request_ids import REQUEST_ID_HEADER, TRACE_ID_HEADER
+from services.gateway.edge.request_headers import REQUEST_ID_HEADER, TRACE_ID_HEADER
 from services.gateway.errors import InvalidInput
+
+RUN_HEADER = "Runwire-Run"
+"""Of an answer that starts or streams a run: the run's id."""
+
+BODY_MODELS: dict[str, type[BaseModel]] = {}
+"""The bodies that `body_of` describes: routes read them by themselves, so FastAPI does not know them."""
+
+Filter = Annotated[str | None, Query(min_length=1, max_length=200)]
+"""A text that a field of what is listed must be equal to; None: any."""
+
+Form = Literal["values", "refs"]
+"""How artifacts appear in a payload: as JSON values, or as references, as they are in the log."""
 
 
 async def _caller(request: Request) -> Caller:
@@ -18,10 +34,6 @@ async def _caller(request: Request) -> Caller:
 
 RequestCaller = Annotated[Caller, Depends(_caller)]
 """Who sent the request, as the guard has found (`auth.guard`)."""
-
-
-Filter = Annotated[str | None, Query(min_length=1, max_length=200)]
-"""A text that a field of what is listed must be equal to; None: any."""
 
 
 def needs(right: Right) -> Any:
@@ -44,9 +56,20 @@ async def _prepare(request: Request, response: Response) -> None:
         raise InvalidInput.unknown(sorted(unknown))
 
 
-def new_router(tag: str) -> APIRouter:
+def new_router(tag: str, route_class: type[APIRoute] = APIRoute) -> APIRouter:
     """Return a router whose routes refuse unknown query parameters. `tag` groups them in the OpenAPI document."""
-    return APIRouter(dependencies=[Depends(_prepare)], tags=[tag])
+    return APIRouter(dependencies=[Depends(_prepare)], tags=[tag], route_class=route_class)
+
+
+class SessionRoute(APIRoute):
+    """A route with the id of a session in its address, which is any text: also one with slashes."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the address as it was sent; its parts are decoded afterwards."""
+        raw = scope.get("raw_path") or quote(scope["path"]).encode()
+        match, child = super().matches({**scope, "path": raw.partition(b"?")[0].decode("latin-1")})
+        given = child.get("path_params", {})
+        return match, {**child, "path_params": {**given, **{name: unquote(given[name]) for name in given}}}
 
 
 def body_of(
@@ -56,6 +79,7 @@ def body_of(
 
     `keyed`: with an `Idempotency-Key`. `traced`: with the ids of the request and its trace.
     """
+    BODY_MODELS[model.__name__] = model
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
     key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
     ids = [
@@ -64,3 +88,10 @@ def body_of(
     ]
     parameters = ([key] if keyed else []) + (ids if traced else [])
     return {"requestBody": {"required": not optional, "content": content}, "parameters": parameters}
+
+
+def json_answer(model: BaseModel, status: int, headers: dict[str, str] | None = None) -> Response:
+    """Return a small answer, which no cache stores."""
+    return Response(
+        model.model_dump_json(), status, {"Cache-Control": "no-store"} | (headers or {}), "application/json"
+    )

@@ -2,19 +2,20 @@
 
 from typing import Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunInput
-from services.gateway.artifacts.inlining import Form, Inliner
 from services.gateway.edge.compression import json_response
-from services.gateway.edge.open_streams import OpenStreams
-from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
-from services.gateway.runs.accept import Submissions
-from services.gateway.runs.reader import RunReader
-from services.gateway.runs.stored_run import StoredRun
+from services.gateway.edge.routing import Form, RequestCaller, body_of, needs, new_router
+from services.gateway.parts import GatewayParts
+
+from .accept import accept
+from .reader import StoredRun
+
+router = new_router("compatibility")
 
 
 class ChatInput(RunInput):
@@ -41,41 +42,26 @@ class ChatWaiting(BaseModel):
     paused: str | None = Field(default=None, description="the budget whose top-up it waits for")
 
 
-class ChatRoutes:
-    """The route of chats."""
+@router.post(
+    "/chat",
+    dependencies=[needs("run")],
+    response_model=ChatAnswer,
+    responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
+    openapi_extra=body_of(ChatInput, keyed=True, traced=True),
+)
+async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
+    """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it.
 
-    def __init__(self, submissions: Submissions, runs: RunReader, inliner: Inliner, streams: OpenStreams) -> None:
-        self._submissions = submissions
-        self._runs = runs
-        self._inliner = inliner
-        self._streams = streams
-
-    def router(self) -> APIRouter:
-        """Return the route."""
-        router = new_router("compatibility")
-        router.post(
-            "/chat",
-            dependencies=[needs("run")],
-            response_model=ChatAnswer,
-            responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
-            openapi_extra=body_of(ChatInput, keyed=True, traced=True),
-        )(self.chat)
-        return router
-
-    async def chat(self, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
-        """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it.
-
-        202 when the run does nothing but wait for a person.
-        """
-        with self._streams.counted(caller.tenant):
-            accepted = await self._submissions.accept(request, caller, ChatInput, is_followed=True)
-            result = self._runs.wait_for_result(caller, accepted.run, accepted.follower)
-            detail = "The gateway is stopping; the run goes on."
-            found = await self._streams.while_connected(request.receive, result, detail, run_id=accepted.run)
-        ids = {"run_id": accepted.run, "session_id": accepted.session_id}
-        if isinstance(found, StoredRun):
-            waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)
-            return await json_response(waiting.model_dump_json().encode(), request.headers, status=202)
-        payload = await self._inliner.payload(caller.tenant, found) if artifacts == "values" else found
-        answer = ChatAnswer(**ids, payload=payload)
-        return await json_response(answer.model_dump_json().encode(), request.headers)
+    202 when the run does nothing but wait for a person.
+    """
+    with parts.streams.counted(caller.tenant):
+        accepted = await accept(parts, request, caller, ChatInput, is_followed=True)
+        result = parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
+        detail = "The gateway is stopping; the run goes on."
+        found = await parts.streams.while_connected(request.receive, result, detail, run_id=accepted.run)
+    ids = {"run_id": accepted.run, "session_id": accepted.session_id}
+    if isinstance(found, StoredRun):
+        waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)
+        return await json_response(waiting, request.headers, status=202)
+    payload = await parts.inliner.payload(caller.tenant, found) if artifacts == "values" else found
+    return await json_response(ChatAnswer(**ids, payload=payload), request.headers)

@@ -12,51 +12,44 @@ from contracts.wire import subjects
 from contracts.wire.ids import new_id, run_id_for_key
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.gateway.errors import BodyTooLarge
-from services.gateway.runs.control_answers import ControlAnswers
-from services.gateway.runs.run_request import given_limits
-from services.gateway.runs.writer import MessageWriter
+from services.gateway.parts import Parts
+
+from . import messages
+from .run_request import given_limits
 
 logger = structlog.get_logger(__name__)
 
-ANSWER_WAIT_S = 5.0
-"""How long a decision or an input waits for the answer of a planner."""
+
+async def cancel(parts: Parts, tenant: str, run: str, reason: str) -> None:
+    """Request that a planner ends the run. Raises TryAgain."""
+    message = CancelRequested(reason=reason).model_dump_json().encode()
+    await parts.writer.store(subjects.control(tenant, run, "cancel"), message, f"{run}-cancel")
+    logger.info("cancel_requested", run_id=run, tenant=tenant)
 
 
-class RunControl:
-    """Writes control messages."""
+async def top_up(parts: Parts, tenant: str, run: str, limits: LimitsInput, key: str | None) -> None:
+    """Request that the run may spend more; the same `key` counts once. Raises TryAgain."""
+    top_up_id = run_id_for_key(tenant, f"{run}\n{key}") if key else new_id()
+    message = TopUpRequested(id=top_up_id, limits=given_limits(limits)).model_dump_json().encode()
+    subject = subjects.control(tenant, run, f"top_up-{top_up_id}")
+    await parts.writer.store(subject, message, f"{run}-top_up-{top_up_id}")
+    logger.info("top_up_requested", run_id=run, tenant=tenant)
 
-    def __init__(self, writer: MessageWriter, answers: ControlAnswers[ControlAnswered]) -> None:
-        self._writer = writer
-        self._answers = answers
 
-    async def cancel(self, tenant: str, run: str, reason: str) -> None:
-        """Request that a planner ends the run. Raises TryAgain."""
-        message = CancelRequested(reason=reason).model_dump_json().encode()
-        await self._writer.store(subjects.control(tenant, run, "cancel"), message, f"{run}-cancel")
-        logger.info("cancel_requested", run_id=run, tenant=tenant)
+async def ask(parts: Parts, tenant: str, run: str, message: ResumeRequested | InputRequested) -> ControlAnswered | None:
+    """Send a decision or an input, and return the planner's answer; None if there is none yet.
 
-    async def top_up(self, tenant: str, run: str, limits: LimitsInput, key: str | None) -> None:
-        """Request that the run may spend more; the same `key` counts once. Raises TryAgain."""
-        top_up_id = run_id_for_key(tenant, f"{run}\n{key}") if key else new_id()
-        message = TopUpRequested(id=top_up_id, limits=given_limits(limits)).model_dump_json().encode()
-        subject = subjects.control(tenant, run, f"top_up-{top_up_id}")
-        await self._writer.store(subject, message, f"{run}-top_up-{top_up_id}")
-        logger.info("top_up_requested", run_id=run, tenant=tenant)
-
-    async def ask(self, tenant: str, run: str, message: ResumeRequested | InputRequested) -> ControlAnswered | None:
-        """Send a decision or an input, and return the planner's answer; None if there is none yet.
-
-        Raises BodyTooLarge and TryAgain.
-        """
-        data = message.model_dump_json().encode()
-        if len(data) > MAX_ARGUMENT_BYTES:
-            raise BodyTooLarge(MAX_ARGUMENT_BYTES, "The request as it is stored")
-        name = f"{message.kind}-{message.id}"
-        async with self._answers.expected(subjects.live(tenant, run), message.id) as answer:
-            # A repeated request is stored again, since its first answer may have been lost. The planner knows its id.
-            await self._writer.store(subjects.control(tenant, run, name), data, f"{run}-{name}-{new_id()}")
-            logger.info("control_requested", kind=message.kind, run_id=run, tenant=tenant)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ANSWER_WAIT_S):
-                    return await answer
-        return None
+    Raises BodyTooLarge and TryAgain.
+    """
+    data = message.model_dump_json().encode()
+    if len(data) > MAX_ARGUMENT_BYTES:
+        raise BodyTooLarge(MAX_ARGUMENT_BYTES, "The request as it is stored")
+    name = f"{message.kind}-{message.id}"
+    async with parts.run_answers.expected(subjects.live(tenant, run), message.id) as answer:
+        # A repeated request is stored again, since its first answer may have been lost. The planner knows its id.
+        await parts.writer.store(subjects.control(tenant, run, name), data, f"{run}-{name}-{new_id()}")
+        logger.info("control_requested", kind=message.kind, run_id=run, tenant=tenant)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(messages.ANSWER_WAIT_S):
+                return await answer
+    return None

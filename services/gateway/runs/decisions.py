@@ -3,7 +3,7 @@
 import asyncio
 from typing import TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from contracts.artifacts.images import ImageInput, ImageRef
 from contracts.runs.events import ControlAnswered, InputAdded, Resumed
@@ -11,184 +11,155 @@ from contracts.runs.inbox import InputRequested, ResumeRequested
 from contracts.runs.requests import InputAccepted, InputInput, ResumeAccepted, ResumeInput
 from contracts.sessions.tasks import TASK_TOOLS
 from contracts.wire.ids import new_id
-from services.gateway.artifacts.images import InputImages
+from services.gateway import errors
 from services.gateway.auth.caller import Caller
-from services.gateway.catalogue.models import ModelProfiles
-from services.gateway.edge.idempotency import idempotency_key
-from services.gateway.edge.open_streams import OpenStreams
-from services.gateway.edge.request_body import RunInputReader
-from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
-from services.gateway.errors import (
-    IdempotencyConflict,
-    InvalidInput,
-    NotFound,
-    Problem,
-    RefusedByPlanner,
-)
-from services.gateway.runs.control import RunControl
-from services.gateway.runs.control_answers import answer_in
-from services.gateway.runs.reader import RunReader
-from services.gateway.runs.run_request import digest_of, image_digests
-from services.gateway.runs.stored_run import StoredRun
+from services.gateway.edge.request_headers import idempotency_key
+from services.gateway.edge.routing import RequestCaller, body_of, json_answer, needs, new_router
+from services.gateway.parts import GatewayParts, Parts
+
+from . import control
+from .messages import answer_in
+from .reader import StoredRun
+from .run_request import digest_of, image_digests
 
 Message = TypeVar("Message", ResumeRequested, InputRequested)
 LATER = "A planner has the request, and has not answered within 5 s."
 STOPPING = "The gateway is stopping; the request may take effect all the same."
 
-
-class ControlRoutes:
-    """Routes of decisions and inputs."""
-
-    def __init__(
-        self,
-        bodies: RunInputReader,
-        control: RunControl,
-        runs: RunReader,
-        images: InputImages,
-        models: ModelProfiles,
-        streams: OpenStreams,
-    ) -> None:
-        self._bodies = bodies
-        self._control = control
-        self._runs = runs
-        self._images = images
-        self._models = models
-        self._streams = streams
-
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = new_router("runs")
-        router.post(
-            "/v1/runs/{run_id}/resume",
-            dependencies=[needs("approve")],
-            response_model=ResumeAccepted,
-            responses={202: {"model": ResumeAccepted, "description": LATER}},
-            openapi_extra=body_of(ResumeInput, keyed=True),
-        )(self.resume_run)
-        router.post(
-            "/v1/runs/{run_id}/input",
-            dependencies=[needs("run")],
-            response_model=InputAccepted,
-            responses={202: {"model": InputAccepted, "description": LATER}},
-            openapi_extra=body_of(InputInput, keyed=True),
-        )(self.add_input)
-        return router
-
-    async def resume_run(self, run_id: str, request: Request, caller: RequestCaller) -> Response:
-        """Decide about a pause of a run. With an `Idempotency-Key` a repeated decision gets the first answer."""
-        found, message = await self._decision(request, caller, run_id)
-        answer = await self._answered(request, found, caller, message)
-        return _response(answer, ResumeAccepted(run_id=run_id, pause_id=message.pause_id, decision=message.decision))
-
-    async def add_input(self, run_id: str, request: Request, caller: RequestCaller) -> Response:
-        """Add a text or images to a run; the model receives them with its next decision.
-
-        With an `Idempotency-Key` a repeated input counts once.
-        """
-        found, message = await self._input(request, caller, run_id)
-        answer = await self._answered(request, found, caller, message)
-        return _response(answer, InputAccepted(run_id=run_id, input_id=message.id))
-
-    async def _decision(self, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, ResumeRequested]:
-        """Read a decision and store its images. The body is freed before a planner is waited for."""
-        async with self._bodies.read(request, ResumeInput) as decision:
-            found = await self._runs.get(caller, run_id)
-            _check_right(caller, found, decision)
-            content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
-            digests = await asyncio.to_thread(image_digests, decision.images)
-            message = ResumeRequested(
-                **decision.model_dump(exclude={"images"}),
-                id=_request_id(request, caller, run_id, "resume"),
-                request_sha256=digest_of({**content, "images": digests}),
-                by=caller.key_id,
-                user_id=caller.user_id,
-            )
-            images = await self._stored(request, found, caller, decision.images)
-            return found, message.model_copy(update={"images": images})
-
-    async def _input(self, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:
-        """Read an input and store its images."""
-        async with self._bodies.read(request, InputInput) as added:
-            found = await self._runs.get(caller, run_id)
-            message = InputRequested(
-                id=_request_id(request, caller, run_id, "input"),
-                text=added.text,
-                redirect=added.redirect,
-                by=caller.key_id,
-                user_id=caller.user_id,
-            )
-            images = await self._stored(request, found, caller, added.images)
-            return found, message.model_copy(update={"images": images})
-
-    async def _stored(
-        self, request: Request, found: StoredRun, caller: Caller, images: list[ImageInput]
-    ) -> list[ImageRef]:
-        """Store the images, unless the run has ended, and return references to them."""
-        run = found.request()
-        if not images or found.has_ended:
-            return []
-        if run is not None:
-            await self._models.check_vision(run.model, run.agent, run.vision)
-        storing = self._images.store(caller, found.run_id, run.session_id if run else None, images)
-        return await self._streams.while_connected(request.receive, storing, STOPPING)
-
-    async def _answered(
-        self, request: Request, found: StoredRun, caller: Caller, message: Message
-    ) -> ControlAnswered | None:
-        """Return the answer of a planner, None if there is none yet. Raises the problem that it names."""
-        if found.has_ended:
-            answer = await self._recorded(caller.tenant, found.run_id, message)
-            if answer is None:
-                raise RefusedByPlanner("run_ended", "The run has ended.")
-            return answer
-        asked = self._control.ask(caller.tenant, found.run_id, message)
-        answer = await self._streams.while_connected(request.receive, asked, STOPPING)
-        if answer is None or answer.is_repeated:
-            answer = await self._recorded(caller.tenant, found.run_id, message) or answer
-        if answer is not None and answer.code is not None:
-            raise await self._problem(caller, found.run_id, answer.code, answer.reason)
-        return answer
-
-    async def _recorded(self, tenant: str, run: str, message: Message) -> ControlAnswered | None:
-        """Return the answer to an earlier request with this id, from the run's log.
-
-        Raises IdempotencyConflict if that request had another body.
-        """
-        for event in await self._runs.facts_of(tenant, run):
-            answer = answer_in(event)
-            if answer is None or answer.id != message.id:
-                continue
-            if not _is_same(event, message):
-                raise IdempotencyConflict
-            return answer
-        return None
-
-    async def _problem(self, caller: Caller, run: str, code: str, reason: str) -> Problem:
-        match code:
-            case "not_found":
-                return NotFound()
-            case "pause_changed":
-                pauses = (await self._runs.get(caller, run)).pauses
-                return RefusedByPlanner(code, reason, pauses=[pause.model_dump(mode="json") for pause in pauses])
-            case "invalid_input":
-                return InvalidInput("", reason)
-            case "idempotency_conflict":
-                return IdempotencyConflict()
-        return RefusedByPlanner(code, reason)
+router = new_router("runs")
 
 
-def _check_right(caller: Caller, found: StoredRun, decision: ResumeInput) -> None:
-    """Raise RightMissing if the decision lets a model decide about held results for a caller who may not."""
-    pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
-    decides = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
-    if decides and decision.decision != "reject":
-        caller.require("apply")
+@router.post(
+    "/v1/runs/{run_id}/resume",
+    dependencies=[needs("approve")],
+    response_model=ResumeAccepted,
+    responses={202: {"model": ResumeAccepted, "description": LATER}},
+    openapi_extra=body_of(ResumeInput, keyed=True),
+)
+async def resume_run(run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Decide about a pause of a run. With an `Idempotency-Key` a repeated decision gets the first answer."""
+    found, message = await _decision(parts, request, caller, run_id)
+    answer = await _answered(parts, request, found, caller, message)
+    accepted = ResumeAccepted(run_id=run_id, pause_id=message.pause_id, decision=message.decision)
+    return json_answer(accepted, 202 if answer is None else 200)
+
+
+@router.post(
+    "/v1/runs/{run_id}/input",
+    dependencies=[needs("run")],
+    response_model=InputAccepted,
+    responses={202: {"model": InputAccepted, "description": LATER}},
+    openapi_extra=body_of(InputInput, keyed=True),
+)
+async def add_input(run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Add a text or images to a run; the model receives them with its next decision.
+
+    With an `Idempotency-Key` a repeated input counts once.
+    """
+    found, message = await _input(parts, request, caller, run_id)
+    answer = await _answered(parts, request, found, caller, message)
+    return json_answer(InputAccepted(run_id=run_id, input_id=message.id), 202 if answer is None else 200)
+
+
+async def _decision(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, ResumeRequested]:
+    """Read a decision and store its images. The body is freed before a planner is waited for."""
+    async with parts.bodies.read(request, ResumeInput) as decision:
+        found = await parts.runs.get(caller, run_id)
+        pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
+        is_about_results = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
+        if is_about_results and decision.decision != "reject":
+            caller.require("apply")  # It lets a model decide about held results.
+        content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
+        digests = await asyncio.to_thread(image_digests, decision.images)
+        message = ResumeRequested(
+            **decision.model_dump(exclude={"images"}),
+            id=_request_id(request, caller, run_id, "resume"),
+            request_sha256=digest_of({**content, "images": digests}),
+            by=caller.key_id,
+            user_id=caller.user_id,
+        )
+        images = await _stored(parts, request, found, caller, decision.images)
+        return found, message.model_copy(update={"images": images})
+
+
+async def _input(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:
+    """Read an input and store its images."""
+    async with parts.bodies.read(request, InputInput) as added:
+        found = await parts.runs.get(caller, run_id)
+        message = InputRequested(
+            id=_request_id(request, caller, run_id, "input"),
+            text=added.text,
+            redirect=added.redirect,
+            by=caller.key_id,
+            user_id=caller.user_id,
+        )
+        images = await _stored(parts, request, found, caller, added.images)
+        return found, message.model_copy(update={"images": images})
 
 
 def _request_id(request: Request, caller: Caller, run: str, kind: str) -> str:
     """Return the id of a decision or an input: the same for the same key."""
     key = idempotency_key(request)
     return caller.run_id_for_key(f"{run}\n{kind}\n{key}") if key else new_id()
+
+
+async def _stored(
+    parts: Parts, request: Request, found: StoredRun, caller: Caller, images: list[ImageInput]
+) -> list[ImageRef]:
+    """Store the images, unless the run has ended, and return references to them."""
+    run = found.request()
+    if not images or found.has_ended:
+        return []
+    if run is not None:
+        await parts.models.check_vision(run.model, run.agent, run.vision)
+    storing = parts.images.store(caller, found.run_id, run.session_id if run else None, images)
+    return await parts.streams.while_connected(request.receive, storing, STOPPING)
+
+
+async def _answered(
+    parts: Parts, request: Request, found: StoredRun, caller: Caller, message: Message
+) -> ControlAnswered | None:
+    """Return the answer of a planner, None if there is none yet. Raises the problem that it names."""
+    if found.has_ended:
+        answer = await _recorded(parts, caller.tenant, found.run_id, message)
+        if answer is None:
+            raise errors.RefusedByPlanner("run_ended", "The run has ended.")
+        return answer
+    asked = control.ask(parts, caller.tenant, found.run_id, message)
+    answer = await parts.streams.while_connected(request.receive, asked, STOPPING)
+    if answer is None or answer.is_repeated:
+        answer = await _recorded(parts, caller.tenant, found.run_id, message) or answer
+    if answer is not None and answer.code is not None:
+        raise await _problem(parts, caller, found.run_id, answer.code, answer.reason)
+    return answer
+
+
+async def _recorded(parts: Parts, tenant: str, run: str, message: Message) -> ControlAnswered | None:
+    """Return the answer to an earlier request with this id, from the run's log.
+
+    Raises IdempotencyConflict if that request had another body.
+    """
+    for event in await parts.runs.facts_of(tenant, run):
+        answer = answer_in(event)
+        if answer is not None and answer.id == message.id:
+            if not _is_same(event, message):
+                raise errors.IdempotencyConflict
+            return answer
+    return None
+
+
+async def _problem(parts: Parts, caller: Caller, run: str, code: str, reason: str) -> errors.Problem:
+    match code:
+        case "not_found":
+            return errors.NotFound()
+        case "pause_changed":
+            pauses = (await parts.runs.get(caller, run)).pauses
+            return errors.RefusedByPlanner(code, reason, pauses=[pause.model_dump(mode="json") for pause in pauses])
+        case "invalid_input":
+            return errors.InvalidInput("", reason)
+        case "idempotency_conflict":
+            return errors.IdempotencyConflict()
+    return errors.RefusedByPlanner(code, reason)
 
 
 def _is_same(event: object, message: ResumeRequested | InputRequested) -> bool:
@@ -203,8 +174,3 @@ def _is_same(event: object, message: ResumeRequested | InputRequested) -> bool:
         case InputAdded(), InputRequested():
             return (event.text, event.redirect) == (message.text, message.redirect)
     return True
-
-
-def _response(answer: ControlAnswered | None, accepted: ResumeAccepted | InputAccepted) -> Response:
-    status = 202 if answer is None else 200
-    return Response(accepted.model_dump_json(), status, {"Cache-Control": "no-store"}, "application/json")

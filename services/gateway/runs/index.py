@@ -11,7 +11,7 @@ import heapq
 import re
 from typing import Generic, TypeVar
 
-from contracts.runs.requests import RunStatus, State
+from contracts.runs.requests import RunStatus
 from contracts.sessions.records import SessionEntry
 from contracts.wire import keys
 from contracts.wire.subject import Subject
@@ -40,8 +40,8 @@ class _Index(Generic[Listed]):
         self._kind = kind
         self._row = row
 
-    async def _page(
-        self, caller: Caller, limit: int, cursor: str | None, **wanted: str | None
+    async def page(
+        self, caller: Caller, limit: int, cursor: str | None = None, **wanted: str | None
     ) -> tuple[list[Listed], str | None]:
         """Return up to `limit` entries after `cursor` that the caller may see, and the cursor of the next page.
 
@@ -81,24 +81,6 @@ class RunIndex(_Index[RunStatus]):
         super().__init__(bus, RunStatus, keys.run_entry)
         self._deletions = deletions
 
-    async def page(
-        self,
-        caller: Caller,
-        limit: int,
-        cursor: str | None = None,
-        status: State | None = None,
-        *,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        agent: str | None = None,
-    ) -> tuple[list[RunStatus], str | None]:
-        """Return up to `limit` runs after `cursor` that the caller may see, and the cursor of the next page.
-
-        The cursor is None after the oldest run. Raises InvalidInput and BusError.
-        """
-        wanted = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
-        return await self._page(caller, limit, cursor, **wanted)
-
     async def _kept(self, tenant: str, listed: list[RunStatus | None]) -> list[RunStatus | None]:
         deleted = await self._deletions.among(tenant, [run.run_id for run in listed if run is not None])
         return [None if run is None or run.run_id in deleted else run for run in listed]
@@ -109,15 +91,6 @@ class SessionIndex(_Index[SessionEntry]):
 
     def __init__(self, bus: Bus) -> None:
         super().__init__(bus, SessionEntry, keys.session_entry)
-
-    async def page(
-        self, caller: Caller, limit: int, cursor: str | None = None, *, user_id: str | None = None
-    ) -> tuple[list[SessionEntry], str | None]:
-        """Return up to `limit` sessions after `cursor` that the caller may see, and the cursor of the next page.
-
-        The cursor is None after the oldest session. Raises InvalidInput and BusError.
-        """
-        return await self._page(caller, limit, cursor, user_id=user_id)
 
 
 def _encoded(key: str) -> str:

@@ -2,25 +2,24 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field, field_validator
 
 from contracts.runs.requests import LimitsInput, RunAccepted, RunInput, RunStatus, State
 from contracts.wire.base import HttpInput
-from services.gateway.artifacts.inlining import Form, Inliner
 from services.gateway.edge.compression import json_response
-from services.gateway.edge.idempotency import idempotency_key
-from services.gateway.edge.open_streams import OpenStreams
 from services.gateway.edge.request_body import BodyLimit, parse, read_body, read_json
-from services.gateway.edge.routing import Filter, RequestCaller, body_of, needs, new_router
+from services.gateway.edge.request_headers import idempotency_key
+from services.gateway.edge.routing import RUN_HEADER, Filter, Form, RequestCaller, body_of, needs, new_router
 from services.gateway.errors import NotRunning
-from services.gateway.protocols.events.routes import EVENT_STREAM, EventRoutes
-from services.gateway.protocols.events.stream import RUN_HEADER
-from services.gateway.runs.accept import Submissions
-from services.gateway.runs.control import RunControl
-from services.gateway.runs.deletions import Deletions
-from services.gateway.runs.index import PAGE_CURSOR, RunIndex
-from services.gateway.runs.reader import RunReader
+from services.gateway.parts import GatewayParts
+from services.gateway.protocols.events.stream import EVENT_STREAM, stream_of_run
+
+from . import control
+from .accept import accept
+from .index import PAGE_CURSOR
+
+router = new_router("runs")
 
 
 class CancelInput(HttpInput):
@@ -52,140 +51,115 @@ class RunPage(BaseModel):
     next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
 
 
-class RunRoutes:
-    """Routes of runs."""
+@router.post(
+    "/v1/runs",
+    status_code=202,
+    dependencies=[needs("run")],
+    response_model=RunAccepted,
+    responses={200: EVENT_STREAM},
+    openapi_extra=body_of(RunInput, keyed=True, traced=True),
+)
+async def create_run(
+    parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values"
+) -> Response:
+    """Start a run. With `Accept: text/event-stream` the answer is its event stream.
 
-    def __init__(
-        self,
-        submissions: Submissions,
-        control: RunControl,
-        runs: RunReader,
-        index: RunIndex,
-        deletions: Deletions,
-        inliner: Inliner,
-        events: EventRoutes,
-        streams: OpenStreams,
-        max_body_bytes: int,
-    ) -> None:
-        self._submissions = submissions
-        self._control = control
-        self._runs = runs
-        self._index = index
-        self._deletions = deletions
-        self._inliner = inliner
-        self._events = events
-        self._streams = streams
-        self._max_body_bytes = max_body_bytes
+    With an `Idempotency-Key` header the same key and body always give the same run.
+    """
+    is_streamed = "text/event-stream" in request.headers.get("accept", "")
+    if is_streamed:
+        parts.streams.check(caller.tenant)
+    accepted = await accept(parts, request, caller, RunInput, is_followed=is_streamed)
+    run, url = accepted.run, f"/v1/runs/{accepted.run}"
+    if is_streamed:
+        waits = accepted.waits_for_planner
+        stream = stream_of_run(parts, caller.tenant, run, accepted.follower, artifacts, may_wait=waits)
+        stream.headers["Location"] = url
+        return stream
+    answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")
+    return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = new_router("runs")
-        router.post(
-            "/v1/runs",
-            status_code=202,
-            dependencies=[needs("run")],
-            response_model=RunAccepted,
-            responses={200: EVENT_STREAM},
-            openapi_extra=body_of(RunInput, keyed=True, traced=True),
-        )(self.create_run)
-        router.get("/v1/runs")(self.list_runs)
-        router.get("/v1/runs/{run_id}", response_model=RunStatus)(self.get_run)
-        router.post(
-            "/v1/runs/{run_id}/cancel",
-            status_code=202,
-            dependencies=[needs("run")],
-            responses={200: {"model": RunStatus, "description": "The run had ended before."}},
-            openapi_extra=body_of(CancelInput, optional=True),
-        )(self.cancel_run)
-        router.delete("/v1/runs/{run_id}", status_code=202, dependencies=[needs("run")], response_class=Response)(
-            self.delete_run
-        )
-        router.post(
-            "/v1/runs/{run_id}/top-up",
-            status_code=202,
-            dependencies=[needs("run")],
-            openapi_extra=body_of(TopUpInput, keyed=True),
-        )(self.top_up_run)
-        return router
 
-    async def create_run(self, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
-        """Start a run. With `Accept: text/event-stream` the answer is its event stream.
+@router.get("/v1/runs")
+async def list_runs(
+    parts: GatewayParts,
+    caller: RequestCaller,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
+    status: State | None = None,
+    session_id: Filter = None,
+    user_id: Filter = None,
+    agent: Filter = None,
+) -> RunPage:
+    """List runs that a planner has opened, newest first.
 
-        With an `Idempotency-Key` header the same key and body always give the same run.
-        """
-        is_streamed = "text/event-stream" in request.headers.get("accept", "")
-        if is_streamed:
-            self._streams.check(caller.tenant)
-        accepted = await self._submissions.accept(request, caller, RunInput, is_followed=is_streamed)
-        run, url = accepted.run, f"/v1/runs/{accepted.run}"
-        if is_streamed:
-            stream = self._events.stream(
-                caller.tenant, run, accepted.follower, artifacts, may_wait=accepted.waits_for_planner
-            )
-            stream.headers["Location"] = url
-            return stream
-        answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")
-        return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
+    With a filter a page may be short: go on while there is a `next_cursor`.
+    """
+    wanted = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
+    runs, next_cursor = await parts.run_index.page(caller, limit, cursor, **wanted)
+    return RunPage(runs=runs, next_cursor=next_cursor)
 
-    async def list_runs(
-        self,
-        caller: RequestCaller,
-        limit: Annotated[int, Query(ge=1, le=100)] = 20,
-        cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
-        status: State | None = None,
-        session_id: Filter = None,
-        user_id: Filter = None,
-        agent: Filter = None,
-    ) -> RunPage:
-        """List runs that a planner has opened, newest first.
 
-        With a filter a page may be short: go on while there is a `next_cursor`.
-        """
-        runs, next_cursor = await self._index.page(
-            caller, limit, cursor, status, session_id=session_id, user_id=user_id, agent=agent
-        )
-        return RunPage(runs=runs, next_cursor=next_cursor)
+@router.get("/v1/runs/{run_id}", response_model=RunStatus)
+async def get_run(
+    run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values"
+) -> Response:
+    """Return the status of a run, and its result once it has ended.
 
-    async def get_run(
-        self, run_id: str, request: Request, caller: RequestCaller, artifacts: Form = "values"
-    ) -> Response:
-        """Return the status of a run, and its result once it has ended.
+    The result contains JSON artifacts up to 1 MiB as values, or all artifacts as references.
+    """
+    status = (await parts.runs.get(caller, run_id)).status()
+    if artifacts == "values" and status.payload is not None:
+        status = status.model_copy(update={"payload": await parts.inliner.payload(caller.tenant, status.payload)})
+    return await json_response(status, request.headers)
 
-        The result contains JSON artifacts up to 1 MiB as values, or all artifacts as references.
-        """
-        status = (await self._runs.get(caller, run_id)).status()
-        if artifacts == "values" and status.payload is not None:
-            status = status.model_copy(update={"payload": await self._inliner.payload(caller.tenant, status.payload)})
-        return await json_response(status.model_dump_json().encode(), request.headers)
 
-    async def cancel_run(self, run_id: str, request: Request, response: Response, caller: RequestCaller) -> RunStatus:
-        """End a run now. 202: it will end, though it may just have ended another way; 200: it had ended before."""
-        body = await read_body(request, BodyLimit(self._max_body_bytes))
-        cancel = parse(CancelInput, body) if body else CancelInput()
-        found = await self._runs.get(caller, run_id)
-        if found.has_ended:
-            response.status_code = 200
-        else:
-            await self._control.cancel(caller.tenant, run_id, cancel.reason)
-        return found.status()
+@router.post(
+    "/v1/runs/{run_id}/cancel",
+    status_code=202,
+    dependencies=[needs("run")],
+    responses={200: {"model": RunStatus, "description": "The run had ended before."}},
+    openapi_extra=body_of(CancelInput, optional=True),
+)
+async def cancel_run(
+    run_id: str, parts: GatewayParts, request: Request, response: Response, caller: RequestCaller
+) -> RunStatus:
+    """End a run now. 202: it will end, though it may just have ended another way; 200: it had ended before."""
+    body = await read_body(request, BodyLimit(parts.settings.max_body_bytes))
+    given = parse(CancelInput, body) if body else CancelInput()
+    found = await parts.runs.get(caller, run_id)
+    if found.has_ended:
+        response.status_code = 200
+    else:
+        await control.cancel(parts, caller.tenant, run_id, given.reason)
+    return found.status()
 
-    async def delete_run(self, run_id: str, caller: RequestCaller) -> None:
-        """Delete a run with its events, artifacts and images.
 
-        From now on it is not found; one that has not ended is cancelled first.
-        """
-        request = (await self._runs.get(caller, run_id)).request()
-        await self._deletions.delete(caller.tenant, run_id, request.requested_at if request else None)
+@router.delete("/v1/runs/{run_id}", status_code=202, dependencies=[needs("run")], response_class=Response)
+async def delete_run(run_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
+    """Delete a run with its events, artifacts and images.
 
-    async def top_up_run(self, run_id: str, request: Request, caller: RequestCaller) -> RunStatus:
-        """Let a run spend more, counted from now on.
+    From now on it is not found; one that has not ended is cancelled first.
+    """
+    request = (await parts.runs.get(caller, run_id)).request()
+    await parts.deletions.delete(caller.tenant, run_id, request.requested_at if request else None)
 
-        One that waits for it goes on. With an `Idempotency-Key` the same request counts once.
-        """
-        top_up = await read_json(request, TopUpInput, self._max_body_bytes)
-        key = idempotency_key(request)
-        found = await self._runs.get(caller, run_id)
-        if found.has_ended or found.first is None:
-            raise NotRunning
-        await self._control.top_up(caller.tenant, run_id, top_up.limits, key)
-        return found.status()
+
+@router.post(
+    "/v1/runs/{run_id}/top-up",
+    status_code=202,
+    dependencies=[needs("run")],
+    openapi_extra=body_of(TopUpInput, keyed=True),
+)
+async def top_up_run(run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> RunStatus:
+    """Let a run spend more, counted from now on.
+
+    One that waits for it goes on. With an `Idempotency-Key` the same request counts once.
+    """
+    given = await read_json(request, TopUpInput, parts.settings.max_body_bytes)
+    key = idempotency_key(request)
+    found = await parts.runs.get(caller, run_id)
+    if found.has_ended or found.first is None:
+        raise NotRunning
+    await control.top_up(parts, caller.tenant, run_id, given.limits, key)
+    return found.status()

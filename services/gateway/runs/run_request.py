@@ -10,7 +10,7 @@ from contracts.wire import names
 from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.limits import MAX_REQUEST_BYTES
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.request_ids import RequestIds
+from services.gateway.edge.request_headers import RequestIds
 from services.gateway.errors import BodyTooLarge, InvalidInput
 
 _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})

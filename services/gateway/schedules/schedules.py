@@ -4,10 +4,7 @@ The entry is written first, then the message that makes a planner set its timer.
 caller repeats its request, and a planner finds the schedule within a minute.
 """
 
-import base64
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
@@ -18,7 +15,6 @@ from contracts.runs.requests import RunInput, RunRequested
 from contracts.sessions.schedules import (
     MAX_SCHEDULE_BYTES,
     MAX_SCHEDULES,
-    WEBHOOK_KEY_PREFIX,
     Schedule,
     ScheduleCreated,
     ScheduleInput,
@@ -29,135 +25,126 @@ from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.names import InvalidName
 from services.gateway.auth.caller import Caller
-from services.gateway.catalogue.models import ModelProfiles
-from services.gateway.edge.idempotency import idempotency_key
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.request_ids import RequestIds
+from services.gateway.edge.request_headers import RequestIds, idempotency_key
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
+from services.gateway.parts import Parts
 from services.gateway.runs.run_request import digest_of, encoded, run_request
-from services.gateway.runs.writer import MessageWriter
-from services.gateway.sessions.reader import SessionReader
-from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
-from services.messaging.kv import Bucket, Entry
+from services.messaging.kv import Bucket
 from services.shared.schedules.fire_times import NEXT_SHOWN, first_after, next_times, shown
 from services.shared.schedules.moments import checked_cron, moment_from_text, zone_of
+
+from .webhooks import new_secret
 
 logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Stored = TypeVar("Stored", Schedule, Webhook)
-_ATTEMPTS = 2
 _READ_AT_ONCE = 100
 _QUESTION_CHARACTERS = 200
 _SHOWN = frozenset(RunInput.model_fields) - {"images", "tool_context"}
 _TRIGGERS = ("cron", "at", "webhook")
 
 
-class Schedules:
-    """The schedules and webhooks of all tenants."""
+async def create(parts: Parts, request: Request, caller: Caller) -> ScheduleCreated:
+    """Make a schedule; the same idempotency key and body always give the same one.
 
-    def __init__(
-        self, bus: Bus, sessions: SessionReader, models: ModelProfiles, writer: MessageWriter, max_body_bytes: int
-    ) -> None:
-        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=_ATTEMPTS)
-        self._sessions = sessions
-        self._models = models
-        self._writer = writer
-        self._max_bytes = min(max_body_bytes, MAX_SCHEDULE_BYTES)
+    Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, NotFound, SessionDeleting, IdempotencyConflict,
+    TooManySchedules and TryAgain.
+    """
+    bucket, max_bytes = parts.entries, min(parts.settings.max_body_bytes, MAX_SCHEDULE_BYTES)
+    given = await read_json(request, ScheduleInput, max_bytes)
+    key = idempotency_key(request)
+    schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
+    digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
+    entry = keys.schedule_entry(caller.tenant, schedule_id)
+    schedule = (await bucket.get_from_leader(entry)).parsed(Schedule) if key else None
+    if schedule is None:
+        requested = await _requested(parts, caller, schedule_id, given.run)
+        schedule = _schedule(caller, given, requested, digest)
+        if len(await bucket.keys(keys.schedule_entry.pattern(tenant=caller.tenant))) >= MAX_SCHEDULES:
+            raise TooManySchedules(MAX_SCHEDULES)
+    secret = None
+    if given.webhook and schedule.body_sha256 == digest:
+        made = Webhook(tenant=caller.tenant, secret=new_secret())
+        secret = (await _stored(bucket, keys.webhook_entry(schedule_id), made)).secret
+    schedule = await _stored(bucket, entry, schedule)
+    if schedule.body_sha256 != digest:
+        raise IdempotencyConflict
+    await _notify(parts, schedule.tenant, schedule_id)
+    logger.info("schedule_made", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
+    return ScheduleCreated(**view_of(schedule).model_dump(), secret=secret)
 
-    async def create(self, request: Request, caller: Caller) -> ScheduleCreated:
-        """Make a schedule; the same idempotency key and body always give the same one.
 
-        Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, NotFound, SessionDeleting, IdempotencyConflict,
-        TooManySchedules and TryAgain.
-        """
-        given = await read_json(request, ScheduleInput, self._max_bytes)
-        key = idempotency_key(request)
-        schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
-        digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
-        place = keys.schedule_entry(caller.tenant, schedule_id)
-        schedule = (await self._bucket.get_from_leader(place)).parsed(Schedule) if key else None
-        if schedule is None:
-            requested = await self._requested(caller, schedule_id, given.run)
-            schedule = _schedule(caller, given, requested, digest)
-            if len(await self._bucket.keys(keys.schedule_entry.pattern(tenant=caller.tenant))) >= MAX_SCHEDULES:
-                raise TooManySchedules(MAX_SCHEDULES)
-        webhook = None
-        if given.webhook and schedule.body_sha256 == digest:
-            webhook = await self._stored(keys.webhook_entry(schedule_id), _new_webhook(caller.tenant))
-        schedule = await self._stored(place, schedule)
-        if schedule.body_sha256 != digest:
-            raise IdempotencyConflict
-        await self._notify(schedule.tenant, schedule_id)
-        logger.info("schedule_made", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
-        return ScheduleCreated(**view_of(schedule).model_dump(), secret=webhook.secret if webhook else None)
+async def list_visible(parts: Parts, caller: Caller) -> list[ScheduleView]:
+    """Return the schedules that the caller may see, newest first. Raises BusError."""
+    known, found = await parts.entries.keys(keys.schedule_entry.pattern(tenant=caller.tenant)), []
+    for start in range(0, len(known), _READ_AT_ONCE):
+        entries = await parts.entries.get_many(known[start : start + _READ_AT_ONCE])
+        parsed = [entry.parsed(Schedule) for entry in entries.values()]
+        found += [_listed(each) for each in parsed if each is not None and caller.may_see(each.request.user_id)]
+    return sorted(found, key=lambda each: each.created_at, reverse=True)
 
-    async def list(self, caller: Caller) -> list[ScheduleView]:
-        """Return the schedules that the caller may see, newest first. Raises BusError."""
-        known, found = await self._bucket.keys(keys.schedule_entry.pattern(tenant=caller.tenant)), []
-        for start in range(0, len(known), _READ_AT_ONCE):
-            entries = await self._bucket.get_many(known[start : start + _READ_AT_ONCE])
-            parsed = [entry.parsed(Schedule) for entry in entries.values()]
-            found += [_listed(each) for each in parsed if each is not None and caller.may_see(each.request.user_id)]
-        return sorted(found, key=lambda each: each.created_at, reverse=True)
 
-    async def get(self, caller: Caller, schedule_id: str) -> ScheduleView:
-        """Return a schedule that the caller may see. Raises NotFound and BusError."""
-        return view_of((await self._find(caller, schedule_id))[1])
+async def find(parts: Parts, caller: Caller, schedule_id: str) -> tuple[str, Schedule]:
+    """Return a schedule that the caller may see, and the key of its entry. Raises NotFound and BusError."""
+    try:
+        key = keys.schedule_entry(caller.tenant, schedule_id)
+    except InvalidName:
+        raise NotFound from None
+    schedule = (await parts.entries.get_from_leader(key)).parsed(Schedule)
+    if schedule is None or not caller.may_see(schedule.request.user_id):
+        raise NotFound
+    return key, schedule
 
-    async def delete(self, caller: Caller, schedule_id: str) -> None:
-        """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
-        entry, schedule = await self._find(caller, schedule_id)
-        if view_of(schedule).webhook_url is not None:
-            await self._bucket.delete(keys.webhook_entry(schedule_id))
-        await self._bucket.delete(entry.key)
-        await self._notify(caller.tenant, schedule_id)
-        logger.info("schedule_deleted", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
 
-    async def _find(self, caller: Caller, schedule_id: str) -> tuple[Entry, Schedule]:
+async def delete(parts: Parts, caller: Caller, schedule_id: str) -> None:
+    """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
+    key, schedule = await find(parts, caller, schedule_id)
+    if view_of(schedule).webhook_url is not None:
+        await parts.entries.delete(keys.webhook_entry(schedule_id))
+    await parts.entries.delete(key)
+    await _notify(parts, caller.tenant, schedule_id)
+    logger.info("schedule_deleted", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
+
+
+async def _requested(parts: Parts, caller: Caller, schedule_id: str, run: RunInput) -> RunRequested:
+    """Return the request that each run is made from, checked as that of a run now. Errors name fields of `run`."""
+    if run.images:
+        raise InvalidInput("run.images", "a schedule shows no images")
+    try:
+        requested = run_request(caller, schedule_id, run, RequestIds(), [])
+        requested = requested.model_copy(update={"schedule_id": schedule_id})
+        await parts.models.check_name(run.model)
+    except (InvalidInput, NotAllowed) as problem:
+        problem.extra["errors"] = [{**each, "field": f"run.{each['field']}"} for each in problem.extra["errors"]]
+        raise
+    encoded(requested)
+    if requested.session_id is not None:
+        # Whether another run has the turn when the schedule fires is not known yet.
+        await parts.sessions.check_turn(caller, requested.model_copy(update={"on_busy": "queue", "on_paused": "queue"}))
+    return requested
+
+
+async def _stored(bucket: Bucket, key: str, made: Stored) -> Stored:
+    """Write an entry unless there is one, and return the one that is there then. Raises BusError."""
+    while True:
+        entry = await bucket.get_from_leader(key)
+        known = entry.parsed(type(made))
+        if known is not None:
+            return known
         try:
-            entry = await self._bucket.get_from_leader(keys.schedule_entry(caller.tenant, schedule_id))
-        except InvalidName:
-            raise NotFound from None
-        schedule = entry.parsed(Schedule)
-        if schedule is None or not caller.may_see(schedule.request.user_id):
-            raise NotFound
-        return entry, schedule
+            await bucket.update(key, made, revision=entry.sequence)
+        except Outdated:
+            continue  # A request with the same idempotency key has come first.
+        return made
 
-    async def _requested(self, caller: Caller, schedule_id: str, run: RunInput) -> RunRequested:
-        """Return the request that each run is made from, checked as that of a run now. Errors name fields of `run`."""
-        with _fields_of("run"):
-            if run.images:
-                raise InvalidInput("images", "a schedule shows no images")
-            requested = run_request(caller, schedule_id, run, RequestIds(), [])
-            requested = requested.model_copy(update={"schedule_id": schedule_id})
-            await self._models.check_name(run.model)
-        encoded(requested)
-        if requested.session_id is not None:
-            # Whether another run has the turn when the schedule fires is not known yet.
-            await self._sessions.check_turn(
-                caller, requested.model_copy(update={"on_busy": "queue", "on_paused": "queue"})
-            )
-        return requested
 
-    async def _stored(self, key: str, made: Stored) -> Stored:
-        """Write an entry unless there is one, and return the one that is there then. Raises BusError."""
-        while True:
-            entry = await self._bucket.get_from_leader(key)
-            known = entry.parsed(type(made))
-            if known is not None:
-                return known
-            try:
-                await self._bucket.update(key, made, revision=entry.sequence)
-            except Outdated:
-                continue  # A request with the same idempotency key has come first.
-            return made
-
-    async def _notify(self, tenant: str, schedule_id: str) -> None:
-        """Have a planner set the timer of a schedule, or remove it. Raises TryAgain."""
-        subject, data = subjects.control(tenant, schedule_id, "set"), ScheduleSet().model_dump_json().encode()
-        await self._writer.store(subject, data, f"{schedule_id}-set-{new_id()}")
+async def _notify(parts: Parts, tenant: str, schedule_id: str) -> None:
+    """Have a planner set the timer of a schedule, or remove it. Raises TryAgain."""
+    subject, data = subjects.control(tenant, schedule_id, "set"), ScheduleSet().model_dump_json().encode()
+    await parts.writer.store(subject, data, f"{schedule_id}-set-{new_id()}")
 
 
 def _listed(schedule: Schedule) -> ScheduleView:
@@ -220,23 +207,9 @@ def _schedule(caller: Caller, given: ScheduleInput, requested: RunRequested, dig
     return schedule.model_copy(update={"next_at": next_at})
 
 
-def _new_webhook(tenant: str) -> Webhook:
-    return Webhook(tenant=tenant, secret=WEBHOOK_KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
-
-
 def _of_field(field: str, check: Callable[[], T]) -> T:
     """Return what a check returns. Raises InvalidInput with its reason."""
     try:
         return check()
     except ValueError as error:
         raise InvalidInput(field, str(error)) from error
-
-
-@contextmanager
-def _fields_of(name: str) -> Iterator[None]:
-    """Have errors inside the block name fields of the field `name`."""
-    try:
-        yield
-    except (InvalidInput, NotAllowed) as problem:
-        problem.extra["errors"] = [{**each, "field": f"{name}.{each['field']}"} for each in problem.extra["errors"]]
-        raise

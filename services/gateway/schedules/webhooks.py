@@ -27,17 +27,22 @@ from contracts.wire.names import InvalidName
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_body import BodyLimit, parse, read_body
 from services.gateway.errors import NotFound, TryAgain
-from services.gateway.runs.accept import Submissions
-from services.messaging.connection import Bus
+from services.gateway.parts import Parts
+from services.gateway.runs.accept import accept_made
 from services.messaging.kv import Bucket
 
 MAX_AGE_S = 300
-MAX_AT_ONCE = 32
-"""Deliveries that are checked at once: their senders have shown no API key."""
 SIGNING_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
-_UNKNOWN = Webhook(tenant="", secret=WEBHOOK_KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode())
+
+
+def new_secret() -> str:
+    """Return a secret of 32 random bytes, in the form of Standard Webhooks."""
+    return WEBHOOK_KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+_UNKNOWN = Webhook(tenant="", secret=new_secret())
 """Checked in place of a webhook that does not exist."""
 
 
@@ -45,65 +50,47 @@ class _Json(RootModel[Any]):
     """Any JSON."""
 
 
-class Webhooks:
-    """The webhooks of all tenants."""
+async def deliver(parts: Parts, request: Request, webhook_id: str) -> tuple[str, str]:
+    """Return the run and the session of a delivery.
 
-    def __init__(self, bus: Bus, submissions: Submissions) -> None:
-        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
-        self._submissions = submissions
-        self._checking = 0
-
-    async def deliver(self, request: Request, webhook_id: str) -> tuple[str, str]:
-        """Return the run and the session of a delivery.
-
-        Raises NotFound, BodyTooLarge, BodyTooSlow, InvalidInput, KeyBudgetSpent, TooManyRuns and TryAgain.
-        """
-        body = await read_body(request, BodyLimit(MAX_WEBHOOK_BYTES, drained_bytes=MAX_WEBHOOK_BYTES))
-        if self._checking >= MAX_AT_ONCE:
-            raise TryAgain("Too many deliveries are being checked.")
-        self._checking += 1
+    Raises NotFound, BodyTooLarge, BodyTooSlow, InvalidInput, KeyBudgetSpent, TooManyRuns and TryAgain.
+    """
+    body = await read_body(request, BodyLimit(MAX_WEBHOOK_BYTES, drained_bytes=MAX_WEBHOOK_BYTES))
+    bucket = Bucket(parts.bus, keys.RUNS_BUCKET, attempts=1)
+    if parts.deliveries.locked():
+        raise TryAgain("Too many deliveries are being checked.")
+    async with parts.deliveries:
         try:
-            delivery, webhook = await self._checked(request, webhook_id, body)
-        finally:
-            self._checking -= 1
-        entry = await self._bucket.get_from_leader(keys.schedule_entry(webhook.tenant, webhook_id))
-        schedule = entry.parsed(Schedule)
-        if schedule is None:
-            raise NotFound
-        run = started_run_id(schedule.tenant, webhook_id, delivery)
-        requested = schedule.request.model_copy(
-            update={
-                "run_id": run,
-                "requested_at": unix_ms(),
-                "trace_id": new_id(),
-                "llm_context": {**schedule.request.llm_context, "webhook": parse(_Json, body).root},
-            }
-        )
-        budget = requested.key_budget or KeyBudget()
-        caller = Caller(
-            tenant=schedule.tenant,
-            key_id=requested.key_id,
-            max_runs=schedule.max_runs,
-            max_tokens_per_day=budget.max_tokens,
-            max_cost_usd_per_day=budget.max_cost_usd,
-        )
-        await self._submissions.accept_made(caller, requested)
-        return run, requested.session_id or own_session_id(run)
-
-    async def _checked(self, request: Request, webhook_id: str, body: bytes) -> tuple[str, Webhook]:
-        """Return the id of a delivery and its webhook. Raises NotFound unless it is signed."""
-        webhook = await self._find(webhook_id) or _UNKNOWN
+            found = (await bucket.get(keys.webhook_entry(webhook_id))).parsed(Webhook)
+        except InvalidName:
+            found = None
+        webhook = found or _UNKNOWN
         given = [request.headers.getlist(name) for name in SIGNING_HEADERS]
-        delivery, timestamp, signatures = [found[0] if len(found) == 1 else "" for found in given]
+        delivery, timestamp, signatures = [values[0] if len(values) == 1 else "" for values in given]
         if not is_signed(webhook.secret, delivery, timestamp, signatures, body) or webhook is _UNKNOWN:
             raise NotFound
-        return delivery, webhook
-
-    async def _find(self, webhook_id: str) -> Webhook | None:
-        try:
-            return (await self._bucket.get(keys.webhook_entry(webhook_id))).parsed(Webhook)
-        except InvalidName:
-            return None
+    schedule = (await bucket.get_from_leader(keys.schedule_entry(webhook.tenant, webhook_id))).parsed(Schedule)
+    if schedule is None:
+        raise NotFound
+    run = started_run_id(schedule.tenant, webhook_id, delivery)
+    requested = schedule.request.model_copy(
+        update={
+            "run_id": run,
+            "requested_at": unix_ms(),
+            "trace_id": new_id(),
+            "llm_context": {**schedule.request.llm_context, "webhook": parse(_Json, body).root},
+        }
+    )
+    budget = requested.key_budget or KeyBudget()
+    caller = Caller(
+        tenant=schedule.tenant,
+        key_id=requested.key_id,
+        max_runs=schedule.max_runs,
+        max_tokens_per_day=budget.max_tokens,
+        max_cost_usd_per_day=budget.max_cost_usd,
+    )
+    await accept_made(parts, caller, requested)
+    return run, requested.session_id or own_session_id(run)
 
 
 def is_signed(secret: str, delivery: str, timestamp: str, signatures: str, body: bytes) -> bool:

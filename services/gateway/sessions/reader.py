@@ -17,8 +17,7 @@ from contracts.wire.ids import own_session_id, run_of_own_session
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.gateway.runs.deletions import Deletions
-from services.gateway.runs.reader import RunReader
-from services.gateway.runs.stored_run import StoredRun, parsed
+from services.gateway.runs.reader import RunReader, StoredRun, parsed
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket

@@ -252,7 +252,7 @@ async def test_a_client_that_disconnects_ends_the_work(served: Served) -> None:
     await wait_until(lambda: bool(workers()), what="the image is being decoded")
     asking.cancel()
     await wait_until(lambda: not workers(), timeout=1, what="the worker is gone")
-    await wait_until(lambda: not served.gateway.streams, what="the request is forgotten")
+    await wait_until(lambda: not served.parts.streams, what="the request is forgotten")
     assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
 
 
@@ -260,7 +260,7 @@ async def test_a_gateway_that_cannot_decode_says_so(served: Served, monkeypatch:
     """The image is not blamed for it."""
     image = {"data": data_url(with_metadata("png"), "image/png")}
     with monkeypatch.context() as patched:
-        patched.setattr(served.gateway.images._cleaner, "_limits", ("many", "wide"))
+        patched.setattr(served.parts.images._cleaner, "_limits", ("many", "wide"))
         broken = await ask(served.http, image)
     assert (broken.status_code, broken.json()["code"]) == (500, "internal")
     with monkeypatch.context() as patched:

@@ -69,7 +69,7 @@ async def test_values_in_streams_are_bounded_together(served: Served, store: Sto
     """Unread values of one client leave less for the others, which get references, until the client disconnects."""
     mib = 1 << 20
     await ended(writer, store, **{name: name * (mib - 10) for name in "abcd"})
-    inliner, url = served.gateway.inliner, f"/v1/runs/{writer.run}/events"
+    inliner, url = served.parts.inliner, f"/v1/runs/{writer.run}/events"
     limit = inliner.free_bytes = 6 * mib
     # The client's window is small, so that its end waits in the gateway.
     stalled = socket.socket()

@@ -57,7 +57,7 @@ async def test_a_spent_budget_refuses_runs_until_midnight(own_nats_server: NatsS
         if path == "/v1/runs":
             await wait_until(is_refused, what="the run is refused")
         else:
-            await wait_until(lambda: _known(served.gateway, 100), what="the gateway knows of it")
+            await wait_until(lambda: _known(served.parts, 100), what="the gateway knows of it")
             assert await is_refused()
         assert (await served.http.post("/v1/runs", json={"query": "q"}, headers=once)).json() == first.json()
         for key in (MONEY, FREE):
@@ -81,7 +81,7 @@ async def test_a_caller_sees_what_is_left(own_nats_server: NatsServer) -> None:
         }
         answer = await served.http.get("/v1/budget", headers=bearer(FREE))
         assert answer.json() == {"limits": None, "spent": None, "ends_at": None}
-        assert [*served.gateway.budgets._spending._days] == [KeyDay.at("acme", "money", unix_ms())]
+        assert [*served.parts.budgets._spending._days] == [KeyDay.at("acme", "money", unix_ms())]
 
 
 async def test_nothing_is_accepted_while_nobody_knows_what_was_spent(own_nats_server: NatsServer) -> None:
@@ -103,9 +103,9 @@ async def test_a_changed_limit_holds_for_new_requests(own_nats_server: NatsServe
     ):
         first = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))
         await spend(bus, "tokens", Spending(100))
-        await wait_until(lambda: _known(served.gateway, 100), what="the gateway knows of it")
+        await wait_until(lambda: _known(served.parts, 100), what="the gateway knows of it")
         file.write_text(TOKENS[1].replace("=100", "=1000"))
-        served.gateway.guard.keys.check(file)
+        served.parts.guard.keys.check(file)
         second = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))
         budgets = [(await stored(bus, answer)).key_budget for answer in (first, second)]
         assert budgets == [KeyBudget(max_tokens=100), KeyBudget(max_tokens=1000)]

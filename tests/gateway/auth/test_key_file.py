@@ -254,7 +254,7 @@ def test_keys_of_the_setting_stay_beside_those_of_the_file(file: Path) -> None:
 
 def has_read(served: Served, name: str) -> bool:
     """Whether Bob's key has this name by now."""
-    caller = served.gateway.guard.keys.current.find(BOB)
+    caller = served.parts.guard.keys.current.find(BOB)
     return caller is not None and caller.key_id == name
 
 

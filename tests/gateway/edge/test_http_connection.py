@@ -164,8 +164,8 @@ async def test_a_client_that_does_not_read_is_cut_off_and_may_resume(shared_nats
         await writer.chunk(f"{number} " + "x" * 200_000)
     async with serving(shared_nats.url, stalled_client_s=0.5) as served:
         async with deaf_listeners(served, writer.run, 1) as (raw,):
-            await wait_until(lambda: len(served.gateway.streams) == 1, what="it is there")
-            await wait_until(lambda: not served.gateway.streams, timeout=10, what="it was cut off")
+            await wait_until(lambda: len(served.parts.streams) == 1, what="it is there")
+            await wait_until(lambda: not served.parts.streams, timeout=10, what="it was cut off")
             await wait_until(lambda: not _open(served), what="its connection is closed")
             reader, connection = await asyncio.open_connection(sock=raw, limit=1 << 24)
             received = b""
@@ -209,14 +209,14 @@ async def test_hundreds_of_clients_that_never_read_delay_no_other(shared_nats: N
 
         prober = asyncio.create_task(probe())
         async with deaf_listeners(served, writer.run, 500):
-            await wait_until(lambda: len(served.gateway.streams) == 500, timeout=20, what="all are there")
+            await wait_until(lambda: len(served.parts.streams) == 500, timeout=20, what="all are there")
             there = len(took)
             await wait_until(
                 lambda: len(took) > there + 50, timeout=20, what="another client is answered, again and again"
             )
             prober.cancel()
         assert max(took) < 2
-        await wait_until(lambda: not served.gateway.streams, what="nothing is left")
+        await wait_until(lambda: not served.parts.streams, what="nothing is left")
 
 
 async def test_streams_are_limited_for_a_tenant_and_in_all(shared_nats: NatsServer, bus: Bus) -> None:
@@ -256,6 +256,6 @@ async def test_streams_are_limited_for_a_tenant_and_in_all(shared_nats: NatsServ
             full = await listen("modest", stack)
             assert (full.status_code, full.json()["code"]) == (503, "unavailable")
             assert int(full.headers["retry-after"]) > 0
-        await wait_until(lambda: not served.gateway.streams, what="all have left")
+        await wait_until(lambda: not served.parts.streams, what="all have left")
         async with contextlib.AsyncExitStack() as stack:
             assert (await listen("greedy", stack)).status_code == 200

@@ -38,7 +38,7 @@ async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.Stream
 async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more gets 503; small ones pass; a slot that becomes free is taken."""
     monkeypatch.setattr(request_body, "LARGE_BODY_WAIT_S", 0.3)
-    slots = served.gateway.run_inputs._slots
+    slots = served.parts.bodies._slots
     async with contextlib.AsyncExitStack() as held:
         for _ in range(request_body.MAX_LARGE_BODIES):
             await held.enter_async_context(half_a_body(served, 4 << 20))

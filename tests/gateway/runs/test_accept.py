@@ -17,7 +17,7 @@ from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from runwire.client import Client
 from services.gateway.auth.caller import KEYLESS
-from services.gateway.edge.request_ids import RequestIds
+from services.gateway.edge.request_headers import RequestIds
 from services.gateway.runs.run_request import run_request
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
@@ -202,7 +202,7 @@ async def test_a_request_that_is_still_unread_is_accepted_and_a_full_queue_is_no
     first = await ask(served, {"query": "x"}, key)
     run = first.json()["run_id"]
     # As after the window in which the server remembers message ids.
-    await served.gateway.writer.store(subjects.request("default", run), b"{}", "another-message-id")
+    await served.parts.writer.store(subjects.request("default", run), b"{}", "another-message-id")
     assert (await stored(bus, run)).query == "x"
     messages = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["messages"]
     await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": messages})
@@ -237,7 +237,7 @@ async def test_the_answer_may_be_the_stream_itself(served: Served, bus: Bus) -> 
 def reads_of(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The subjects that the gateway reads from now on."""
     found: list[str] = []
-    page, request = DirectReader._request, served.gateway.bus.request
+    page, request = DirectReader._request, served.parts.bus.request
 
     async def paged(self: DirectReader, body: dict[str, Any]) -> Any:
         found.append(str(body))
@@ -249,7 +249,7 @@ def reads_of(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await request(subject, *args, **more)
 
     monkeypatch.setattr(DirectReader, "_request", paged)
-    monkeypatch.setattr(served.gateway.bus, "request", requested)
+    monkeypatch.setattr(served.parts.bus, "request", requested)
     return found
 
 
@@ -320,12 +320,12 @@ async def test_a_request_that_is_refused_leaves_no_subscription(served: Served, 
     state = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]
     await bus.publish(subjects.request("default", new_id()), b"{}")
     await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": state["messages"] + 1})
-    before = set(served.gateway.bus.nc._subs)
+    before = set(served.parts.bus.nc._subs)
     try:
         assert (await served.http.post("/v1/runs", json={"query": "x"}, headers=headers)).status_code == 503
     finally:
         await bus.api("STREAM.UPDATE.REQUESTS", limit)
-    assert set(served.gateway.bus.nc._subs) <= before
+    assert set(served.parts.bus.nc._subs) <= before
 
 
 async def test_what_a_request_says_of_its_conversation_is_stored(served: Served, bus: Bus) -> None:

@@ -47,7 +47,7 @@ async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: 
     assert answer.status_code == 200
     assert answer.json()["run_id"] == run
     assert answer.json()["payload"]["raw_answer"] == ("because" if end == "done" else "")
-    assert len(served.gateway.streams) == 0
+    assert len(served.parts.streams) == 0
 
 
 async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> None:
@@ -82,9 +82,9 @@ async def test_a_client_that_disconnects_from_chat_does_not_cancel_the_run(serve
     query = f"hang up {new_id()}"
     waiting = asyncio.create_task(served.http.post("/chat", json={"query": query}))
     run = await requested_run(bus, query)
-    await wait_until(lambda: len(served.gateway.streams) == 1, what="the gateway waits for the run")
+    await wait_until(lambda: len(served.parts.streams) == 1, what="the gateway waits for the run")
     waiting.cancel()
-    await wait_until(lambda: len(served.gateway.streams) == 0, what="the gateway has noticed")
+    await wait_until(lambda: len(served.parts.streams) == 0, what="the gateway has noticed")
     assert await inbox(bus, run) is None
     assert (await status(served, run))["status"] == "queued"
 
@@ -104,7 +104,7 @@ async def test_chat_answers_with_the_pauses_when_its_run_waits_for_a_person(serv
     calls = [PlannedCall(call_id="1-1", tool="pay", args={"sum": 9}), PlannedCall(call_id="1-2", tool="look")]
     await writer.log(Step(step=1, node="plan", status="started", calls=calls), paused("1-1", tool="pay"))
     await writer.log(Asked(turn=1, attempt=1, by="INBOX:1", holder="h"))
-    await wait_until(lambda: len(served.gateway.streams) == 1, what="the gateway waits on")
+    await wait_until(lambda: len(served.parts.streams) == 1, what="the gateway waits on")
     assert not waiting.done()
     await writer.log(Step(step=1, node="plan", status="started", calls=calls))
     await writer.log(Observed(call_id="1-2", tool="look", status="succeeded"))
@@ -129,7 +129,7 @@ async def test_chat_gets_503_when_the_gateway_stops(shared_nats: NatsServer, bus
     async with serving(shared_nats.url) as served, httpx.AsyncClient() as http:
         waiting = asyncio.create_task(http.post(f"{served.url}/chat", json={"query": query}))
         run = await requested_run(bus, query)
-        await wait_until(lambda: len(served.gateway.streams) == 1, what="the gateway waits for the run")
+        await wait_until(lambda: len(served.parts.streams) == 1, what="the gateway waits for the run")
         served.server.should_exit = True
         answer = await waiting
     assert (answer.status_code, answer.json()["run_id"]) == (503, run)

@@ -11,7 +11,7 @@ from contracts.runs.events import ControlAnswered, InputAdded, Resumed
 from contracts.runs.inbox import INBOX_MESSAGE, InputRequested, ResumeRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
-from services.gateway.runs import control
+from services.gateway.runs import messages
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
 from tests.support.images import data_url, drawn, encoded
@@ -185,25 +185,25 @@ async def test_a_run_with_64_unread_inputs_takes_no_more(served: Served, writer:
     planner.answer = lambda message: (
         added(message) if len(planner.seen) <= 64 else ControlAnswered(id=message.id, code="too_many_inputs")
     )
-    before = len(served.gateway.bus.nc._subs)
+    before = len(served.parts.bus.nc._subs)
     most = before
     adding = [asyncio.create_task(add(served, writer.run, text=str(number))) for number in range(90)]
     while not all(task.done() for task in adding):
-        most = max(most, len(served.gateway.bus.nc._subs))
+        most = max(most, len(served.parts.bus.nc._subs))
         await asyncio.sleep(0.01)
     answers = [task.result() for task in adding]
     assert sorted(answer.status_code for answer in answers) == [200] * 64 + [429] * 26
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert (refused.json()["code"], int(refused.headers["retry-after"]) > 0) == ("too_many_inputs", True)
     assert most <= before + 3
-    await wait_until(lambda: len(served.gateway.bus.nc._subs) <= before + 2, what="only readers are left")
+    await wait_until(lambda: len(served.parts.bus.nc._subs) <= before + 2, what="only readers are left")
 
 
 async def test_without_an_answer_the_request_is_accepted(
     served: Served, writer: Writer, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """202: it is stored, and its fact is looked up once more, since a live record may be lost."""
-    monkeypatch.setattr(control, "ANSWER_WAIT_S", 0.2)
+    monkeypatch.setattr(messages, "ANSWER_WAIT_S", 0.2)
     await writer.open()
     assert (await resume(served, writer.run)).status_code == 202
     assert (await add(served, writer.run, "k", text="x")).status_code == 202

@@ -75,7 +75,7 @@ async def test_a_run_is_found_when_a_replica_lags_behind(
     async def missed(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(served.gateway.runs, "_from_replica", missed)
+    monkeypatch.setattr(served.parts.runs, "_from_replica", missed)
     run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
     assert (await status(served, run))["status"] == "queued"
     writer = Writer(bus)

@@ -132,7 +132,7 @@ async def test_the_runs_of_a_key_are_limited(shared_nats: NatsServer) -> None:
 async def test_few_deliveries_are_checked_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends them has shown no key."""
     made = await created(served, webhook=True)
-    monkeypatch.setattr("services.gateway.schedules.webhooks.MAX_AT_ONCE", 0)
+    monkeypatch.setattr(served.parts.deliveries, "_value", 0)
     answer = await deliver(served, made)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
 

@@ -10,7 +10,7 @@ from contracts.sessions.records import RunWaits, SessionDeleting
 from contracts.sessions.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskControlDone, TaskEnded
 from contracts.wire.faults import Fault
 from contracts.wire.ids import new_id
-from services.gateway.sessions import control as session_control
+from services.gateway.runs import messages
 from services.gateway.sessions import reader as sessions
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
@@ -121,7 +121,7 @@ async def test_a_repeated_change_counts_once(
     task = await a_task(session)
     keyed, path = {"Idempotency-Key": "one"}, f"/v1/tasks/{task.run}/cancel"
     with monkeypatch.context() as patch:
-        patch.setattr(session_control, "ANSWER_WAIT_S", 0.05)
+        patch.setattr(messages, "ANSWER_WAIT_S", 0.05)
         late = [await served.http.post(path, headers=keyed) for _ in range(2)]
     assert [(answer.status_code, answer.json()["status"]) for answer in late] == [(202, "running")] * 2
     stored = await requests_to(session)
@@ -133,7 +133,7 @@ async def test_a_repeated_change_counts_once(
     assert len(await requests_to(session)) == len(stored)
     for headers in ({"Idempotency-Key": "two"}, {}):
         with monkeypatch.context() as patch:
-            patch.setattr(session_control, "ANSWER_WAIT_S", 0.05)
+            patch.setattr(messages, "ANSWER_WAIT_S", 0.05)
             await served.http.post(path, headers=headers)
     assert len({request.id for _, request in await requests_to(session)}) == 3
 
@@ -180,7 +180,7 @@ async def test_sessions_with_many_tasks_are_not_kept(
     monkeypatch.setattr(sessions, "MAX_KNOWN_TASKS", 2)
     for kept in (1, 1, 0):
         await a_task(session)
-        reader = served.gateway.sessions
+        reader = served.parts.sessions
         for _ in range(2):
             found = await reader.find(session.tenant, session.session_id)
             assert found is not None
@@ -190,7 +190,7 @@ async def test_sessions_with_many_tasks_are_not_kept(
 
 async def test_many_requests_about_one_session_read_its_log_once(served: Served, session: SessionWriter) -> None:
     """Each reads and folds only what is new since the one before."""
-    reader = served.gateway.sessions
+    reader = served.parts.sessions
     await reader.find(session.tenant, session.session_id)
     for _ in range(100):
         await session.log(TaskControlDone(id=new_id()))

@@ -10,7 +10,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.ids import new_id
 from runwire import Client, RunwireError
 from runwire.errors import NotFound
-from services.gateway.sessions import control as session_control
+from services.gateway.runs import messages
 from services.messaging.connection import Bus
 from tests.support.gateways import Served
 from tests.support.session_writer import SessionWriter
@@ -80,7 +80,7 @@ async def test_a_change_is_repeated_until_a_planner_has_taken_it(
     client: Client, session: SessionWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the same request."""
-    monkeypatch.setattr(session_control, "ANSWER_WAIT_S", 0.01)
+    monkeypatch.setattr(messages, "ANSWER_WAIT_S", 0.01)
     task = await a_task(session, "monday")
     cancelling = asyncio.create_task(client.cancel_group(task.run))
 

@@ -16,20 +16,28 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import structlog
 from fastapi import Response
 
-from services.gateway.edge.open_streams import OpenStreams, until_disconnected
+from services.gateway.edge.open_streams import until_disconnected
+from services.gateway.edge.routing import RUN_HEADER, Form
 from services.gateway.errors import Problem
-from services.gateway.protocols.events.encoder import KEEP_ALIVE, RETRY, WAITING, frames, session_frames
+from services.gateway.parts import Parts
 from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
-from services.shared.runs.run_follower import Follower, StoredRecord
+from services.shared.runs.run_follower import Follower
+
+from .encoder import KEEP_ALIVE, RETRY, WAITING, frames, session_frames
 
 logger = structlog.get_logger(__name__)
 
-RUN_HEADER = "Runwire-Run"
+EVENT_STREAM: dict[str, Any] = {
+    "description": "The run's events, as docs/http.md says.",
+    "content": {"text/event-stream": {}},
+}
 _WAITING_AFTER_S = 1.0
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -44,9 +52,8 @@ class EventStream(Response):
 
     def __init__(
         self,
+        parts: Parts,
         follower: Follower,
-        open_streams: OpenStreams,
-        heartbeat_s: float,
         tenant: str,
         run: str | None = None,
         finish: Finish | None = None,
@@ -61,8 +68,8 @@ class EventStream(Response):
         self._finish = finish
         self._run = run
         self._may_wait = may_wait
-        self._open = open_streams
-        self._heartbeat_s = heartbeat_s
+        self._open = parts.streams
+        self._heartbeat_s = parts.settings.heartbeat_s
         self._sent_at = 0.0
         self.init_headers({**_HEADERS, RUN_HEADER: run} if run else _HEADERS)
 
@@ -123,7 +130,11 @@ class EventStream(Response):
                     if records[-1].terminal and self._finish:
                         last = records[-1]
                         records[-1] = replace(last, data=await self._finish(last.data, resources))
-                    if body := b"".join(map(self._frames, records)):
+                    shown = (
+                        frames(each.data, each.log, each.stream) if self._run else session_frames(each.data, each.log)
+                        for each in records
+                    )
+                    if body := b"".join(shown):
                         await self._send(send, body)
         except (BusError, OSError) as error:
             # The client comes back with the last id that it received.
@@ -131,7 +142,13 @@ class EventStream(Response):
         except Exception:
             logger.exception("stream_failed")
 
-    def _frames(self, record: StoredRecord) -> bytes:
-        if self._run is None:
-            return session_frames(record.data, record.log)
-        return frames(record.data, record.log, record.stream)
+
+def stream_of_run(
+    parts: Parts, tenant: str, run: str, follower: Follower, artifacts: Form, *, may_wait: bool
+) -> EventStream:
+    """Return the stream of what a follower of a run gives.
+
+    `artifacts`: their form in the last event. `may_wait`: see `EventStream`.
+    """
+    finish = partial(parts.inliner.record, tenant) if artifacts == "values" else None
+    return EventStream(parts, follower, tenant, run, finish, may_wait=may_wait)

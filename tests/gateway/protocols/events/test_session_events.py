@@ -64,8 +64,8 @@ async def test_events_so_far_come_first_and_then_live_ones(served: Served, sessi
         assert (await anext(events)).type == "deleted"
         await session.start()
         assert (await anext(events)).type == "session_started"
-        assert len(served.gateway.streams) == 1
-    await wait_until(lambda: not served.gateway.streams, what="nothing is left")
+        assert len(served.parts.streams) == 1
+    await wait_until(lambda: not served.parts.streams, what="nothing is left")
 
 
 async def test_a_listener_resumes_after_the_id_that_it_had_last(served: Served, session: SessionWriter) -> None:
@@ -91,7 +91,7 @@ async def test_the_session_of_one_run_has_no_events_yet(served: Served, writer: 
     await writer.open()
     session = SessionWriter(writer.bus, f"run-{writer.run}")
     async with listening(served, session.session_id) as events:
-        await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
+        await wait_until(lambda: len(served.parts.streams) == 1, what="the listener is there")
         await session.start()
         assert (await anext(events)).type == "session_started"
 

@@ -123,7 +123,7 @@ async def test_a_queued_run_is_awaited_and_then_heard_live(served: Served, bus: 
     run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
     writer = Writer(bus, run=run)
     async with listening(served, run) as events:
-        await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
+        await wait_until(lambda: len(served.parts.streams) == 1, what="the listener is there")
         await writer.open()
         assert (await anext(events)).type == "run_started"
         for text in ("be", "cause"):
@@ -161,7 +161,7 @@ async def test_live_messages_that_get_lost_are_read_back(
 
     monkeypatch.setattr(RunFollower, "_on_message", lossy)
     listener = asyncio.create_task(received(served, writer.run))
-    await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
+    await wait_until(lambda: len(served.parts.streams) == 1, what="the listener is there")
     await a_long_run(writer)
     await writer.done()
     found, expected = [kind for kind, _ in await listener], [kind for kind, _ in frames_of(writer)]
@@ -221,8 +221,8 @@ async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: W
     """200 of them disconnect at once. The run writes nothing, so only the connections show it."""
     await writer.open()
     request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
-    gateway = served.gateway
-    before = len(gateway.bus.nc._subs), len(asyncio.all_tasks()), len(gateway.bus.on_reconnect)
+    parts = served.parts
+    before = len(parts.bus.nc._subs), len(asyncio.all_tasks()), len(parts.bus.on_reconnect)
     for _ in range(2):
         connections = []
         for _ in range(100):
@@ -231,15 +231,15 @@ async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: W
             connections.append((reader, connection))
         for reader, _ in connections:
             await reader.readuntil(b"run_started")
-        assert len(gateway.streams) == 100
+        assert len(parts.streams) == 100
         for number, (_, connection) in enumerate(connections):
             if number % 2:
                 raw = connection.get_extra_info("socket")
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             connection.transport.abort()
-        await wait_until(lambda: not gateway.streams, timeout=5, what="all are disconnected")
+        await wait_until(lambda: not parts.streams, timeout=5, what="all are disconnected")
     await wait_until(
-        lambda: (len(gateway.bus.nc._subs), len(gateway.bus.on_reconnect)) == (before[0] + 2, before[2]),
+        lambda: (len(parts.bus.nc._subs), len(parts.bus.on_reconnect)) == (before[0] + 2, before[2]),
         what="only the readers of RUNS and of deletions, which are shared, are left",
     )
     await wait_until(lambda: len(asyncio.all_tasks()) <= before[1] + 2, what="no task is left")
@@ -267,7 +267,7 @@ async def test_a_client_that_reads_slowly_gets_everything_and_delays_no_other(se
         assert piece, "the stream ended early"
         text = text[-20:] + piece if b"event: done" not in piece else piece
     await disconnect(connection)
-    await wait_until(lambda: not served.gateway.streams, what="nothing is left")
+    await wait_until(lambda: not served.parts.streams, what="nothing is left")
 
 
 async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writer: Writer) -> None:
@@ -280,7 +280,7 @@ async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writ
             served.server.should_exit = True
             async for _ in pieces:
                 pass  # Ends without an error of the protocol.
-        assert not served.gateway.streams
+        assert not served.parts.streams
 
 
 async def test_a_stream_outlives_the_nats_server(own_nats_server: NatsServer) -> None:

@@ -1,30 +1,85 @@
-"""Receive what planners answer to requests about runs and sessions.
+"""Messages for planners: each is stored before its caller gets an answer; and what planners answer to them.
 
-The answer is an event on the run's stream, or the fact on the log of the run or session that the request led to. Both
+A message id makes repetitions harmless. A write is repeated for a few seconds; then the caller gets 503 with
+`Retry-After`.
+
+An answer is an event on the run's stream, or the fact on the log of the run or session that the request led to. Both
 are received live, so the gateway subscribes before it sends the request. Requests to one run or session share a
 subscription: of 10,000 that are sent at once, each would else receive the answers to all.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import structlog
 from nats.aio.msg import Msg
 
 from contracts.runs.events import ControlAnswered, InputAdded, Resumed, RunEvent
 from contracts.sessions.records import ContextSet, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TaskControlDone, TaskControlRefused
+from contracts.wire import subjects
 from contracts.wire.records import Record, types_in
-from services.gateway.runs.stored_run import parsed
+from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
+from services.messaging.errors import FULL, Refused, Unsure
 from services.messaging.nats_connection import Subscription
 from services.messaging.reads import checked, sequence_of
+from services.messaging.tenants.time_slices import TimeSlices
+from services.messaging.writes import Acknowledged
 
+from .reader import parsed
+
+logger = structlog.get_logger(__name__)
+
+ACCEPT_WAIT_S = 3.0
+"""How long a write is tried before the caller gets 503."""
+ANSWER_WAIT_S = 5.0
+"""How long a decision, an input or a change waits for the answer of a planner."""
+_ATTEMPT_TIMEOUT_S = 1.0
 _RUN_TYPES = frozenset({"control_answered", "resumed", "input_added"})
 _SESSION_TYPES = frozenset({"context_set", "task_control_done", "task_control_refused"})
+
+
+class MessageWriter:
+    """Writes messages to the streams of planners."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._time_slices = TimeSlices()
+        """Of tenants, at writing requests: a stream stores one after another, as fast as the disk allows."""
+
+    async def store_request(self, tenant: str, run: str, data: bytes) -> Acknowledged:
+        """Return once the request of a run is stored. Raises TryAgain when that is unknown or impossible."""
+        await self._time_slices.take(tenant, is_new=True)
+        try:
+            return await self.store(subjects.request(tenant, run), data, run)
+        finally:
+            self._time_slices.give_back(tenant)
+
+    async def store(self, subject: str, data: bytes, message_id: str) -> Acknowledged:
+        """Return once the message is stored. Raises TryAgain when that is unknown or impossible."""
+        deadline = time.monotonic() + ACCEPT_WAIT_S
+        while True:
+            try:
+                timeout_s = min(_ATTEMPT_TIMEOUT_S, ACCEPT_WAIT_S)
+                headers = {"Nats-Msg-Id": message_id}
+                return await self._bus.publish_acknowledged(subject, data, headers, timeout_s)
+            except Unsure as error:
+                if time.monotonic() >= deadline:
+                    raise TryAgain("The message bus does not answer.") from error
+                await self._bus.retry_pause(is_bounded=True)
+            except Refused as error:
+                if error.is_second_of_subject:
+                    # The run's request is stored, and no planner has taken it yet.
+                    return Acknowledged(0, is_repeated=True)
+                logger.warning("write_refused", subject=subject, code=error.code, reason=error.text)
+                raise TryAgain("The queue of new runs is full." if error.code == FULL else None, after_s=5) from error
+
 
 A = TypeVar("A")
 Answers = Iterable[tuple[str, A]]

@@ -47,7 +47,7 @@ async def are_present(served: Served) -> None:
     """Wait until the gateway knows both."""
 
     async def known() -> bool:
-        return {FIND.name, SEND.name} <= served.gateway.tools().keys()
+        return {FIND.name, SEND.name} <= served.parts.tools().keys()
 
     await wait_until(known, what="the gateway knows the tools")
 

@@ -3,9 +3,10 @@
 import re
 
 from services.gateway import errors
-from services.gateway.app import Gateway, build_app
-from services.gateway.edge.health import Alive, Readiness
+from services.gateway.app import build_app
+from services.gateway.edge.description import Alive, Readiness
 from services.gateway.errors import Problem, RefusedByPlanner
+from services.gateway.parts import build_parts
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.runtime.health import Health
@@ -28,7 +29,7 @@ def test_docs_and_openapi_describe_the_same_routes() -> None:
     described = re.findall(r"`(GET|HEAD|POST|PUT|DELETE) (/[^`]*)`", TEXT)
     in_docs = {(method, path.partition("?")[0]) for method, path in described}
     settings = GatewaySettings()
-    app = build_app(Gateway(settings, Bus("test", settings), dict))
+    app = build_app(build_parts(settings, Bus("test", settings), dict))
     in_openapi = {
         (method.upper(), re.sub(r"{\w+}", "{id}", path))
         for path, operations in app.openapi()["paths"].items()

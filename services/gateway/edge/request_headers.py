@@ -1,7 +1,7 @@
-"""The ids that a caller gives a request in its headers, for its own logs: of the request, and of its trace.
+"""What a caller says of a request in its headers: its idempotency key, and ids of the request and its trace.
 
-Proxies set such headers too. So one that cannot be used is ignored, as an invalid `traceparent` is, and the request is
-accepted.
+The ids are for the caller's own logs, and proxies set such headers too. So one that cannot be used is ignored, as an
+invalid `traceparent` is, and the request is accepted.
 """
 
 import re
@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 from fastapi import Request
 
+from services.gateway.errors import InvalidInput
+
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII
 )
+_KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 _ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 REQUEST_ID_HEADER, TRACE_ID_HEADER = "X-Request-Id", "X-Trace-Id"
 
@@ -33,3 +36,13 @@ def _id(request: Request, header: str) -> str | None:
     """Return the value of a header that was sent once, if it is 1 to 200 visible ASCII characters."""
     values = request.headers.getlist(header)
     return values[0] if len(values) == 1 and _ID.fullmatch(values[0]) else None
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the caller's key, None without one. Raises InvalidInput."""
+    values = request.headers.getlist("idempotency-key")
+    if not values:
+        return None
+    if len(values) > 1 or not _KEY.fullmatch(values[0]):
+        raise InvalidInput("Idempotency-Key", "must be sent once, as 1 to 255 visible ASCII characters")
+    return values[0]

@@ -1,0 +1,110 @@
+"""The parts of a gateway, built once. Routes get them with each request. Nothing connects here."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from contracts.runs.events import ControlAnswered
+from contracts.sessions.records import SessionEvent
+from contracts.tools.messages import ToolSpec
+from contracts.wire import keys
+from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
+from services.shared.artifacts.client import ArtifactClient
+
+from .artifacts.access import ArtifactAccess
+from .artifacts.images import InputImages
+from .artifacts.inlining import Inliner
+from .auth.guard import Guard, build_guard
+from .auth.key_budgets import KeyBudgets
+from .catalogue.models import ModelProfiles
+from .edge.open_streams import OpenStreams
+from .edge.request_body import RunInputReader
+from .runs import messages
+from .runs.deletions import Deletions
+from .runs.index import RunIndex, SessionIndex
+from .runs.messages import ControlAnswers, MessageWriter, of_run, of_session
+from .runs.quota import RunQuota
+from .runs.reader import RunReader
+from .sessions.reader import SessionReader
+from .settings import GatewaySettings
+
+MAX_DELIVERIES_AT_ONCE = 32
+"""Deliveries of webhooks that are checked at once: their senders have shown no API key."""
+
+LiveTools = Callable[[], Mapping[str, ToolSpec]]
+"""Returns the present tools by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the routes of a gateway share."""
+
+    settings: GatewaySettings
+    bus: Bus
+    tools: LiveTools
+    guard: Guard
+    streams: OpenStreams
+    deletions: Deletions
+    runs: RunReader
+    sessions: SessionReader
+    run_index: RunIndex
+    session_index: SessionIndex
+    artifacts: ArtifactClient
+    access: ArtifactAccess
+    inliner: Inliner
+    images: InputImages
+    writer: MessageWriter
+    run_answers: ControlAnswers[ControlAnswered]
+    session_answers: ControlAnswers[SessionEvent]
+    bodies: RunInputReader
+    models: ModelProfiles
+    budgets: KeyBudgets
+    quota: RunQuota
+    entries: Bucket
+    """The bucket of runs, with the schedules and webhooks."""
+    deliveries: asyncio.Semaphore
+
+
+def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
+    """Raises StartRefused."""
+    deletions, artifacts = Deletions(bus), ArtifactClient(bus, patience_s=messages.ACCEPT_WAIT_S)
+    runs = RunReader(bus, deletions)
+    sessions = SessionReader(bus, runs, deletions)
+    access = ArtifactAccess(artifacts, runs, sessions)
+    return Parts(
+        settings=settings,
+        bus=bus,
+        tools=tools,
+        guard=build_guard(settings),
+        streams=OpenStreams(settings.max_streams, settings.max_streams_per_tenant),
+        deletions=deletions,
+        runs=runs,
+        sessions=sessions,
+        run_index=RunIndex(bus, deletions),
+        session_index=SessionIndex(bus),
+        artifacts=artifacts,
+        access=access,
+        inliner=Inliner(artifacts),
+        images=InputImages(artifacts, access, settings),
+        writer=MessageWriter(bus),
+        run_answers=ControlAnswers(bus, of_run),
+        session_answers=ControlAnswers(bus, of_session),
+        bodies=RunInputReader(settings),
+        models=ModelProfiles(bus),
+        budgets=KeyBudgets(bus, messages.ACCEPT_WAIT_S),
+        quota=RunQuota(bus, runs, settings.max_open_runs),
+        entries=Bucket(bus, keys.RUNS_BUCKET, attempts=2),
+        deliveries=asyncio.Semaphore(MAX_DELIVERIES_AT_ONCE),
+    )
+
+
+async def _parts(request: Request) -> Parts:
+    # A coroutine: FastAPI runs plain functions in a thread, and each request would wait for one.
+    return cast("Parts", request.app.state.parts)
+
+
+GatewayParts = Annotated[Parts, Depends(_parts)]
