@@ -7,7 +7,7 @@ and waits for an unavailable store no longer than one artifact would.
 import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
@@ -20,9 +20,6 @@ from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
 from services.shared.redaction.stored_values import as_reference, from_blob
 
 logger = structlog.get_logger(__name__)
-
-Form = Literal["values", "refs"]
-"""How artifacts appear in a payload: as JSON values, or as references, as they are in the log."""
 
 MAX_ANSWER_BYTES = 16 << 20
 """Limit of all values in one answer together; the others stay references."""

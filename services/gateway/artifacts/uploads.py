@@ -58,19 +58,14 @@ async def read_upload(request: Request, limit: int) -> AsyncIterator[Upload]:
         if file is None:
             raise InvalidInput("file", "the form holds no file")
         for name, value in form.items():
-            if value is not file:
-                raise _extra_field(name)
+            if value is not file:  # It would be ignored.
+                reason = "the form has a file and nothing else"
+                if name in _QUERY_PARAMETERS:
+                    reason = f"stands in the address, not in the form: /v1/artifacts?{name}=…"
+                raise InvalidInput(name[:_MAX_FIELD_CHARACTERS], reason)
         yield Upload(_chunks(file), _specific_type(file.content_type or ""), file.filename or None)
     finally:
         await form.close()
-
-
-def _extra_field(name: str) -> InvalidInput:
-    """Return the refusal of a field beside the file: it would be ignored."""
-    reason = "the form has a file and nothing else"
-    if name in _QUERY_PARAMETERS:
-        reason = f"stands in the address, not in the form: /v1/artifacts?{name}=…"
-    return InvalidInput(name[:_MAX_FIELD_CHARACTERS], reason)
 
 
 async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:

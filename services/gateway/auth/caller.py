@@ -6,6 +6,10 @@ did.
 Rule 3: a request that a key does not allow is refused. What a request leaves out is filled in.
 """
 
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -84,3 +88,31 @@ class Caller:
 
 KEYLESS = Caller(tenant=subjects.DEFAULT_TENANT, rights=ALL_RIGHTS)
 """Every caller of a gateway without keys, which listens on loopback only."""
+
+
+class Keys:
+    """Callers by their keys. A look-up costs the same however many there are, and its time says nothing about them.
+
+    A plain look-up would compare a digest that a caller chose with stored ones, and its time could say how much of
+    them agrees. So both are hashed with a secret of this process first: what is compared then, nobody outside knows.
+    """
+
+    def __init__(self, callers: Mapping[str, Caller]) -> None:
+        """`callers`: by the SHA-256 of their keys, in hexadecimal digits."""
+        self._secret = secrets.token_bytes(32)
+        self._callers = {self._hidden(digest): caller for digest, caller in callers.items()}
+
+    def __len__(self) -> int:
+        return len(self._callers)
+
+    def find(self, key: str) -> Caller | None:
+        """Return the caller who shows this key."""
+        return self._callers.get(self._hidden(digest_of(key)))
+
+    def _hidden(self, digest: str) -> bytes:
+        return hmac.digest(self._secret, digest.encode(), "sha256")
+
+
+def digest_of(key: str) -> str:
+    """Return what is stored of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()

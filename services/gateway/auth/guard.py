@@ -53,20 +53,17 @@ class Guard:
     def caller_of(self, headers: Mapping[str, str]) -> Caller:
         """Return the caller. Raises KeyMissing or Forbidden."""
         if self._is_keyless:
-            _check_host(headers.get("host", ""))
+            if not is_loopback(_PORT.sub("", headers.get("host", ""))):
+                raise Forbidden(
+                    "Without API keys this gateway is reached under a loopback name only, "
+                    "such as 127.0.0.1 or localhost."
+                )
             return KEYLESS
         scheme, _, key = headers.get("authorization", "").partition(" ")
         caller = self.keys.current.find(key.strip())
         if caller is None or scheme.lower() != "bearer":
             raise KeyMissing
         return caller
-
-
-def _check_host(host: str) -> None:
-    if not is_loopback(_PORT.sub("", host)):
-        raise Forbidden(
-            "Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost."
-        )
 
 
 def build_guard(settings: GatewaySettings) -> Guard:

@@ -15,8 +15,8 @@ import structlog
 
 from services.gateway.errors import StartRefused
 
+from .caller import Keys
 from .key_lines import KeyLineInvalid, callers
-from .keys import Keys
 
 logger = structlog.get_logger(__name__)
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from contracts.wire import names
 
-from .caller import ALL_RIGHTS, Caller
-from .keys import digest_of
+from .caller import ALL_RIGHTS, Caller, digest_of
 
 FORM = (
     "tenant sha256hex [name=..] [rights=..] [user=..] [max_runs=..] [tools=..] [agents=..] "
@@ -29,7 +28,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _TOKENS = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
-_MONEY = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
+_DOLLARS = "dollars above 0, as 5 or 0.25, with at most six digits after the point"
+_MONEY = re.compile(r"(?=[0-9.]*[1-9])[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _BETWEEN_KEYS = re.compile(r",(?=\s*[^\s,]+[ \t]+[0-9A-Fa-f]{16})")
 """A comma between two keys: what follows it is a tenant and a digest, not one more right or tool."""
 _PREFIX = "rw_"
@@ -100,10 +100,15 @@ def _parsed(line: str, where: str) -> tuple[str, Caller]:
     return digest, Caller(tenant=tenant, **values)
 
 
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError("expected 1 to 64 of A-Z, a-z, 0-9, _, . and -")
-    return value
+def _matching(form: re.Pattern[str], expected: str, convert: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """Return what reads a value of this form."""
+
+    def read(value: str) -> Any:
+        if not form.fullmatch(value):
+            raise ValueError(f"expected {expected}")
+        return convert(value)
+
+    return read
 
 
 def _rights(value: str) -> frozenset[str]:
@@ -119,24 +124,6 @@ def _user(value: str) -> str:
     if any(f"{name}=" in value for name in _FIELDS):
         raise ValueError("contains another field; a space is missing before it")
     return value
-
-
-def _max_runs(value: str) -> int:
-    if not _NUMBER.fullmatch(value):
-        raise ValueError("expected a whole number from 1 on")
-    return int(value)
-
-
-def _max_tokens(value: str) -> int:
-    if not _TOKENS.fullmatch(value):
-        raise ValueError("expected a whole number from 1 on")
-    return int(value)
-
-
-def _max_cost_usd(value: str) -> float:
-    if not _MONEY.fullmatch(value) or not float(value):
-        raise ValueError("expected dollars above 0, as 5 or 0.25, with at most six digits after the point")
-    return float(value)
 
 
 def _tools(value: str) -> tuple[str, ...]:
@@ -161,13 +148,13 @@ def _checked_names(found: Iterable[str], what: str) -> tuple[str, ...]:
 
 
 _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "name": ("key_id", _name),
+    "name": ("key_id", _matching(_NAME, "1 to 64 of A-Z, a-z, 0-9, _, . and -")),
     "rights": ("rights", _rights),
     "user": ("user_id", _user),
-    "max_runs": ("max_runs", _max_runs),
+    "max_runs": ("max_runs", _matching(_NUMBER, "a whole number from 1 on", int)),
     "tools": ("tools", _tools),
     "agents": ("agents", _agents),
-    "max_tokens_per_day": ("max_tokens_per_day", _max_tokens),
-    "max_cost_usd_per_day": ("max_cost_usd_per_day", _max_cost_usd),
+    "max_tokens_per_day": ("max_tokens_per_day", _matching(_TOKENS, "a whole number from 1 on", int)),
+    "max_cost_usd_per_day": ("max_cost_usd_per_day", _matching(_MONEY, _DOLLARS, float)),
 }
 """Field of a line -> attribute of Caller, and how its text is read. They raise ValueError with the reason."""

@@ -24,7 +24,6 @@ from services.messaging.kv import Bucket
 from services.messaging.reads import sequence_of
 from services.shared.sessions.fold import fold, newest_checkpoint
 from services.shared.sessions.state import Session
-from services.shared.sessions.task_state import Task
 from services.shared.sessions.task_views import group_view, shown_groups, task_view
 
 MAX_RUNS_SHOWN = 100
@@ -95,16 +94,13 @@ class SessionReader:
         for message in await read(log, start, attempts=_READ_ATTEMPTS):
             if (record := parsed(SessionRecord, message.data)) is not None:
                 session = fold(session, sequence_of(message), record).model_copy(update={"turns": []})
-        self._keep(log, session)
-        return session
-
-    def _keep(self, log: str, session: Session) -> None:
         self._known[log] = session
         self._known.move_to_end(log)
         tasks = sum(len(each.background.tasks) for each in self._known.values())
         while len(self._known) > MAX_KNOWN_SESSIONS or tasks > MAX_KNOWN_TASKS:
             _, dropped = self._known.popitem(last=False)
             tasks -= len(dropped.background.tasks)
+        return session
 
     async def get(self, caller: Caller, session_id: str) -> Session:
         """Return a session that the caller may see. Every route about one session passes here.
@@ -129,6 +125,8 @@ class SessionReader:
             return _of_one_run(await self._run_of(caller, session_id))
         runs, stored = await self._runs_of(caller.tenant, session)
         pauses = await self._pauses_of(caller.tenant, session, stored)
+        newest_first = list(session.background.tasks.values())[::-1]
+        tasks = sorted(newest_first, key=lambda task: task.status != "running")
         return SessionStatus(
             session_id=session_id,
             key=keys.session_key(session_id),
@@ -147,7 +145,7 @@ class SessionReader:
             summary=session.summary,
             context=session.context,
             pauses=pauses,
-            tasks=[task_view(session, each, with_result=False) for each in _shown_tasks(session)],
+            tasks=[task_view(session, each, with_result=False) for each in tasks[:MAX_TASKS_SHOWN]],
             groups=[group_view(session, each) for each in shown_groups(session)[: -MAX_GROUPS_SHOWN - 1 : -1]],
         )
 
@@ -227,12 +225,6 @@ class SessionReader:
     async def _found(self, tenant: str, runs: list[str]) -> dict[str, StoredRun]:
         found = await asyncio.gather(*(self._runs.find(tenant, run) for run in runs))
         return {each.run_id: each for each in found if each is not None}
-
-
-def _shown_tasks(session: Session) -> list[Task]:
-    """Return the tasks that have not ended, then those that have, each newest first."""
-    newest_first = list(session.background.tasks.values())[::-1]
-    return sorted(newest_first, key=lambda task: task.status != "running")[:MAX_TASKS_SHOWN]
 
 
 def _of_one_run(run: StoredRun) -> SessionStatus:

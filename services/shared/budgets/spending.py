@@ -20,7 +20,7 @@ from contracts.wire import keys
 from contracts.wire.names import InvalidName
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
-from services.messaging.kv import Bucket, Entry
+from services.messaging.kv import Bucket
 from services.messaging.nats_connection import Subscription
 from services.shared.budgets.totals import DayTotals, KeyDay, Spending
 
@@ -91,17 +91,15 @@ class KeySpending:
                 self._take_entry(where, key, data)
 
             day.subscription = await self._bucket.watch(pattern, on_change)
-        for entry in await self._entries(pattern):
+        try:
+            entries = await self._bucket.latest(pattern)
+        except Unavailable:  # More than one answer holds, or no answer.
+            entries = [*(await self._bucket.get_many(await self._bucket.keys(pattern))).values()]
+        for entry in entries:
             self._take_entry(where, entry.key, entry.data)
         is_first = day.read_at <= self._bus.up_since
         day.max_age_s = _FIRST_READ_AGE_S if is_first else min(_MAX_READ_AGE_S, 2 * day.max_age_s)
         day.read_at = began_at
-
-    async def _entries(self, pattern: str) -> list[Entry]:
-        try:
-            return await self._bucket.latest(pattern)
-        except Unavailable:  # More than one answer holds, or no answer.
-            return [*(await self._bucket.get_many(await self._bucket.keys(pattern))).values()]
 
     def _take_entry(self, where: KeyDay, key: str, data: bytes) -> None:
         try:

@@ -220,7 +220,10 @@ class Follower:
             message = self._buffer[0]
             headers = message.headers or {}
             kind: Kind = "log" if message.subject.endswith(".log") else "stream"
-            sequence, previous = _sequences(headers)
+            try:
+                sequence, previous = int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])
+            except (KeyError, ValueError):  # It was not republished.
+                sequence = previous = 0
             if last[kind] < previous < sequence:
                 self._stale = True
                 break
@@ -267,14 +270,6 @@ class SessionFollower(Follower):
         log = subjects.session_log(tenant, session_key)
         live = subjects.live_session(tenant, session_key)
         super().__init__(bus, subjects.SESSIONS, live, {"log": (log, after)})
-
-
-def _sequences(headers: dict[str, str]) -> tuple[int, int]:
-    """Return the sequences of a republished record and its predecessor; 0 for a message that was not republished."""
-    try:
-        return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])
-    except (KeyError, ValueError):
-        return 0, 0
 
 
 def _last_in_stream(record: bytes) -> int | None:

@@ -1,6 +1,7 @@
 """The moments of local times and of cron expressions. Pure: a moment is a Unix time in ms.
 
-`cronsim` enumerates the local times of a cron expression, without a zone. Here each becomes a moment:
+`cronsim` enumerates the local times of a cron expression, without a zone: given one, it follows Debian's cron, whose
+`*/30 * * * *` fires in both of two equal hours. Here each local time becomes a moment:
 
 Rule 1: a local time that does not exist, since clocks were put forward, means the next minute that does. If the
 expression names that minute too, both are one moment.

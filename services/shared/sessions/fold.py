@@ -11,24 +11,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from contracts.runs.pauses import OpenPause
-from contracts.sessions.records import (
-    CHECKPOINT_HEADER,
-    ApprovedForSession,
-    Checkpoint,
-    ContextSet,
-    InputForwarded,
-    InputMissed,
-    RunBegun,
-    RunEnded,
-    RunMergedInto,
-    RunQueued,
-    RunRefusedBySession,
-    RunWaits,
-    SessionEvent,
-    SessionRecord,
-    SessionStarted,
-    Summarised,
-)
+from contracts.sessions import records
+from contracts.sessions.records import CHECKPOINT_HEADER, Checkpoint, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskEnded
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import EVENTS_HEADER
@@ -107,11 +91,7 @@ def _with(session: Session, **changes: object) -> Session:
     return session.model_copy(update=changes)
 
 
-def _started(session: Session, event: SessionStarted) -> Session:
-    return _with(session, session_id=event.session_id, user_id=event.user_id, created_at=session.updated_at)
-
-
-def _queued(session: Session, event: RunQueued) -> Session:
+def _queued(session: Session, event: records.RunQueued) -> Session:
     if event.cause == "summary":
         return _with(session, summary_run=event.run, summary_requested_at=session.updated_at)
     entry = QueuedRun.model_validate(event.model_dump(include={"run", "requested_at", "cause", "is_first"}))
@@ -120,7 +100,7 @@ def _queued(session: Session, event: RunQueued) -> Session:
     return _with(session, queue=queue, runs=session.runs + 1, background=background)
 
 
-def _begun(session: Session, event: RunBegun) -> Session:
+def _begun(session: Session, event: records.RunBegun) -> Session:
     entry = session.queued(event.run)
     if entry is None:
         return session
@@ -128,12 +108,13 @@ def _begun(session: Session, event: RunBegun) -> Session:
     return _with(session, current=current, queue=_without(session.queue, event.run))
 
 
-def _forwarded(session: Session, event: InputForwarded) -> Session:
-    queue = [_sent_to(each, event.into) if each.run == event.run else each for each in session.queue]
+def _forwarded(session: Session, event: records.InputForwarded) -> Session:
+    sent = {"forwarded_to": event.into}
+    queue = [each.model_copy(update=sent) if each.run == event.run else each for each in session.queue]
     return _with(session, queue=queue)
 
 
-def _missed(session: Session, event: InputMissed) -> Session:
+def _missed(session: Session, event: records.InputMissed) -> Session:
     entry = session.queued(event.run)
     if entry is None:
         return session
@@ -141,18 +122,6 @@ def _missed(session: Session, event: InputMissed) -> Session:
     missed = entry.model_copy(update={"forwarded_to": None, "was_missed": True})
     place = max((place for place, each in enumerate(others, 1) if each.was_missed), default=0)
     return _with(session, queue=[*others[:place], missed, *others[place:]])
-
-
-def _sent_to(entry: QueuedRun, into: str | None) -> QueuedRun:
-    return entry.model_copy(update={"forwarded_to": into})
-
-
-def _merged(session: Session, event: RunMergedInto) -> Session:
-    return _closed(session, RecentRun(run=event.run, merged_into=event.into))
-
-
-def _refused(session: Session, event: RunRefusedBySession) -> Session:
-    return _closed(session, RecentRun(run=event.run, fault=event.fault))
 
 
 def _closed(session: Session, entry: RecentRun) -> Session:
@@ -174,7 +143,7 @@ def _without(queue: list[QueuedRun], run: str) -> list[QueuedRun]:
     return [each for each in queue if each.run != run]
 
 
-def _waits(session: Session, event: RunWaits) -> Session:
+def _waits(session: Session, event: records.RunWaits) -> Session:
     others = _pauses_without(session, event.run)
     if session.current is not None and session.current.run == event.run:
         current = session.current.model_copy(update={"waits": event.waits, "waits_seq": event.seq})
@@ -187,7 +156,7 @@ def _waits(session: Session, event: RunWaits) -> Session:
     return _with(session, background=background, pauses=pauses)
 
 
-def _ended(session: Session, event: RunEnded) -> Session:
+def _ended(session: Session, event: records.RunEnded) -> Session:
     had_turn = session.current is not None and session.current.run == event.run
     session = _with(session, usage=spent(session.usage, event.usage, tool_calls=event.usage.tool_calls))
     if event.run == session.summary_run:
@@ -197,7 +166,7 @@ def _ended(session: Session, event: RunEnded) -> Session:
     return _closed(session, RecentRun(run=event.run))
 
 
-def _with_turn(session: Session, event: RunEnded) -> Session:
+def _with_turn(session: Session, event: records.RunEnded) -> Session:
     turn = Turn.model_validate(event.model_dump(include=set(Turn.model_fields)))
     turns = [*session.turns, turn.model_copy(update={"size": len(turn.model_dump_json())})]
     kept, total = 0, 0
@@ -210,12 +179,12 @@ def _with_turn(session: Session, event: RunEnded) -> Session:
     return _with(session, turns=turns[cut:], older_turns=session.older_turns + cut)
 
 
-def _context(session: Session, event: ContextSet) -> Session:
+def _context(session: Session, event: records.ContextSet) -> Session:
     merged = {**session.context, **event.values}
     return _with(session, context={name: value for name, value in merged.items() if value is not None})
 
 
-def _summarised(session: Session, event: Summarised) -> Session:
+def _summarised(session: Session, event: records.Summarised) -> Session:
     usage = spent(session.usage, event.usage, tool_calls=event.usage.tool_calls)
     place = next((at for at, turn in enumerate(session.turns, 1) if turn.run == event.through), 0)
     return _with(
@@ -227,37 +196,29 @@ def _summarised(session: Session, event: Summarised) -> Session:
     )
 
 
-def _approved(session: Session, event: ApprovedForSession) -> Session:
-    return _with(session, approvals=session.approvals | {(event.rule, event.tool, event.agent)})
-
-
-def _deleting(session: Session, _event: object) -> Session:
-    return _with(session, is_deleting=True)
-
-
-def _deleted(session: Session, _event: object) -> Session:
-    return Session(seq=session.seq, records=session.records, deleted_seq=session.seq)
-
-
 def _checkpoint(session: Session, event: Checkpoint) -> Session:
     state = Session.model_validate(event.state)
     return _with(state, seq=session.seq, checkpoint_seq=session.seq, records=0)
 
 
 _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
-    "session_started": _started,
+    "session_started": lambda session, event: _with(
+        session, session_id=event.session_id, user_id=event.user_id, created_at=session.updated_at
+    ),
     "run_queued": _queued,
     "run_begun": _begun,
     "input_forwarded": _forwarded,
-    "run_merged": _merged,
+    "run_merged": lambda session, event: _closed(session, RecentRun(run=event.run, merged_into=event.into)),
     "input_missed": _missed,
-    "run_refused": _refused,
+    "run_refused": lambda session, event: _closed(session, RecentRun(run=event.run, fault=event.fault)),
     "run_waits": _waits,
     "run_ended": _ended,
     "context_set": _context,
     "summarised": _summarised,
-    "approved_for_session": _approved,
-    "deleting": _deleting,
-    "deleted": _deleted,
+    "approved_for_session": lambda session, event: _with(
+        session, approvals=session.approvals | {(event.rule, event.tool, event.agent)}
+    ),
+    "deleting": lambda session, _event: _with(session, is_deleting=True),
+    "deleted": lambda session, _event: Session(seq=session.seq, records=session.records, deleted_seq=session.seq),
     "checkpoint": _checkpoint,
 }

@@ -12,25 +12,11 @@ What is not settled is bounded where tasks are spawned (`services.planner.sessio
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from contracts.sessions.tasks import (
-    GroupEnded,
-    GroupOpened,
-    GroupSealed,
-    Reported,
-    ResultsMerged,
-    ResultsRejected,
-    SpawnRefused,
-    TaskControlDone,
-    TaskControlRefused,
-    TaskEnded,
-    TasksCancelled,
-    TaskSpawned,
-    WaiterAdded,
-    WaiterReleased,
-)
+from contracts.sessions import tasks as events
+from contracts.sessions.records import SessionEvent, SessionRecord
 from contracts.wire.faults import Fault
 from services.shared.redaction.json_values import cut_together, json_size
 from services.shared.sessions.task_state import SPAWNED_DIGITS, Background, Group, Report, Result, Task, Waiter
@@ -92,7 +78,7 @@ def _with_tasks(background: Background, task_ids: list[str], **changes: object) 
     return _with(background, tasks={**background.tasks, **changed})
 
 
-def _opened(background: Background, event: GroupOpened, _at: int) -> Background:
+def _opened(background: Background, event: events.GroupOpened, _at: int) -> Background:
     key = key_of(event.report_as)
     fields = event.model_dump(include=set(Group.model_fields) - {"report_as"})
     group = Group(**fields, report_as=key)
@@ -103,7 +89,7 @@ def _opened(background: Background, event: GroupOpened, _at: int) -> Background:
     )
 
 
-def _spawned(background: Background, event: TaskSpawned, _at: int) -> Background:
+def _spawned(background: Background, event: events.TaskSpawned, _at: int) -> Background:
     task = Task.model_validate(event.model_dump(include=set(Task.model_fields)))
     ids = [*background.spawned.get(task.run, []), task.task_id[:SPAWNED_DIGITS]]
     background = _with(
@@ -115,12 +101,7 @@ def _spawned(background: Background, event: TaskSpawned, _at: int) -> Background
     return background if group is None else _with_group(background, task.group_id, tasks=[*group.tasks, task.task_id])
 
 
-def _waiter_added(background: Background, event: WaiterAdded, _at: int) -> Background:
-    waiter = Waiter(run=event.run, call_id=event.call_id, until=event.until)
-    return _with_group(background, event.group_id, waiter=waiter)
-
-
-def _waiter_released(background: Background, event: WaiterReleased, _at: int) -> Background:
+def _waiter_released(background: Background, event: events.WaiterReleased, _at: int) -> Background:
     group = background.groups.get(event.group_id)
     if group is None or group.waiter is None:
         return background
@@ -129,28 +110,12 @@ def _waiter_released(background: Background, event: WaiterReleased, _at: int) ->
     return _settling(background, event.group_id, waiter=waiter)
 
 
-def _refused(background: Background, event: SpawnRefused, _at: int) -> Background:
-    return _answered(background, event.task_id, event.fault)
-
-
-def _control_done(background: Background, event: TaskControlDone, _at: int) -> Background:
-    return _answered(background, event.id, None)
-
-
-def _control_refused(background: Background, event: TaskControlRefused, _at: int) -> Background:
-    return _answered(background, event.id, event.fault)
-
-
 def _answered(background: Background, request_id: str, fault: Fault | None) -> Background:
     answered = [*background.answered.items(), (request_id, fault)]
     return _with(background, answered=dict(answered[-MAX_ANSWERED:]))
 
 
-def _sealed(background: Background, event: GroupSealed, _at: int) -> Background:
-    return _with_group(background, event.group_id, status="sealed")
-
-
-def _task_ended(background: Background, event: TaskEnded, at: int) -> Background:
+def _task_ended(background: Background, event: events.TaskEnded, at: int) -> Background:
     changes: dict[str, object] = {
         "status": event.outcome,
         "ended_at": at,
@@ -163,7 +128,7 @@ def _task_ended(background: Background, event: TaskEnded, at: int) -> Background
     return _with_digests_cut(run_ended(background, event.task_id))
 
 
-def _cancelled(background: Background, event: TasksCancelled, _at: int) -> Background:
+def _cancelled(background: Background, event: events.TasksCancelled, _at: int) -> Background:
     background = _with_tasks(background, event.tasks, is_cancelling=True)
     if event.is_reported:
         return background
@@ -172,11 +137,7 @@ def _cancelled(background: Background, event: TasksCancelled, _at: int) -> Backg
     return background
 
 
-def _group_ended(background: Background, event: GroupEnded, _at: int) -> Background:
-    return _settling(background, event.group_id, status=event.status)
-
-
-def _merged(background: Background, event: ResultsMerged, _at: int) -> Background:
+def _merged(background: Background, event: events.ResultsMerged, _at: int) -> Background:
     group = background.groups.get(event.group_id)
     if group is None:
         return background
@@ -203,11 +164,7 @@ def _newest(results: list[Result]) -> list[Result]:
     return results[len(results) - kept :]
 
 
-def _rejected(background: Background, event: ResultsRejected, _at: int) -> Background:
-    return _settling(background, event.group_id, decision="rejected")
-
-
-def _reported(background: Background, event: Reported, at: int) -> Background:
+def _reported(background: Background, event: events.Reported, at: int) -> Background:
     named = [*event.tasks, *event.failed]
     background = _with_group(background, event.group_id, report_id=event.report_id)
     report = Report(report_id=event.report_id, group_id=event.group_id, tasks=named, at=at)
@@ -267,19 +224,50 @@ def _with_digests_cut(background: Background) -> Background:
     return _with(background, tasks={**background.tasks, **cut_ones})
 
 
+def recalled(background: Background, records: Sequence[SessionRecord], task_id: str) -> Background:
+    """Return the tasks with one of them as the whole log has it; the same tasks if the log does not know it.
+
+    `records`: all of the session. If the group was dropped too, it is returned with this one task.
+    """
+    recorded = [(event, record.at) for record in records for event in record.events]
+    spawned = [event for event, _ in recorded if isinstance(event, events.TaskSpawned) and event.task_id == task_id]
+    if not spawned:
+        return background
+    found = Background()
+    for event, at in recorded:
+        if _is_about(event, spawned[0]):
+            found = fold(found, event, at)
+    changes = {"tasks": {**background.tasks, **found.tasks}, "groups": {**found.groups, **background.groups}}
+    return background.model_copy(update=changes)
+
+
+def _is_about(event: SessionEvent, spawned: events.TaskSpawned) -> bool:
+    match event:
+        case events.TaskSpawned(task_id=task_id) | events.TaskEnded(task_id=task_id):
+            return task_id == spawned.task_id
+        case events.ResultsMerged(tasks=tasks):
+            return spawned.task_id in tasks
+        case events.GroupOpened() | events.GroupSealed() | events.GroupEnded() | events.ResultsRejected():
+            return event.group_id == spawned.group_id
+        case _:
+            return False
+
+
 _FOLDS: dict[str, Callable[[Background, Any, int], Background]] = {
     "group_opened": _opened,
     "task_spawned": _spawned,
-    "waiter_added": _waiter_added,
+    "waiter_added": lambda background, event, _at: _with_group(
+        background, event.group_id, waiter=Waiter(run=event.run, call_id=event.call_id, until=event.until)
+    ),
     "waiter_released": _waiter_released,
-    "spawn_refused": _refused,
-    "group_sealed": _sealed,
+    "spawn_refused": lambda background, event, _at: _answered(background, event.task_id, event.fault),
+    "group_sealed": lambda background, event, _at: _with_group(background, event.group_id, status="sealed"),
     "task_ended": _task_ended,
     "tasks_cancelled": _cancelled,
-    "group_ended": _group_ended,
+    "group_ended": lambda background, event, _at: _settling(background, event.group_id, status=event.status),
     "results_merged": _merged,
-    "results_rejected": _rejected,
+    "results_rejected": lambda background, event, _at: _settling(background, event.group_id, decision="rejected"),
     "reported": _reported,
-    "task_control_done": _control_done,
-    "task_control_refused": _control_refused,
+    "task_control_done": lambda background, event, _at: _answered(background, event.id, None),
+    "task_control_refused": lambda background, event, _at: _answered(background, event.id, event.fault),
 }

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.auth.__main__ import main
-from services.gateway.auth.caller import DEFAULT_RIGHTS, Caller
+from services.gateway.auth.caller import DEFAULT_RIGHTS, Caller, Keys
 from services.gateway.auth.key_lines import KeyLineInvalid, callers
-from services.gateway.auth.keys import Keys
 
 KEY = "rw_" + "k" * 43
 """The same in each process, since names of tests contain it."""

@@ -61,7 +61,7 @@ def session_frames(record: bytes, sequence: int) -> bytes:
 def _frames(record: bytes, cursor: bytes) -> bytes:
     try:
         events = [event for event in exact_json.loads(record)["events"] if event["type"] != "checkpoint"]
-        parts = [b"event: %b\ndata: %b\n" % (_type(event), _data(event)) for event in events]
+        parts = [_frame(event) for event in events]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         logger.warning("record_skipped", cursor=cursor.decode(), error=repr(error)[:200])
         return b""
@@ -71,15 +71,11 @@ def _frames(record: bytes, cursor: bytes) -> bytes:
     return b"\n".join(parts) + b"\n"
 
 
-def _type(event: dict[str, Any]) -> bytes:
+def _frame(event: dict[str, Any]) -> bytes:
     kind = event["type"]
     if not _TYPE.fullmatch(kind):
         raise ValueError("the event's type is no name")
-    return bytes(kind, "ascii")
-
-
-def _data(event: dict[str, Any]) -> bytes:
-    if event["type"] in {"run_started", "queued"}:
+    if kind in {"run_started", "queued"}:
         event["request"].pop("tool_context", None)
     event.pop("report_as", None)  # For planners: what a report will be requested with.
-    return exact_json.dumps(event)
+    return b"event: %b\ndata: %b\n" % (kind.encode(), exact_json.dumps(event))

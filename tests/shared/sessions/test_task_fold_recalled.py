@@ -11,7 +11,7 @@ from contracts.sessions.tasks import (
     TaskEnded,
     TaskSpawned,
 )
-from services.shared.sessions.old_tasks import recalled
+from services.shared.sessions.task_fold import recalled
 from services.shared.sessions.task_state import Background
 
 A, B = "a" * 32, "b" * 32
