@@ -40,15 +40,13 @@ _RUN_TIMERS = frozenset(get_args(TimerName))
 async def open_runs(bus: Bus, tenant: str) -> frozenset[str]:
     """Return the open runs of a tenant: those with a request in REQUESTS, and those with a timer. Raises BusError."""
     found = set()
-    for stream, pattern in (
-        (subjects.REQUESTS, subjects.requests_of(tenant)),
-        (subjects.TIMERS, subjects.timers_of_all(tenant)),
-    ):
-        state = (await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"]
+    for row in (subjects.request, subjects.timer):
+        listed = {"subjects_filter": row.pattern(tenant=tenant)}
+        state = (await bus.api(f"STREAM.INFO.{row.kept_in}", listed))["state"]
         for subject in state.get("subjects") or ():
             with suppress(names.InvalidName):  # Not ours: no planner opens a run for it.
                 address = subjects.parse(subject)
-                if stream == subjects.REQUESTS or address.name in _RUN_TIMERS:
+                if row is subjects.request or address.name in _RUN_TIMERS:
                     found.add(address.run)
     return frozenset(found)
 

@@ -43,6 +43,8 @@ T = TypeVar("T")
 Stored = TypeVar("Stored", Schedule, Webhook)
 _READ_AT_ONCE = 100
 _QUESTION_CHARACTERS = 200
+_REQUEST = "run"
+"""The field of a schedule that holds the request of its runs."""
 _SHOWN = frozenset(RunInput.model_fields) - {"images", "tool_context"}
 _TRIGGERS = ("cron", "at", "webhook")
 
@@ -112,13 +114,13 @@ async def delete(parts: Parts, caller: Caller, schedule_id: str) -> None:
 async def _requested(parts: Parts, caller: Caller, schedule_id: str, run: RunInput) -> RunRequested:
     """Return the request that each run is made from, checked as that of a run now. Errors name fields of `run`."""
     if run.images:
-        raise InvalidInput("run.images", "a schedule shows no images")
+        raise InvalidInput(f"{_REQUEST}.images", "a schedule shows no images")
     try:
         requested = run_request(caller, schedule_id, run, RequestIds(), [])
         requested = requested.model_copy(update={"schedule_id": schedule_id})
         await parts.models.check_name(run.model)
     except (InvalidInput, NotAllowed) as problem:
-        problem.extra["errors"] = [{**each, "field": f"run.{each['field']}"} for each in problem.extra["errors"]]
+        problem.extra["errors"] = [{**each, "field": f"{_REQUEST}.{each['field']}"} for each in problem.extra["errors"]]
         raise
     encoded(requested)
     if requested.session_id is not None:
