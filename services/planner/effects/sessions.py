@@ -48,8 +48,8 @@ from services.planner.sessions.tasks.reports import report_id, report_request
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
-from services.shared.sessions.task_fold import recalled
 from services.shared.sessions.state import Session
+from services.shared.sessions.task_fold import recalled
 
 logger = structlog.get_logger(__name__)
 
