@@ -165,7 +165,7 @@ def cuts_a_subject(call: ast.Call) -> bool:
 
 
 def test_the_document_names_every_guarded_write() -> None:
-    """The NATS server settles races between processes. docs/architecture.md lists where; there is no other lock."""
+    """The NATS server settles races between processes. docs/internals.md lists where; there is no other lock."""
     spelt = {str(path) for path, text in python_files("services") if "Nats-Expected-Last" in text}
     assert spelt == {"services/messaging/guarded_write.py"}
     guards = re.compile(
@@ -174,7 +174,7 @@ def test_the_document_names_every_guarded_write() -> None:
     )
     guarded = {str(path) for path, text in python_files("services") if guards.search(text)}
     guarded.remove("services/messaging/kv.py")  # It guards what others ask it to.
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
     section = text.partition("## What two processes could both do")[2].partition("\n## ")[0]
     table = "".join(line for line in section.splitlines() if line.startswith("|"))
     assert set(re.findall(r"`(services/[\w/]+\.py)`", table)) == guarded
@@ -193,7 +193,7 @@ for package in ("contracts", "runwire", "services"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if not module.name.endswith(".__main__"):  # a program starts when it is imported
             importlib.import_module(module.name)
-assert "litellm" not in sys.modules, "LiteLLM takes seconds: planner/models/litellm.py imports it when needed"
+assert "litellm" not in sys.modules, "LiteLLM takes seconds: planner/models/litellm/model.py imports it when needed"
 assert threading.active_count() == before, f"threads: {threading.enumerate()}"
 if os.path.isdir("/proc/self/fd"):
     paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]

@@ -1,7 +1,7 @@
 """Write a message only while a subject has no newer one than its writer has read (optimistic concurrency).
 
 Runs are not locked: the guard rejects a record that was decided from an older state
-(docs/architecture.md#what-two-processes-could-both-do). No answer of the server proves that a write is absent. After a
+(docs/internals.md#what-two-processes-could-both-do). No answer of the server proves that a write is absent. After a
 time-out, a 503 or "another guarded write in flight", the subject is read back as the stream's leader has it, and the
 message itself decides: it is stored, or the write is repeated. So a message has to be unlike any other on its subject,
 for example by an id that it contains.

@@ -1,4 +1,4 @@
-"""The table of subjects against the code that uses it, and docs/architecture.md against the code that it names."""
+"""The table of subjects against the code that uses it, and the documents against the code that they name."""
 
 import ast
 import inspect
@@ -61,29 +61,41 @@ def users(names: set[str]) -> set[str]:
     return {place.parts[1] for place in found} & {*SERVICES}
 
 
-#: A file that the document names, and a function or class of it.
-NAMED = re.compile(r"`((?:services|contracts|runwire)/[\w/]+\.py)(?:: ([\w.]+))?`")
+#: A file that a document names, and a function or class of it.
+NAMED = re.compile(r"`((?:services|contracts|runwire)/[\w/]+\.py)(?::\s+([\w.]+))?`")
 
 
 def test_each_station_of_the_walk_names_a_function() -> None:
-    """Twelve stations, one after another."""
-    walk = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    """Twelve stations, one after another, on a page that can be read at once."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert page.count("\n") <= 120
+    assert max(map(len, page.splitlines())) <= 120
+    walk = page.partition("\n## The walk of one run\n")[2].partition("\n## ")[0]
     _, *stations = re.split(r"^(\d+)\. ", walk, flags=re.MULTILINE)
     assert stations[::2] == [str(number) for number in range(1, 13)]
     assert [text for text in stations[1::2] if not any(name for _, name in NAMED.findall(text))] == []
 
 
-def test_what_the_walk_names_is_there() -> None:
+def test_what_documents_name_is_there() -> None:
     """Every file, and every function or class that stands beside it."""
-    named = NAMED.findall((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
-    assert len(named) > 20
-    for path, name in named:
-        body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-        for part in name.split(".") if name else ():
-            inside = [
-                node
-                for node in body
-                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == part
-            ]
-            assert inside, f"{path}: {name}"
-            body = inside[0].body
+    lost = []
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")):
+        for path, name in NAMED.findall(page.read_text(encoding="utf-8")):
+            if not (ROOT / path).exists() or (name and not has(ROOT / path, name)):
+                lost.append(f"{page.relative_to(ROOT)}: {path}: {name}")
+    assert lost == []
+
+
+def has(path: Path, name: str) -> bool:
+    """Whether a module has a function or class of this name; `A.b` is in the class A."""
+    body: list[ast.stmt] = ast.parse(path.read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        inside = [
+            node
+            for node in body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == part
+        ]
+        if not inside:
+            return False
+        body = inside[0].body
+    return True

@@ -1,6 +1,6 @@
 // Package tool serves a function as a Runwire tool, on the plain NATS client.
 //
-// protocol.go holds the words between tool_runner and a tool: contracts/tools.py in Go. The folder contracts/schemas has all of them as
+// protocol.go holds the words between tool_runner and a tool: contracts/tools/messages.py in Go. The folder contracts/schemas has all of them as
 // JSON Schema.
 package tool
 

@@ -1,4 +1,4 @@
-// The words between tool_runner and a tool: contracts/tools.py in TypeScript. contracts/schemas/ has all of them as JSON Schema.
+// The words between tool_runner and a tool: contracts/tools/messages.py in TypeScript. contracts/schemas/ has all of them as JSON Schema.
 
 export interface ToolSpec {
   name: string;

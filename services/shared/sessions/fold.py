@@ -1,7 +1,7 @@
 """Folds the records of a session's log. Pure: no clock, no await.
 
 The state is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, the newest 100
-runs that ended, and the tasks (`services.shared.session_tasks`). Where all of it together is still too large,
+runs that ended, and the tasks (`task_fold`). Where all of it together is still too large,
 `checkpoint` leaves out the oldest turns.
 """
 

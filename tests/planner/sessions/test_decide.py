@@ -172,7 +172,7 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
 
 def test_the_document_has_the_same_table() -> None:
     """Word for word."""
-    assert cells((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == TABLE
+    assert cells((ROOT / "docs" / "rules" / "sessions.md").read_text(encoding="utf-8")) == TABLE
 
 
 def test_a_message_that_is_handled_again_repeats_its_commands_only() -> None:

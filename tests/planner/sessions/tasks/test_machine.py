@@ -74,7 +74,7 @@ CAUSES = {
 }
 
 
-ARCHITECTURE = Path(__file__).resolve().parents[4] / "docs" / "architecture.md"
+GROUPS = Path(__file__).resolve().parents[4] / "docs" / "rules" / "groups.md"
 
 
 def _table(text: str) -> dict[tuple[str, str], set[str]]:
@@ -112,7 +112,7 @@ def _with_group(state: str) -> list[World]:
 def test_groups_change_as_the_table_says(cause: str) -> None:
     """Each state that it names is reached, and no other one."""
     table = _table(str(machine.__doc__))
-    assert _table(ARCHITECTURE.read_text(encoding="utf-8")) == table
+    assert _table(GROUPS.read_text(encoding="utf-8")) == table
     assert {name for name, _state in table} == set(CAUSES)
     for state in ("open", "sealed", "complete", "failed"):
         reached = set()
