@@ -7,7 +7,7 @@ whether its call is among them. A call that is not is declined from then on, so 
 Rule 3: after a second the reply is `unfinished`, and the call goes on here. The planner then sends it through CALLS;
 if it comes to this instance, its outcome is that of the call in progress. The reply is the same when the tool pauses:
 a pause goes through the inbox, as the messages of people do.
-Rule 4: a tool's `concurrency` holds over both paths (`limits.runners`).
+Rule 4: a tool's `concurrency` holds over both paths (`limits`).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Rule 1: every chunk is stored only while the log's tail is the one that the atte
 cannot store one. A refused chunk tells a streaming planner that it was superseded or cancelled.
 Rule 2: one append of a reply is in flight at a time, and `ChunkPace` says when the next one may begin. Text gathers
 meanwhile. So the first token leaves at once, and under load chunks become larger, not later.
-Rule 3: what has gathered when the reply ends may be held back, to be stored with the decision (`last_words`).
+Rule 3: text that is buffered when the reply ends may be stored with the decision (`ending.terminal.completed`).
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class ChunkPublisher:
         self._go_on()
 
     def hold(self) -> None:
-        """Begin no further write: what waits, and what is said from now on, is for `last_words`."""
+        """Begin no further write: text that waits, and any that follows, is stored with the decision."""
         self._holding = True
 
     def release(self) -> None:
