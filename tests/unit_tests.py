@@ -17,8 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# : What a module imports when it starts processes or speaks with servers; or, with importlib, modules that are not
-# known here.
+#: Imports of a module that starts processes or speaks with servers, or that imports modules by name (importlib).
 STARTERS = ("benchmarks", "httpx", "importlib", "multiprocessing", "nats", "socket", "subprocess", "uvicorn")
 
 #: Fixtures of every test, which start nothing although they share a file with those that do.

@@ -22,7 +22,7 @@ class ServerClock:
         self._read_at = float("-inf")
 
     async def now(self) -> float:
-        """Return Unix seconds, never later than the server's clock. Raises BusError."""
+        """Return Unix seconds, at most the server's clock, and earlier by the delay of its answer. Raises BusError."""
         if time.monotonic() - self._read_at > _REFRESH_S:
             answer = await self._connection.api(f"STREAM.INFO.{subjects.bucket_stream(keys.CATALOGUE_BUCKET)}", {})
             self._read_at = time.monotonic()

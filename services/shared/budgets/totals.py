@@ -89,7 +89,7 @@ class DayTotals:
 
     sum: Spending = field(default_factory=Spending)
     runs: dict[bytes, Spending] = field(default_factory=dict)
-    """By id, the one that has changed last at the end."""
+    """The totals by run id. The run whose total has changed last stands at the end."""
 
     def take(self, run: str, spent: Spending) -> None:
         """Take a run's total."""

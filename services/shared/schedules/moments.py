@@ -103,7 +103,7 @@ def moments_after(cron: str, zone: ZoneInfo, after: int) -> Iterator[int]:
 def newest_until(cron: str, zone: ZoneInfo, now: int) -> int | None:
     """Return the newest moment of a cron expression up to `now`; None without one in the last 50 years."""
     local = local_time(now, zone)
-    # At the second of two equal local times, the first ones of the rest of that hour have been, too.
+    # Where clocks are put back, 02:30 comes twice: at the second 02:30, the first 02:45 has already been.
     repeated = (local.replace(fold=0).utcoffset() or timedelta()) - (local.utcoffset() or timedelta())
     for earlier in CronSim(cron, local.replace(tzinfo=None) + repeated + _MINUTE, reverse=True):
         moment = moment_of(earlier, zone)

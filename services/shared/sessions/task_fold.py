@@ -215,7 +215,7 @@ def _with_digests_cut(background: Background) -> Background:
     if excess <= 0:
         return background
     waiting = {key: task.digest for key, task in background.tasks.items() if task.digest}
-    # To less than the limit, so that not each further one cuts them all.
+    # They are cut to less than the limit, so that the next result does not cut all of them again.
     cut_ones = {
         key: background.tasks[key].model_copy(update={"digest": digest})
         for key, digest in cut_together(waiting, MAX_DIGESTS_BYTES * 3 // 4).items()

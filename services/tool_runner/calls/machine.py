@@ -48,7 +48,7 @@ _LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
 """Intervals, and seconds, of silence after which NATS is asked whether the instance is connected."""
 _MAX_CHECK_AGE_S = 1.0
 _ALONE_S = 1.0
-"""No other tool runner gets the call so soon after its begin: a planner waits longer for the reply to a direct call."""
+"""Seconds after its begin in which no other tool runner gets the call, since a planner waits longer for the reply."""
 _DELAY_S, _MAX_DELAY_S = 0.1, 0.5
 _FIRST_BUSY_DELAY_S = 0.02
 """The delay after an instance was too busy, doubled each time: another instance may be free."""

@@ -41,7 +41,7 @@ _PROGRESS_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FinishedStream:
-    """A finished stream: the number of its pieces, and the sequence in RUNS of the first one at the earliest."""
+    """A finished stream of an artifact: its number of pieces. In RUNS, none of them has a sequence below `since`."""
 
     stream_id: str
     pieces: int

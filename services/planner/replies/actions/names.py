@@ -55,7 +55,7 @@ def opcode_of(name: str, tools: AbstractSet[str] = frozenset()) -> str:
 
 
 def is_null_word(name: str, tools: AbstractSet[str] = frozenset()) -> bool:
-    """Whether it is the quoted word null. With an answer beside it, that is a final response."""
+    """Whether a node's name is the quoted word null. An action with such a name and an answer is a final response."""
     return name.strip().lower() in _NULL_WORDS and name.strip() not in tools
 
 

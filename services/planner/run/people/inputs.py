@@ -31,7 +31,7 @@ from services.planner.run.state.people import MAX_SHOWN_CHARACTERS, with_answer_
 from services.planner.run.state.run import Event, Run
 
 MAX_NOTES_CHARACTERS = 8_000
-"""Characters of the notes together with which a text rejects calls. Each is recorded twice, beside the text."""
+"""Characters of all notes together where a text rejects calls. Each note is recorded twice, beside the text."""
 RUN_ID_TAIL = 20
 """Digits of a run id in the name of a message, which has 64 characters at most."""
 

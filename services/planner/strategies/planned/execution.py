@@ -1,8 +1,8 @@
 """Carries out a plan of the strategy `planned`: one call after another, each with what earlier ones returned. Pure.
 
-Rule 1: nothing runs of a plan with errors, nor of one that the limits of its run do not carry to the answer.
+Rule 1: a plan with errors is not started, nor is a plan that is too large for the limits of its run.
 Rule 2: a call is resolved once all earlier ones have succeeded, in the record that announces it. So any planner
-that handles the outcome of a call goes on with the next one, and no call is resolved twice.
+that handles the outcome of a call continues with the next one, and no call is resolved twice.
 Rule 3: the first call that fails halts the plan, as do the deadline and a new question of the user. The model answers
 from what there is, and reads which calls were not executed.
 Rule 4: a template that names an artifact gives its reference. tool_runner puts the value in its place.

@@ -100,7 +100,7 @@ class PlanReading:
             ]
             plan = {"type": TOOL_CALLS, "reasoning": without_thoughts(reply.text), "calls": calls}
             return read_plan(plan), (_CALLED,)
-        # Where a call was asked for, a text is the answer, unless it is a plan and nothing else.
+        # Where the request offered native calls, a text is the answer, unless the whole text is a plan.
         find = plan_alone_in if self._is_native else plan_in
         return read_plan(find(reply.text, self._bounds.max_depth)), ()
 

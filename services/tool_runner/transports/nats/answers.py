@@ -55,7 +55,7 @@ class _Tool:
     """Received in this second of the monotonic clock."""
     cut_off_until: float = 0.0
     cut_off_s: float = 0.0
-    """How long it was cut off the last time."""
+    """Seconds for which the tool was cut off the last time."""
 
 
 class Answers:
