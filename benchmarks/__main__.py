@@ -22,7 +22,7 @@ from benchmarks.product import parts as product
 from benchmarks.ratio_tables import Table
 from benchmarks.reading import reading, repeated
 from benchmarks.system import System, started
-from services.runtime.gc_tuning import tune
+from services.runtime.service import collect_garbage_rarely
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
 ALL = "abcdegh"
@@ -108,6 +108,6 @@ if __name__ == "__main__":
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {load}.")
     print("Medians over the rounds [lowest..highest]. Trust the ratios, not the milliseconds.")
-    tune()  # As every service does.
+    collect_garbage_rarely()  # As every service does.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main(QUICK if given.quick else FULL, given.only, _SYNC[given.sync], with_peers=given.peers))

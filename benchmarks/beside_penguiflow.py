@@ -26,7 +26,7 @@ from benchmarks.rules_alone import Alone
 from benchmarks.system import started
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
-from services.runtime.gc_tuning import tune
+from services.runtime.service import collect_garbage_rarely
 
 VERSION = "3.11.2"
 _ROOT = Path(__file__).resolve().parent.parent
@@ -275,6 +275,6 @@ if __name__ == "__main__":
     parser.add_argument("--no-bus", action="store_true")
     wanted = parser.parse_args()
     print(f"Load before: {', '.join(f'{value:.1f}' for value in os.getloadavg())}.")
-    tune()
+    collect_garbage_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main(3 if wanted.quick else 7, wanted.only, bus=not wanted.no_bus))

@@ -49,12 +49,11 @@ def schemas() -> dict[str, str]:
         if isinstance(value, type) and issubclass(value, Message | HttpInput) and value.__module__ == module.__name__
     }
     wanted: dict[str, Any] = {**models, **_UNIONS}
-    return {f"{name}.json": _text(TypeAdapter(kind).json_schema()) for name, kind in sorted(wanted.items())}
-
-
-def _text(schema: dict[str, Any]) -> str:
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {
+        f"{name}.json": json.dumps({**dialect, **TypeAdapter(kind).json_schema()}, indent=2, ensure_ascii=False) + "\n"
+        for name, kind in sorted(wanted.items())
+    }
 
 
 def subjects_page() -> str:

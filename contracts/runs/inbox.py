@@ -44,7 +44,7 @@ class CallFinished(Message):
 
 
 class TimerFired(Message):
-    """A timer of the run has fired. It arrives on `control`; an earlier version of INBOX put it on `inbox`."""
+    """A timer of the run has fired. It arrives on `control`."""
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"

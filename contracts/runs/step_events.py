@@ -177,10 +177,7 @@ class ModelFailed(Message):
     then: Literal["retry", "fallback"]
     next_model: str
     wait_s: float = 0.0
-    retry_at: int | None = Field(
-        default=None,
-        description="Unix ms: the end of the wait; null: an older version wrote this, and its attempt continues",
-    )
+    retry_at: int = Field(description="Unix ms: the end of the wait")
     usage: Usage | None = Field(default=None, description="of the failed request")
 
 

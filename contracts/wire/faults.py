@@ -1,8 +1,9 @@
-"""Errors in messages: a code for programs, a reason for people."""
+"""Errors in messages: a code for programs, a reason for people. `describe` says why a value does not fit a model."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import ValidationError
 
 from .base import Message
 
@@ -65,8 +66,27 @@ class Fault(Message):
     reason: str
     retryable: bool = False
 
-    @field_validator("code", mode="before")
-    @classmethod
-    def _renamed(cls, code: Any) -> Any:
-        """Accept the code that logs of older versions hold for a call that nobody could approve."""
-        return "rejected" if code == "approval_unavailable" else code
+
+MAX_FAULTS = 5
+"""`describe` leaves out more faults than these unless it is told otherwise."""
+
+
+def dotted(path: tuple[int | str, ...]) -> str:
+    """Return the path of a field, `limits.max_steps`."""
+    return ".".join(map(str, path))
+
+
+def describe(
+    error: ValidationError, *, limit: int | None = MAX_FAULTS, name_of: Callable[[tuple[int | str, ...]], str] = dotted
+) -> str:
+    """Return `field: what it should be` for each of the first `limit` faults. `name_of`: the name of a path.
+
+    The sentence never contains the value, which may be secret or long.
+    """
+    faults: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)[:limit]
+    said = []
+    for fault in faults:
+        name = name_of(fault["loc"])
+        message = "there is no such field" if fault["type"] == "extra_forbidden" else fault["msg"]
+        said.append(f"{name}: {message}" if name else message)
+    return "; ".join(said)

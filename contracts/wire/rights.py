@@ -114,7 +114,9 @@ def _of_service(service: str) -> Rights:
     askers = dict.fromkeys(
         asker for row in rows if service in row.reads and row.replies for asker in row.writes if asker in SERVICES
     )
-    publish = [*dict.fromkeys(map(_sent, written)), *map(_inbox, (*askers, OPERATOR)), jetstream("STREAM.INFO.*")]
+    # The only writer of the bucket of artifacts may write every entry.
+    sent = (bucket_value(row.bucket, ">") if row.bucket == ARTIFACTS_BUCKET else _pattern(row) for row in written)
+    publish = [*dict.fromkeys(sent), *map(_inbox, (*askers, OPERATOR)), jetstream("STREAM.INFO.*")]
     for stream in read:
         publish += [direct_get(stream), f"{direct_get(stream)}.>", jetstream(f"STREAM.MSG.GET.{stream}")]
     for consumer in consumed:
@@ -122,23 +124,14 @@ def _of_service(service: str) -> Rights:
         publish += [f"$JS.ACK.{consumer}.>"]
     publish += map(jetstream, _MANAGED.get(service, ()))
     own = [_inbox(service), *_micro(), *_micro_of(f"runwire-{service}")]
-    return Rights("CORE", tuple(publish), (*own, *_received(heard)))
+    if subjects.live_stream in heard:  # The log and the stream of a run are one subscription.
+        own.append(subjects.ALL_LIVE)
+        heard = [row for row in heard if row not in {subjects.live_log, subjects.live_stream}]
+    return Rights("CORE", tuple(publish), (*own, *(f"{_pattern(row)} {row.queue}".strip() for row in heard)))
 
 
 def _pattern(row: Subject) -> str:
     return bucket_value(row.bucket, row.all) if row.bucket else row.all
-
-
-def _sent(row: Subject) -> str:
-    """Of the bucket of artifacts its only writer may write every entry."""
-    return bucket_value(row.bucket, ">") if row.bucket == ARTIFACTS_BUCKET else _pattern(row)
-
-
-def _received(rows: list[Subject]) -> list[str]:
-    """With its queue group; log and stream of a run, where both are heard, are one subscription."""
-    both = [subjects.ALL_LIVE] if subjects.live_stream in rows else []
-    left = [row for row in rows if not both or row not in {subjects.live_log, subjects.live_stream}]
-    return [*both, *(f"{_pattern(row)} {row.queue}".strip() for row in left)]
 
 
 def _micro() -> list[str]:

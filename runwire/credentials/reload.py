@@ -7,9 +7,9 @@ from nats.errors import Error as NatsError
 from nats.errors import NoServersError
 
 from contracts.wire.rights import RELOADER
+from runwire.credentials.command_connection import connected_once
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login
-from runwire.credentials.nats_client import connected_once
 from runwire.errors import ServerRefused
 
 _ANSWER_S = 5

@@ -19,8 +19,8 @@ from nats.errors import Error as NatsError
 
 from contracts.wire import subjects
 from runwire.credentials.lookup import Login
-from runwire.credentials.nats_client import DENIED, NatsClient, TlsNotOffered
 from runwire.errors import ToolsNotAllowed
+from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
 
 logger = logging.getLogger("runwire.serving")
 
@@ -34,8 +34,7 @@ class Connection:
     """The connection, and which of the tools NATS has denied to its user."""
 
     def __init__(self, login: Login, tools: Iterable[str], on_disconnect: Callable[[], None]) -> None:
-        self.client = NatsClient()
-        self.client.demands_tls = login.demands_tls
+        self.client = NatsClient(demands_tls=login.demands_tls)
         self.denied_tools: set[str] = set()
         self._tools = set(tools)
         self._login = login

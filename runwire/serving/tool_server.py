@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from contracts.tools import messages as wire
 from contracts.wire import subjects
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.call_context import CallContext

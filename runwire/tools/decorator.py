@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from contracts.tools import messages as wire
 from contracts.wire import names
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 from runwire.errors import ToolError
 from runwire.tools.context import ToolContext
 from runwire.tools.pauses import Pauses

@@ -15,8 +15,8 @@ from pydantic_core import from_json, to_json
 
 from contracts.runs.pauses import MAX_STATE_BYTES, PauseAnswer
 from contracts.tools import messages as wire
+from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_OUTCOME_BYTES
-from contracts.wire.validation_errors import describe
 from runwire.errors import ToolError
 
 Reason = Literal["input", "approval", "confirmation"]

@@ -23,7 +23,7 @@ from contracts.artifacts import references as artifacts
 from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import subjects
 from contracts.wire.base import Message
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 from services.artifact_store.store.store import ArtifactStore
 from services.artifact_store.uploads.assembler import MAX_STREAMS, Assembler
 from services.artifact_store.uploads.uploads import WINDOW_CHUNKS, Uploads

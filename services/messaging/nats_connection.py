@@ -23,6 +23,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
 from contracts.wire import subjects
+from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
 from services.messaging.errors import (
     NATS_ERRORS,
     NO_LEADER,
@@ -32,7 +33,6 @@ from services.messaging.errors import (
     translated,
 )
 from services.messaging.nats_patches import headers, payloads
-from services.messaging.nats_patches.client import ServiceClient, TlsNotOffered
 from services.messaging.request_reply import Interim, RequestReply
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import Tasks, code_locations
@@ -72,7 +72,7 @@ class NatsConnection:
 
     def client_options(self) -> dict[str, Any]:
         """Return keyword arguments of `nats.connect` that enforce the rules above."""
-        return {
+        options: dict[str, Any] = {
             "servers": self.settings.nats_url.split(","),
             "name": self.name,
             "pending_size": 0,
@@ -85,18 +85,17 @@ class NatsConnection:
             "disconnected_cb": self._disconnected,
             "reconnected_cb": self._reconnected,
             "error_cb": self._failed,
-            **self._login(),
         }
-
-    def _login(self) -> dict[str, Any]:
-        settings, options = self.settings, {}
+        settings = self.settings
         if settings.nats_user and settings.nats_password:
-            options = {"user": settings.nats_user, "password": settings.nats_password.get_secret_value()}
-        return options | ({"tls": ssl.create_default_context(cafile=settings.nats_ca)} if settings.nats_ca else {})
+            options |= {"user": settings.nats_user, "password": settings.nats_password.get_secret_value()}
+        if settings.nats_ca:
+            options["tls"] = ssl.create_default_context(cafile=settings.nats_ca)
+        return options
 
     async def connect(self) -> Self:
         """Wait for the server without a time limit, and use this connection from now on."""
-        client = ServiceClient(demands_tls=self.settings.demands_tls)
+        client = NatsClient(demands_tls=self.settings.demands_tls)
         await client.connect(**self.client_options())
         return self.attach(client)
 
@@ -153,7 +152,7 @@ class NatsConnection:
             # ever.
             raise asyncio.CancelledError
         text = str(error)
-        if "permissions violation" in text.lower():
+        if DENIED in text.lower():
             self.denied = text
             logger.error("nats_permission_denied", error=text)
         elif isinstance(error, SlowConsumerError):

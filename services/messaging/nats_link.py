@@ -51,19 +51,18 @@ class NatsLink:
         """Wait for the streams as this version needs them, and start to watch whether writes are stored (`storage`)."""
         loop = asyncio.get_running_loop()
         logs_at = loop.time() + _QUIET_S
-        while await self._lacks_streams():
+        while True:
+            try:
+                self._missing = await missing(self.bus)
+            except Unavailable as error:
+                self._missing = [str(error)]
+            if not self._missing:
+                break
             if loop.time() > logs_at:
                 logger.warning("provisioning_awaited", missing=self._missing, command=_PROVISION)
                 logs_at = math.inf
             await asyncio.sleep(_CHECK_S)
         self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch())
-
-    async def _lacks_streams(self) -> bool:
-        try:
-            self._missing = await missing(self.bus)
-        except Unavailable as error:
-            self._missing = [str(error)]
-        return bool(self._missing)
 
     async def announce(self) -> None:
         """Announce the service to `nats micro ls` and `$SRV.PING`, with the requests that it answers."""

@@ -193,18 +193,15 @@ class PullConsumer:
             return
         share = "" if delivery.sequence in self._running else self._sharer(delivery.subject)
         if share and not self._shares.take(share):
-            await self._return(delivery)
+            # It goes back unstarted, with a random delay, so that not all return at once.
+            delay_s = _RETURN_DELAY_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
+            await self._bus.send(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
+            await self._request_when_low()
             return
         self._busy += 1
         task = asyncio.create_task(self._work(delivery, share))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _return(self, delivery: Delivery) -> None:
-        """Send a message back that was not started, with a random delay, so that not all return at once."""
-        delay_s = _RETURN_DELAY_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
-        await self._bus.send(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
-        await self._request_when_low()
 
     async def _on_status(self, message: Msg, status: str) -> None:
         stale = message.subject.rsplit(".", 1)[1] != str(self._epoch)

@@ -25,7 +25,7 @@ from contracts.runs.requests import (
     StrategyName,
 )
 from contracts.sessions.tasks import TaskPolicy
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 from services.planner.run.people.input_rules import InputRule
 from services.shared.tools.approvals import check_rules
 

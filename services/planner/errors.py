@@ -2,8 +2,7 @@
 
 from pydantic import ValidationError
 
-from contracts.wire.faults import Code, Fault
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import Code, Fault, describe
 
 MAX_REASON_CHARACTERS = 300
 

@@ -12,7 +12,7 @@ from contracts.runs.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs.requests import Memory, RequestedEffort, RunLimits, RunRequested
 from contracts.sessions.tasks import TaskPolicy
 from contracts.tools.messages import ToolSpec
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo

@@ -5,5 +5,5 @@ Every service imports this package first. So a measure is here that makes all la
 
 import gc
 
-# With Python's default of 700 objects, garbage collection takes an eighth of the time of imports (see `gc_tuning`).
+# With Python's default of 700 objects, garbage collection takes an eighth of the time of imports (see `service`).
 gc.set_threshold(20_000, 20, 50)

@@ -26,14 +26,10 @@ logger = structlog.get_logger(__name__)
 
 TICK_S = 0.05
 BLOCKED_S = 0.1
-"""A longer block is logged."""
-STUCK_S = 5.0
-"""After a block of this length the callers of `/livez` treat the service as dead, so it is logged as an error."""
+"""A longer block is logged once it is over."""
 EXIT_CODE = 70
 _QUIET_S = 10.0
-"""Shortest time between two warnings. Those left out are counted in the next one (`left_out`)."""
-_STEADY_TICKS = 20
-"""Consecutive ticks of this thread before the process is ended: a loop that was just unblocked gets a chance to run."""
+"""Shortest time between two warnings."""
 _SHOWN_FRAMES = 12
 _LOOP = "asyncio.runners."
 
@@ -75,73 +71,28 @@ class Watchdog:
         self._timer = self._loop.call_later(TICK_S, self._turn)
 
     def _watch(self) -> None:
-        turns, blocked = -1, BlockedPeriod()
-        quiet_until, left_out = 0.0, 0
+        turns, ticks, blocked_s, stack, quiet_until = -1, 0, 0.0, list[str](), 0.0
         at, used = time.monotonic(), time.process_time()
         while not self._stopped.wait(TICK_S):
             before, used_before = at, used
             at, used = time.monotonic(), time.process_time()
-            if self._turns == turns:
-                self._on_blocked(blocked, at - before, used - used_before)
+            if self._turns != turns:
+                if stack and at >= quiet_until:
+                    logger.warning("event_loop_blocked", ms=round(blocked_s * 1000), by=stack)
+                    quiet_until = at + _QUIET_S
+                turns, ticks, blocked_s, stack = self._turns, 0, 0.0, []
                 continue
-            turns = self._turns
-            if blocked.is_worth_logging:
-                if at >= quiet_until:
-                    logger.warning(
-                        "event_loop_blocked", ms=round(blocked.seconds * 1000), by=blocked.stack, left_out=left_out
-                    )
-                    quiet_until, left_out = at + _QUIET_S, 0
-                else:
-                    left_out += 1
-            blocked = BlockedPeriod()
-
-    def _on_blocked(self, blocked: "BlockedPeriod", passed_s: float, used_s: float) -> None:
-        blocked.add(passed_s, used_s)
-        if blocked.seconds < BLOCKED_S:
-            return
-        if not blocked.stack or blocked.seconds > STUCK_S:
-            blocked.stack = stack_of(sys._current_frames().get(self._thread_id))  # noqa: SLF001, the documented way
-        if blocked.seconds > STUCK_S and not blocked.was_logged:
-            blocked.was_logged = True
-            logger.error("event_loop_stuck", seconds=round(blocked.seconds, 1), by=blocked.stack)
-        if (
-            self._exit_s
-            and blocked.seconds > self._exit_s
-            and blocked.steady_ticks >= _STEADY_TICKS
-            and not self._stopped.is_set()
-        ):
-            logger.critical(
-                "process_ended",
-                because="its event loop stands still",
-                seconds=round(blocked.seconds, 1),
-                by=blocked.stack,
-            )
-            sys.stderr.flush()
-            os._exit(EXIT_CODE)
-
-
-class BlockedPeriod:
-    """One period in which the loop was blocked."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.steady_ticks = 0
-        self.stack: list[str] = []
-        self.was_logged = False
-
-    @property
-    def is_worth_logging(self) -> bool:
-        """Whether our own code blocked the loop.
-
-        Without a stack of ours the machine was busy. That is logged only from ten times `BLOCKED_S` on.
-        """
-        return self.seconds > BLOCKED_S and (bool(self.stack) or self.seconds > 10 * BLOCKED_S)
-
-    def add(self, passed_s: float, used_s: float) -> None:
-        """Count a tick that took `passed_s`, in which the process used `used_s` of CPU."""
-        on_time = passed_s <= 3 * TICK_S
-        self.steady_ticks = self.steady_ticks + 1 if on_time else 0
-        self.seconds += passed_s if on_time else min(passed_s, max(2 * TICK_S, used_s))
+            ticks += 1
+            blocked_s += min(at - before, 2 * TICK_S + used - used_before)
+            # Ticks count, not seconds: after a late tick the loop gets a chance to run before the process is ended.
+            has_to_end = 0 < self._exit_s < ticks * TICK_S
+            if has_to_end or (blocked_s > BLOCKED_S and not stack):
+                stack = stack_of(sys._current_frames().get(self._thread_id))  # noqa: SLF001, the documented way
+            if has_to_end:
+                because = "its event loop stands still"
+                logger.critical("process_ended", because=because, seconds=round(blocked_s, 1), by=stack)
+                sys.stderr.flush()
+                os._exit(EXIT_CODE)
 
 
 def stack_of(frame: FrameType | None) -> list[str]:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from contracts.tools.messages import CallRequested
 from contracts.wire import names, subjects
+from contracts.wire.faults import describe
 from contracts.wire.names import InvalidName
-from contracts.wire.validation_errors import describe
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery

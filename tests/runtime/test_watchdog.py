@@ -12,7 +12,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from services.runtime.watchdog import EXIT_CODE, BlockedPeriod
+from services.runtime.watchdog import EXIT_CODE
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -128,13 +128,18 @@ async def test_a_loop_that_is_held_with_all_threads_ends_the_process_too(watched
 
 
 async def test_a_stuck_loop_does_not_answer_livez(watched: Watched) -> None:
-    """It is said in the log at once, not only when the process is ended."""
+    """And the process goes on where no limit is set."""
     watched.start(RUNWIRE_STALL_EXIT_S="0")
-    await watched.client.publish("hold.sleep", b"8")
-    await watched.logged("event_loop_stuck")
+    await watched.client.publish("hold.sleep", b"4")
 
-    with pytest.raises(httpx.TimeoutException):
-        await watched.status("/livez")
+    async def is_silent() -> bool:
+        try:
+            await watched.status("/livez")
+        except httpx.TimeoutException:
+            return True
+        return False
+
+    await wait_until(is_silent, what="/livez is not answered")
     await watched.logged("event_loop_blocked")
     assert watched.exit_code() is None
     assert (await watched.status("/livez")).status_code == 200
@@ -168,14 +173,3 @@ async def test_a_background_task_that_dies_fails_readiness(watched: Watched) -> 
     assert answer.status_code == 503
     assert answer.json()["problems"] == ["background task mortal has died: KeyError"]
     assert SECRET not in watched.stack.log_of(NAME).read_text()
-
-
-def test_a_tick_counts_as_far_as_somebody_ran() -> None:
-    """A late tick counts what the process used of the processor."""
-    blocked = BlockedPeriod()
-    blocked.add(0.05, 0.0)
-    blocked.add(30.0, 0.0)
-    assert blocked.seconds < 0.2
-    assert blocked.steady_ticks == 0
-    blocked.add(4.0, 3.5)
-    assert 3.5 < blocked.seconds < 3.7

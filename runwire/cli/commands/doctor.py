@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import httpx
 import typer
 
-from contracts.wire import health
-from contracts.wire.default_models import DEMO_MODEL, MODEL_BY_KEY, OLLAMA_PORT
+from contracts.wire.operation import DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
 from runwire.cli.exit_codes import end
 from runwire.cli.frame import Format, Key, Url, gateway_url
 from runwire.cli.operator.tool_checks import tool_checks
@@ -101,7 +100,7 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
                 problems = "; ".join(ready.json()["problems"])
             except (ValueError, KeyError, TypeError):  # Another program's answer.
                 problems = f"HTTP status {ready.status_code}, {ready.text[:200]}"
-            mend = _FREE_DISK_SPACE if health.NOT_STORED in problems else "see the logs: runwire logs"
+            mend = _FREE_DISK_SPACE if NOT_STORED in problems else "see the logs: runwire logs"
             return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
         checks = [Check("gateway", "ok", f"{url} is ready")]
         try:

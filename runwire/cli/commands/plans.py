@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 from runwire.cli.exit_codes import EXIT_FAILED, end
 from runwire.cli.frame import Format, Found, Key, Url, client_of
 from runwire.cli.printing import visible

@@ -15,10 +15,11 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from contracts.wire.rights import OPERATOR, TOOLS_OPERATOR
 from runwire.credentials import identities
+from runwire.credentials.command_connection import connected_once
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login, find_login
-from runwire.credentials.nats_client import DENIED, NatsClient, connected_once
 from runwire.local.data_folder import data_dir, nats_login
+from runwire.nats_client import DENIED, NatsClient
 
 _LISTEN_S, _SILENCE_S = 2.0, 0.5
 _MAX_REPLIES = 2000

@@ -21,7 +21,12 @@ def use_fast_sender(client: Client) -> None:
     async def send(subject: str, reply: str, payload: bytes, payload_size: int, headers: dict[str, str] | None) -> None:
         if subject == "":
             raise BadSubjectError
-        command = _command(subject, reply, payload_size, headers)
+        if headers is None:
+            command = f"PUB {subject} {reply} {payload_size}\r\n".encode()
+        else:
+            block = _header_block(headers)
+            sizes = len(block), len(block) + payload_size
+            command = b"HPUB %b %b %d %d\r\n%b" % (subject.encode(), reply.encode(), *sizes, block)
         client.stats["out_msgs"] += 1
         client.stats["out_bytes"] += payload_size
         # Other kinds of buffer may change before they are written.
@@ -34,14 +39,6 @@ def use_fast_sender(client: Client) -> None:
             await client._flush_pending()  # noqa: SLF001
 
     client._send_publish = send  # type: ignore[method-assign]  # noqa: SLF001
-
-
-def _command(subject: str, reply: str, size: int, headers: dict[str, str] | None) -> bytes:
-    """Return the bytes before the payload."""
-    if headers is None:
-        return f"PUB {subject} {reply} {size}\r\n".encode()
-    block = _header_block(headers)
-    return b"HPUB %b %b %d %d\r\n%b" % (subject.encode(), reply.encode(), len(block), len(block) + size, block)
 
 
 def _header_block(headers: dict[str, str]) -> bytes:

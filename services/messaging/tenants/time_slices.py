@@ -55,7 +55,11 @@ class TimeSlices:
 
     async def take(self, tenant: str, *, is_new: bool) -> None:
         """Return when the tenant has a time slice. `is_new`: the item queues behind started ones."""
-        self._note_work(tenant)
+        now = time.monotonic()
+        self._active[tenant] = now
+        self._active.move_to_end(tenant)
+        while now - next(iter(self._active.values())) > _SHARING_WINDOW_S:
+            self._active.popitem(last=False)
         if tenant not in self._queues and self._may_start(tenant):
             self._start(tenant)
             return
@@ -105,13 +109,6 @@ class TimeSlices:
         self._free -= 1
         self._held[tenant] += 1
         self._started_at[tenant] = time.monotonic()
-
-    def _note_work(self, tenant: str) -> None:
-        now = time.monotonic()
-        self._active[tenant] = now
-        self._active.move_to_end(tenant)
-        while now - next(iter(self._active.values())) > _SHARING_WINDOW_S:
-            self._active.popitem(last=False)
 
 
 class TimeSlice:

@@ -282,7 +282,7 @@ def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
     budget = budgets.spent(run, handling.progress.now)
     if budget is not None:
         return Append([budgets.out_of(run, budget, handling.progress.now)])
-    due, message = failed.retry_at or 0, handling.incoming.message
+    due, message = failed.retry_at, handling.incoming.message
     # A timer that has fired is not set again: NATS takes that for a repetition. Its clock may be ahead of this one.
     has_fired = isinstance(message, RunResumed) and message.at == due
     if has_fired or handling.progress.now >= due:

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
 from contracts.wire import subjects
+from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_PIECE_BYTES, MAX_PIECES
 from contracts.wire.records import EVENTS_HEADER, Record
-from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from services.messaging.reads import sequence_of

@@ -18,10 +18,9 @@ from contracts.tools.checks import CheckTool, Finding, ToolChecked
 from contracts.tools.messages import REPLY_HEADER, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.base import Message
-from contracts.wire.faults import Fault
+from contracts.wire.faults import Fault, describe
 from contracts.wire.rights import OPERATOR
 from contracts.wire.subject import TOOL_RUNNER
-from contracts.wire.validation_errors import describe
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, code_locations

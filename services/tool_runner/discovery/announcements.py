@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from contracts.tools.messages import SPEC_METADATA, ToolSpec
 from contracts.wire import names, subjects
+from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_SPEC_BYTES
-from contracts.wire.validation_errors import describe
 from services.shared.json_schema.checks import InvalidSchema, check_schema
 from services.shared.tools.builtin import READ_ARTIFACT
 

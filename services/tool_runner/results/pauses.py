@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from contracts.runs.inbox import CallPaused
 from contracts.runs.pauses import DEFAULT_PAUSE_S, MAX_PAUSE_S, MAX_STATE_BYTES
 from contracts.tools.messages import CallRequested, PauseReply
+from contracts.wire.faults import describe
 from contracts.wire.limits import KIB, MAX_OUTCOME_BYTES
-from contracts.wire.validation_errors import describe
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.placeholders import wire_size
 from services.tool_runner.errors import InvalidPause

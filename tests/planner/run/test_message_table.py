@@ -173,7 +173,7 @@ def handling(world: World, message: str) -> Attempt:
 
 
 def _retry_at(world: World) -> int:
-    return 12_000 if world.run.retry is None else world.run.retry.retry_at or 0
+    return 12_000 if world.run.retry is None else world.run.retry.retry_at
 
 
 @pytest.mark.parametrize(("message", "state"), TABLE)

@@ -30,7 +30,7 @@ STEP = Step(
     calls=[PlannedCall(call_id="1-1", tool="pay"), PlannedCall(call_id="1-2", tool="look")],
 )
 FAILED = ModelFailed(
-    turn=1, attempt=1, model="m", fault=Fault(code="model_failed", reason=""), then="retry", next_model="m"
+    turn=1, attempt=1, model="m", fault=Fault(code="model_failed", reason=""), then="retry", next_model="m", retry_at=2
 )
 BUDGET = Paused(budget="max_steps of 2", until=1)
 

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from contracts.runs.actions import TaskArgs
 from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_INLINE_BYTES
-from contracts.wire.validation_errors import describe
 from services.planner.conversation.catalogue import HINT_LIMIT
 from services.shared.json_schema.checks import InvalidSchema, complaints
 

@@ -1,29 +1,30 @@
-"""The client of nats-py, changed where it would give up TLS, or the connection.
-
-nats-py connects without TLS when the server offers none, also to `tls://`. It closes for good after most errors of a
-server, for example when a login is renewed. It waits for ever for the end of a connection whose TLS handshake failed.
-"""
+"""The client of nats-py for programs that demand TLS, or whose login may be renewed: commands, tools and services."""
 
 from typing import Any
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-_DENIED = "permissions violation"
-"""In lower case, in each error of NATS about a subject. The connection goes on after it."""
+DENIED = "permissions violation"
+"""In lower case, in each error of NATS about a subject."""
 
 
 class TlsNotOffered(NatsError):
-    """The server offers no TLS although it is demanded. Nothing was sent to it."""
+    """The server offers no TLS although it is demanded."""
 
     def __str__(self) -> str:
-        return "nats: the server offers no TLS, which RUNWIRE_NATS_CA or tls:// demands"
+        return "the server offers no TLS, which is demanded (tls://, or a certificate authority); nothing was sent"
 
 
-class ServiceClient(Client):
-    """A client that insists on TLS where it is demanded, and reconnects after any error."""
+class NatsClient(Client):
+    """The client of nats-py, changed in three ways.
 
-    def __init__(self, *, demands_tls: bool) -> None:
+    It does not do without TLS where it is demanded; nats-py does if the server offers none, even for `tls://`. It
+    reconnects after any error of the server; nats-py closes for good, for example when a credential is revoked. It
+    closes the socket of an attempt that failed; nats-py waits for ever for the end of one whose TLS handshake failed.
+    """
+
+    def __init__(self, *, demands_tls: bool = False) -> None:
         super().__init__()
         self._demands_tls = demands_tls
 
@@ -49,7 +50,7 @@ class ServiceClient(Client):
             raise
 
     async def _process_err(self, err_msg: str) -> None:
-        if _DENIED in err_msg:
+        if DENIED in err_msg:
             await super()._process_err(err_msg)
         else:
             error = NatsError(f"nats: {err_msg}")

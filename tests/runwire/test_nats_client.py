@@ -1,25 +1,20 @@
-"""The two clients, of tools and of services, where the server is not trusted."""
+"""The client of commands, tools and services, where the server is not trusted."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-from nats.aio.client import Client
-
-from runwire.credentials.nats_client import NatsClient
-from services.messaging.nats_patches.client import ServiceClient
+from runwire.nats_client import NatsClient
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 
-@pytest.mark.parametrize("client", [NatsClient(), ServiceClient(demands_tls=True)], ids=["tools", "services"])
-async def test_a_certificate_that_is_not_trusted_is_tried_again(client: Client, tmp_path: Path) -> None:
+async def test_a_certificate_that_is_not_trusted_is_tried_again(tmp_path: Path) -> None:
     """The server may get another one. And the client can be closed meanwhile."""
     server = NatsServer(tmp_path / "nats", extra=tls_of_server(make_certificates(tmp_path / "certificates")))
     server.start()
-    errors: list[Exception] = []
+    client, errors = NatsClient(demands_tls=True), list[Exception]()
 
     async def on_error(error: Exception) -> None:
         errors.append(error)

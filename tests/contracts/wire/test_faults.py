@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contracts.wire.validation_errors import describe
+from contracts.wire.faults import describe
 
 
 class Limits(BaseModel):
