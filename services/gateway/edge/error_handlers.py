@@ -10,15 +10,9 @@ from starlette.routing import Match
 
 from services.gateway.errors import InvalidInput, NotFound, Problem, TryAgain
 from services.messaging.errors import BusError
-from services.shared.artifacts.errors import (
-    ArtifactFailed,
-    ArtifactInvalid,
-    ArtifactNotFound,
-    ArtifactTooLarge,
-    StorageUnavailable,
-)
+from services.shared.artifacts import errors
 
-HANDLED = (Problem, RequestValidationError, HTTPException, BusError, ArtifactFailed, ClientDisconnect, Exception)
+HANDLED = (Problem, RequestValidationError, HTTPException, BusError, errors.ArtifactFailed, ClientDisconnect, Exception)
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -44,13 +38,13 @@ def _problem_of(request: Request, error: Exception) -> Problem:
             return _of_http(request, error)
         case BusError():
             return TryAgain("The message bus does not answer.")
-        case ArtifactNotFound():
+        case errors.ArtifactNotFound():
             return NotFound()
-        case ArtifactTooLarge():
+        case errors.ArtifactTooLarge():
             return Problem.other(413, "body_too_large", error.reason)
-        case ArtifactInvalid():
+        case errors.ArtifactInvalid():
             return InvalidInput("", error.reason)
-        case StorageUnavailable():
+        case errors.StorageUnavailable():
             return TryAgain("The artifact store does not answer.")
     return Problem()
 

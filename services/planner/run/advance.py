@@ -7,49 +7,12 @@ as data in `moves`; docs/rules/run.md explains it.
 from collections.abc import Sequence
 from typing import assert_never
 
+from contracts.runs import inbox
 from contracts.runs.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, TaskSettled, Triaged
-from contracts.runs.inbox import (
-    CallFinished,
-    CallPaused,
-    CancelRequested,
-    InputRequested,
-    RunBegins,
-    RunMerged,
-    RunRefused,
-    RunResumed,
-    RunTaskSettled,
-    SessionAttached,
-    TimerFired,
-    TopUpRequested,
-)
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
-from services.planner.run import opening
-from services.planner.run.commands import (
-    Abandon,
-    Ack,
-    Append,
-    Ask,
-    AskCritique,
-    AskEffort,
-    Close,
-    Command,
-    Dispatch,
-    Handling,
-    KeepContext,
-    LoadSpecs,
-    OfPeople,
-    Open,
-    Poisoned,
-    Progress,
-    ReadShown,
-    Resolve,
-    Rules,
-    Say,
-    SetTimer,
-    Wait,
-    Wake,
-)
+from services.planner.run import commands, opening
+from services.planner.run.commands import Ack, Append, Command, Handling, Progress, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.ending.terminal import completed
 from services.planner.run.people import inputs, pauses
@@ -59,7 +22,7 @@ from services.planner.run.turn.asking import awaits_triage, next_asked, run_afte
 from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
 
-OfTurns = RunBegins | RunMerged | RunRefused | RunTaskSettled
+OfTurns = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.RunTaskSettled
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 MAX_WAIT_IN_EFFECT_S = 2.0
@@ -76,24 +39,24 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     if isinstance(command, Ack) and not handling.progress.opened:
         # The index entry and the timer of a run that stays open may not be written yet.
         is_open = run.started is not None and run.terminal is None and run.stopping is None
-        if is_open and isinstance(handling.incoming.message, RunRequested | RunBegins):
-            return Open()
+        if is_open and isinstance(handling.incoming.message, RunRequested | inbox.RunBegins):
+            return commands.Open()
     return (isinstance(command, Ack) and pauses.before_ack(run, handling.progress)) or command
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     message, progress = handling.incoming.message, handling.progress
-    if isinstance(message, OfPeople) and (command := _of_people(run, handling, message)) is not None:
+    if isinstance(message, commands.OfPeople) and (command := _of_people(run, handling, message)) is not None:
         return command
     if run.terminal is not None:
-        return Ack() if progress.closed else Close()
-    if isinstance(message, CancelRequested):
+        return Ack() if progress.closed else commands.Close()
+    if isinstance(message, inbox.CancelRequested):
         return _cancel(run, progress, message)
-    if isinstance(message, Poisoned):
+    if isinstance(message, commands.Poisoned):
         return Append([terminal.failed(run, _POISONED)])
-    if isinstance(message, SessionAttached):
+    if isinstance(message, inbox.SessionAttached):
         return opening.attach(run, message)
-    if isinstance(message, OfPeople):
+    if isinstance(message, commands.OfPeople):
         return Ack()
     if run.stopping is not None:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
@@ -105,9 +68,9 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     return _received(run, handling, message, rules)
 
 
-def _of_people(run: Run, handling: Handling, message: OfPeople) -> Command | None:
+def _of_people(run: Run, handling: Handling, message: commands.OfPeople) -> Command | None:
     """Return the next command for a decision or an input; None: everything about it is done."""
-    if isinstance(message, InputRequested):
+    if isinstance(message, inbox.InputRequested):
         return inputs.on_input(run, handling, message)
     is_done = run.terminal is not None and handling.progress.answered
     return None if is_done else pauses.on_decision(run, handling, message)
@@ -116,43 +79,49 @@ def _of_people(run: Run, handling: Handling, message: OfPeople) -> Command | Non
 def _received(  # noqa: C901, one case for each message
     run: Run,
     handling: Handling,
-    message: RunRequested | CallFinished | CallPaused | TimerFired | TopUpRequested | RunResumed | OfTurns,
+    message: RunRequested
+    | inbox.CallFinished
+    | inbox.CallPaused
+    | inbox.TimerFired
+    | inbox.TopUpRequested
+    | inbox.RunResumed
+    | OfTurns,
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
     if own := outcomes.own_outcomes(run, handling):
         return _settle(run, handling, own, rules)
     match message:
-        case TimerFired():
+        case inbox.TimerFired():
             return _on_timer(run, handling, message, rules)
-        case TopUpRequested():
+        case inbox.TopUpRequested():
             if message.id in run.topped_up_by:
                 return pauses.wake(run, handling.progress)
             facts = budgets.topped_up(run, message.limits, handling.progress.now, message.id)
             return Append(facts) if facts else Ack()
-        case CallPaused() if (paused := pauses.of_call(run, handling, message)) is not None:
+        case inbox.CallPaused() if (paused := pauses.of_call(run, handling, message)) is not None:
             return paused
-        case CallFinished() if message.call_id in run.owner:
+        case inbox.CallFinished() if message.call_id in run.owner:
             return _settle(run, handling, [message], rules)
-        case RunMerged() | RunRefused():
+        case inbox.RunMerged() | inbox.RunRefused():
             return Ack()  # The run has the turn already.
-        case RunTaskSettled() if message.call_id in run.set_aside:
+        case inbox.RunTaskSettled() if message.call_id in run.set_aside:
             settled = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
             return Append([settled] if run.paused is None else [settled, run.paused])
-        case RunTaskSettled():
+        case inbox.RunTaskSettled():
             return Ack()
-        case RunRequested() | CallFinished() | CallPaused() | RunResumed() | RunBegins():
+        case RunRequested() | inbox.CallFinished() | inbox.CallPaused() | inbox.RunResumed() | inbox.RunBegins():
             return _go_on(run, handling, rules)
         case _:
             assert_never(message)
 
 
-def _cancel(run: Run, progress: Progress, cancel: CancelRequested) -> Command:
+def _cancel(run: Run, progress: Progress, cancel: inbox.CancelRequested) -> Command:
     """Supersede the model call first: the run ends with the text that listeners have received by then."""
     if run.asked is not None:
         return Append([Stopping(reason=cancel.reason)])
     if run.undecided and progress.shown is None:
-        return ReadShown()
+        return commands.ReadShown()
     reason = run.stopping.reason if run.stopping is not None else cancel.reason
     return Append([terminal.cancelled(run, reason, progress.shown or "")])
 
@@ -160,7 +129,7 @@ def _cancel(run: Run, progress: Progress, cancel: CancelRequested) -> Command:
 def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> Command:
     progress = handling.progress
     if progress.opening is None or progress.opening.inputs < len(run.inputs.unread):
-        return Resolve()
+        return commands.Resolve()
     started, refusal = progress.opening.started, progress.opening.refusal
     opened = Run(started=started, model=started.model, limits=started.limits, deadline_at=started.deadline_at)
     if refusal is not None:
@@ -169,17 +138,17 @@ def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> 
         # The request waited too long for a planner. A run cannot be topped up before it is opened.
         return Append([started, terminal.budget_exhausted(opened, budgets.deadline(opened))])
     if request.tool_context and not progress.context_kept:
-        return KeepContext()
+        return commands.KeepContext()
     if (rule := progress.opening.checked.rule) is not None:
         text = progress.opening.checked.text
         return Append([started, inputs.pause_of_rule(started, "question", rule, text, progress.now)])
     return Append([started, *asking.go_on(opened, handling, rules)])
 
 
-def _settle(run: Run, handling: Handling, ended: Sequence[CallFinished], rules: Rules) -> Command:
+def _settle(run: Run, handling: Handling, ended: Sequence[inbox.CallFinished], rules: Rules) -> Command:
     """Record the outcomes of calls that have ended, as many as a record has room for, and what follows from them."""
     if _lacks_specs(run, handling.progress):
-        return LoadSpecs()
+        return commands.LoadSpecs()
     observed = [
         Observed.model_validate(outcome.model_dump(exclude={"v", "kind"}))
         for outcome in ended
@@ -192,11 +161,11 @@ def _lacks_specs(run: Run, progress: Progress) -> bool:
     return run.step is not None and run.step.join is not None and not run.joined and progress.specs is None
 
 
-def _on_timer(run: Run, handling: Handling, timer: TimerFired, rules: Rules) -> Command:
+def _on_timer(run: Run, handling: Handling, timer: inbox.TimerFired, rules: Rules) -> Command:
     """A timer fired. It changes nothing if it was replaced meanwhile, or if its reason no longer holds."""
     if timer.timer == "retry":
         is_due = run.retry is not None and run.paused is None and timer.at == run.retry.retry_at
-        return Wake(timer.at or 0) if is_due and not handling.progress.woken else Ack()
+        return commands.Wake(timer.at or 0) if is_due and not handling.progress.woken else Ack()
     if timer.timer == "queue":
         return Ack()  # The run has the turn.
     if timer.timer == "pause":
@@ -219,7 +188,7 @@ def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
     if handling.progress.now >= paused.until:
         return Append([terminal.budget_exhausted(run, paused.budget)])
     expiry = pauses.next_expiry(run) or paused.until
-    return Ack() if ("pause", expiry) in handling.progress.timers else SetTimer("pause", expiry)
+    return Ack() if ("pause", expiry) in handling.progress.timers else commands.SetTimer("pause", expiry)
 
 
 def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
@@ -232,9 +201,12 @@ def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
 def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
     """Return the next command of a model call in flight. The budget of the API key is checked before each request."""
     command = _next_of_call(run, handling, asked, rules)
-    if not isinstance(command, Ask | AskEffort | AskCritique) or (budget := budgets.spent_by_key(run, rules)) is None:
+    if (
+        not isinstance(command, commands.Ask | commands.AskEffort | commands.AskCritique)
+        or (budget := budgets.spent_by_key(run, rules)) is None
+    ):
         return command
-    if isinstance(command, AskCritique) and handling.progress.decision is not None:
+    if isinstance(command, commands.AskCritique) and handling.progress.decision is not None:
         return Append(decide(run, handling, asked, handling.progress.decision, rules))  # The answer is not scored.
     # It does not wait for a top-up, which raises the limits of the run only.
     return Append([terminal.budget_exhausted(run, budget)])
@@ -244,7 +216,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     if asked.by != handling.incoming.owner or (
         asked.holder != handling.incoming.attempt_token and handling.progress.asked
     ):
-        return Abandon() if handling.progress.asked else Ack()
+        return commands.Abandon() if handling.progress.asked else Ack()
     has_reply = handling.progress.decision is not None or handling.progress.answer_to_restate is not None
     if not has_reply and run.deadline_at is not None and handling.progress.now >= run.deadline_at:
         return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
@@ -252,7 +224,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
         return _ask_after_a_loss(run, handling, asked)
     if run.effort == "auto" or awaits_triage(run, run.turn):
         if handling.progress.triaged is None:
-            return AskEffort(asked)
+            return commands.AskEffort(asked)
         if run.effort != handling.progress.triaged.effort:
             model = handling.progress.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
             return Append(
@@ -261,9 +233,9 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     decision = handling.progress.decision
     if decision is None:
         return (
-            Ask(asked)
+            commands.Ask(asked)
             if handling.progress.answer_to_restate is None
-            else Say(asked, handling.progress.answer_to_restate)
+            else commands.Say(asked, handling.progress.answer_to_restate)
         )
     if isinstance(decision, Final) and decision.restate:
         return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "restated")])
@@ -273,7 +245,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
         and handling.progress.critique is None
         and _wants_critique(run, handling, decision)
     ):
-        return AskCritique(asked, decision.args)
+        return commands.AskCritique(asked, decision.args)
     return Append(decide(run, handling, asked, decision, rules))
 
 
@@ -284,12 +256,12 @@ def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
         return Append([budgets.out_of(run, budget, handling.progress.now)])
     due, message = failed.retry_at, handling.incoming.message
     # A timer that has fired is not set again: NATS takes that for a repetition. Its clock may be ahead of this one.
-    has_fired = isinstance(message, RunResumed) and message.at == due
+    has_fired = isinstance(message, inbox.RunResumed) and message.at == due
     if has_fired or handling.progress.now >= due:
         return Append([next_asked(run, handling, failed.turn, failed.attempt + 1, "provider")])
     if due - handling.progress.now <= MAX_WAIT_IN_EFFECT_S * 1000:
-        return Wait(due)
-    return Ack() if ("retry", due) in handling.progress.timers else SetTimer("retry", due)
+        return commands.Wait(due)
+    return Ack() if ("retry", due) in handling.progress.timers else commands.SetTimer("retry", due)
 
 
 def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
@@ -298,7 +270,7 @@ def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
     return budgets.spent(run_after(run, decision=answer), handling.progress.now) is None
 
 
-def _send(run: Run, handling: Handling) -> Dispatch | None:
+def _send(run: Run, handling: Handling) -> commands.Dispatch | None:
     """The calls that this message owns and has not sent yet. No other message sends them."""
     mine = [
         call
@@ -306,7 +278,7 @@ def _send(run: Run, handling: Handling) -> Dispatch | None:
         if run.owner.get(call.call_id) == handling.incoming.owner and round_id(call) not in handling.progress.dispatched
     ]
     again = frozenset(call.call_id for call in mine if round_id(call) not in handling.progress.announced)
-    return Dispatch(mine, again) if mine else None
+    return commands.Dispatch(mine, again) if mine else None
 
 
 def _dispatch(run: Run, handling: Handling) -> Command:
@@ -340,6 +312,6 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         return Append([next_asked(run, handling, run.interrupted.turn, run.interrupted.attempt + 1, "resumed")])
     if run.step is not None and not run.concluded:
         if _lacks_specs(run, handling.progress):
-            return LoadSpecs()
+            return commands.LoadSpecs()
         return Append(outcomes.conclude(run, handling, run.step, rules))
     return Append(asking.go_on(run, handling, rules))

@@ -9,19 +9,8 @@ from contracts.runs.inbox import RunBegins, RunMerged, RunRefused, SessionAttach
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SessionQueueExpired
-from services.planner.run.commands import (
-    Ack,
-    Append,
-    Command,
-    Enter,
-    Handling,
-    KeepContext,
-    NotifySession,
-    Open,
-    Progress,
-    Received,
-    SetTimer,
-)
+from services.planner.run import commands
+from services.planner.run.commands import Ack, Append, Command, Handling, Progress
 from services.planner.run.ending import terminal
 from services.planner.run.state.run import Begun, Busy, Place, Refused, Run, Waiting
 from services.shared.runs.causes import CAUSES
@@ -34,14 +23,14 @@ def has_session(request: RunRequested) -> bool:
     return request.session_id is not None and CAUSES[request.cause].has_turn
 
 
-def request_of(run: Run, message: Received) -> RunRequested | None:
+def request_of(run: Run, message: commands.Received) -> RunRequested | None:
     """Return the request of a run that this message may open; None for any other message."""
     if isinstance(message, RunBegins):
         return run.queued.request if run.queued is not None else None
     return message if isinstance(message, RunRequested) else None
 
 
-def place_of(message: Received, progress: Progress) -> Place | None:
+def place_of(message: commands.Received, progress: Progress) -> Place | None:
     """Return the run's place, as far as this handling knows it."""
     return Begun(message.session_seq) if isinstance(message, RunBegins) else progress.place
 
@@ -57,23 +46,23 @@ def before_opening(run: Run, handling: Handling, request: RunRequested) -> Comma
     if isinstance(place, Refused):
         return Append([terminal.failed(run, place.fault, request.trace_id)])
     if run.queued is None:
-        return _queue(handling, request) if isinstance(place, Busy) else Enter(is_queued=False)
+        return _queue(handling, request) if isinstance(place, Busy) else commands.Enter(is_queued=False)
     if ("queue", run.queued.queue_until) not in progress.timers:
-        return SetTimer("queue", run.queued.queue_until)
+        return commands.SetTimer("queue", run.queued.queue_until)
     if not isinstance(place, Waiting):
-        return Enter(is_queued=True)
-    return Ack() if progress.opened else Open()
+        return commands.Enter(is_queued=True)
+    return Ack() if progress.opened else commands.Open()
 
 
 def _queue(handling: Handling, request: RunRequested) -> Command:
     if request.tool_context and not handling.progress.context_kept:
-        return KeepContext()
+        return commands.KeepContext()
     until = request.requested_at + int(request.queue_timeout_s * 1000)
     listed = request.model_copy(update={"tool_context": {}})
     return Append([Queued(request=listed, has_tool_context=bool(request.tool_context), queue_until=until)])
 
 
-def while_queued(run: Run, handling: Handling, message: Received) -> Command:
+def while_queued(run: Run, handling: Handling, message: commands.Received) -> Command:
     """Return the next command for a message that does not open the run."""
     if run.queued is None:
         return Ack()  # A late message of a run that has been purged.
@@ -84,7 +73,7 @@ def while_queued(run: Run, handling: Handling, message: Received) -> Command:
         case RunRefused(fault=fault):
             return Append([terminal.failed(run, fault, run.queued.request.trace_id)])
         case TimerFired(timer="queue") if not handling.progress.notified:
-            return NotifySession("queue_expired", SessionQueueExpired(run=run.queued.request.run_id))
+            return commands.NotifySession("queue_expired", SessionQueueExpired(run=run.queued.request.run_id))
         case _:
             return Ack()
 

@@ -15,16 +15,8 @@ from contracts.runs.events import InputAdded, Paused, Resumed, RunStarted
 from contracts.runs.inbox import InputRequested, ResumeRequested
 from contracts.runs.pauses import DEFAULT_PAUSE_S, MAX_UNREAD_INPUTS, PauseDecision, text_pause_id
 from contracts.sessions.records import SessionInputTaken
-from services.planner.run.commands import (
-    Answer,
-    Append,
-    CheckInput,
-    Command,
-    Handling,
-    NotifySession,
-    Progress,
-    Wake,
-)
+from services.planner.run import commands
+from services.planner.run.commands import Append, Command, Handling, Progress
 from services.planner.run.people import pauses
 from services.planner.run.people.input_rules import InputRule
 from services.planner.run.state.people import MAX_SHOWN_CHARACTERS, with_answer_token
@@ -51,7 +43,7 @@ def on_input(run: Run, handling: Handling, message: InputRequested) -> Command |
     if run.started is None:  # The texts are checked when the run is opened.
         return Append([_added(message)])
     if progress.checked is None:
-        return CheckInput()
+        return commands.CheckInput()
     if progress.checked.refusal is not None:
         return _refuse(run, progress, message, progress.checked.refusal.code, progress.checked.refusal.reason)
     return Append(_facts(run, run.started, progress, message))
@@ -60,28 +52,28 @@ def on_input(run: Run, handling: Handling, message: InputRequested) -> Command |
 def _after(run: Run, progress: Progress, message: InputRequested) -> Command | None:
     """Return what follows an input that is recorded: the answer, the message to the session, the wake-up."""
     if not progress.answered:
-        return Answer(message.id, is_repeated=message.id not in progress.decided)
+        return commands.Answer(message.id, is_repeated=message.id not in progress.decided)
     if (notice := _notice(run, progress, message, taken=True)) is not None or run.terminal is not None:
         return notice
     if message.id in run.pause_decisions.requests:
         return pauses.after_decision(run, progress)
-    return Wake() if message.redirect and not progress.woken else None
+    return commands.Wake() if message.redirect and not progress.woken else None
 
 
 def _refuse(run: Run, progress: Progress, message: InputRequested, code: str, reason: str) -> Command | None:
     if not progress.answered:
-        return Answer(message.id, code, reason)
+        return commands.Answer(message.id, code, reason)
     return _notice(run, progress, message, taken=False)
 
 
-def _notice(run: Run, progress: Progress, message: InputRequested, *, taken: bool) -> NotifySession | None:
+def _notice(run: Run, progress: Progress, message: InputRequested, *, taken: bool) -> commands.NotifySession | None:
     """Return the message to the session about the text of another run; None: there is none, or it was sent."""
     into = message.into or (run.request.run_id if run.request is not None else None)
     if message.run is None or into is None:
         return None
     name = f"{'taken' if taken else 'missed'}-{message.run[-RUN_ID_TAIL:]}"
     notice = SessionInputTaken(run=message.run, into=into, taken=taken)
-    return None if name in progress.notified else NotifySession(name, notice)
+    return None if name in progress.notified else commands.NotifySession(name, notice)
 
 
 def _added(message: InputRequested) -> InputAdded:

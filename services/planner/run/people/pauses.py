@@ -16,20 +16,10 @@ from contracts.runs.pauses import MAX_PAUSE_S, PauseDecision, pause_id
 from contracts.sessions.records import ApprovedForSession, RunWaits, SessionApproved, SessionRunWaits
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
+from services.planner.run import commands
 from services.planner.run.calls import approvals
 from services.planner.run.calls.tasks import SHOWN_NAMES
-from services.planner.run.commands import (
-    Ack,
-    Answer,
-    Append,
-    Command,
-    Handling,
-    LoadSpecs,
-    NotifySession,
-    Progress,
-    SetTimer,
-    Wake,
-)
+from services.planner.run.commands import Ack, Append, Command, Handling, Progress
 from services.planner.run.people import followups
 from services.planner.run.state.people import asks_consent, is_refused, with_answer_token
 from services.planner.run.state.run import Event, Run
@@ -75,7 +65,7 @@ def on_decision(run: Run, handling: Handling, request: ResumeRequested) -> Comma
         return _refuse(progress, request, "idempotency_conflict", "another request with this id took effect")
     if known is not None:
         if not progress.answered:
-            return Answer(request.id, is_repeated=request.id not in progress.decided)
+            return commands.Answer(request.id, is_repeated=request.id not in progress.decided)
         return Ack() if run.terminal is not None else after_decision(run, progress)
     if run.terminal is not None or run.stopping is not None:
         return _refuse(progress, request, "run_ended", "the run has ended")
@@ -85,7 +75,7 @@ def on_decision(run: Run, handling: Handling, request: ResumeRequested) -> Comma
 
 
 def _refuse(progress: Progress, request: ResumeRequested, code: str, reason: str) -> Command:
-    return Ack() if progress.answered else Answer(request.id, code, reason)
+    return Ack() if progress.answered else commands.Answer(request.id, code, reason)
 
 
 def _decided(run: Run, handling: Handling, request: ResumeRequested) -> Command:
@@ -137,7 +127,7 @@ def _edited(run: Run, handling: Handling, paused: Paused, request: ResumeRequest
     """Return the next command for edited arguments: they are approved, or wait for a further approval."""
     progress, call = handling.progress, run.open.get(paused.call_id or "")
     if progress.specs is None:
-        return LoadSpecs()
+        return commands.LoadSpecs()
     spec = progress.specs.get(paused.tool or "")
     if request.args is None or call is None or spec is None:
         return _refuse(progress, request, "invalid_input", "an edit needs `args`, and a tool whose arguments are known")
@@ -256,11 +246,11 @@ def after_decision(run: Run, progress: Progress) -> Command:
 def wake(run: Run, progress: Progress) -> Command:
     """Return what wakes a run whose deadline may have moved: the timer of the deadline is set first."""
     if run.deadline_at is not None and ("deadline", run.deadline_at) not in progress.timers:
-        return SetTimer("deadline", run.deadline_at)
-    return Ack() if progress.woken else Wake()
+        return commands.SetTimer("deadline", run.deadline_at)
+    return Ack() if progress.woken else commands.Wake()
 
 
-def _approved_for_session(run: Run, progress: Progress) -> NotifySession | None:
+def _approved_for_session(run: Run, progress: Progress) -> commands.NotifySession | None:
     """Return the next message about a rule that asks once per session and was approved in this run."""
     if run.started is None or run.session_id is None:
         return None
@@ -269,7 +259,7 @@ def _approved_for_session(run: Run, progress: Progress) -> NotifySession | None:
         name = f"approved-{hashlib.sha256(f'{rule} {tool}'.encode()).hexdigest()[:16]}"
         if rule in once and name not in progress.notified:
             approved = ApprovedForSession(rule=rule, tool=tool, agent=run.started.request.agent)
-            return NotifySession(name, SessionApproved(approved=approved))
+            return commands.NotifySession(name, SessionApproved(approved=approved))
     return None
 
 
@@ -282,12 +272,12 @@ def before_ack(run: Run, progress: Progress) -> Command | None:
         return None
     expiry = next_expiry(run)
     if run.pauses and expiry is not None and ("pause", expiry) not in progress.timers:
-        return SetTimer("pause", expiry)
+        return commands.SetTimer("pause", expiry)
     name = f"waits-{run.waits_seq}"
     if run.session_id is None or name in progress.notified:
         return None
     message = waits_message(run)
-    return NotifySession(name, message) if message is not None else None
+    return commands.NotifySession(name, message) if message is not None else None
 
 
 def waits_message(run: Run) -> SessionRunWaits | None:

@@ -5,32 +5,10 @@ from dataclasses import fields
 
 from contracts.runs import events
 from contracts.runs.actions import TASK
-from contracts.runs.events import (
-    Asked,
-    Called,
-    Compacted,
-    Observed,
-    Paused,
-    Repaired,
-    RunEvent,
-    RunStarted,
-    Step,
-    ToppedUp,
-    Triaged,
-)
 from contracts.runs.pauses import text_pause_id
 from contracts.runs.payload import FinalPayload
+from services.planner.run.state import history
 from services.planner.run.state.collected import allowed_images
-from services.planner.run.state.history import (
-    Added,
-    Compaction,
-    Decided,
-    History,
-    ImagesShown,
-    Item,
-    Outcomes,
-    Question,
-)
 from services.planner.run.state.people import called_again
 from services.planner.run.state.run import Run, StrategyState, take_in, waiting_calls
 from services.planner.run.state.task_budgets import with_settled
@@ -40,21 +18,21 @@ from services.shared.budgets.usage import spent
 class StrategyFold:
     """The part of a strategy in the fold of its runs. These defaults are of a strategy without a state of its own."""
 
-    def fold(self, run: Run, event: RunEvent) -> StrategyState:
+    def fold(self, run: Run, event: events.RunEvent) -> StrategyState:
         """Return the strategy's state after an event, which the run has taken in already. Changes nothing itself."""
         del event
         return run.strategy_state
 
-    def view(self, run: Run, step: Step) -> Item | None:
+    def view(self, run: Run, step: events.Step) -> history.Item | None:
         """Return what a step adds to the conversation with the model, as it begins or ends; None: nothing."""
         if step.status == "started":
-            return Decided(step) if step.calls or step.answer is not None else None
+            return history.Decided(step) if step.calls or step.answer is not None else None
         if step.status not in NOT_BEGUN and run.observed and run.step is not None:
-            return Outcomes(run.step, tuple(run.observed.values()), step.note)
+            return history.Outcomes(run.step, tuple(run.observed.values()), step.note)
         return None
 
 
-StrategyOf = Callable[[RunStarted], StrategyFold]
+StrategyOf = Callable[[events.RunStarted], StrategyFold]
 """Chooses the strategy of a run by the fact that opens it."""
 NOT_BEGUN = frozenset({"skipped", "invalid"})
 """How a step ends that has no `started` event."""
@@ -62,7 +40,7 @@ _WITHOUT_STATE = StrategyFold()
 
 
 def fold(
-    run: Run, seq: int, at: int, happened: Iterable[RunEvent], strategy_of: StrategyOf = lambda _: _WITHOUT_STATE
+    run: Run, seq: int, at: int, happened: Iterable[events.RunEvent], strategy_of: StrategyOf = lambda _: _WITHOUT_STATE
 ) -> None:
     """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing.
 
@@ -74,7 +52,7 @@ def fold(
         _take(run, event, at)
         if run.started is not None:
             strategy = strategy_of(run.started)
-            if isinstance(event, Step) and (item := strategy.view(run, event)) is not None:
+            if isinstance(event, events.Step) and (item := strategy.view(run, event)) is not None:
                 run.history.add(item)
                 if event.status != "started" and event.status not in NOT_BEGUN:
                     _show_images(run)
@@ -87,22 +65,22 @@ def fold(
             run.waits_seq = run.seq
 
 
-def _take(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, PLR0912, one case for each event
+def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR0912, one case for each event
     """Apply an event. All others are for listeners only."""
     match event:
-        case RunStarted():
+        case events.RunStarted():
             _fold_started(run, event, at)
-        case Triaged():
+        case events.Triaged():
             run.effort, run.model = event.effort, event.model or run.model
             run.calling = run.model
             if run.asked is not None:
                 run.asked = run.asked.model_copy(update={"model": run.model})
             run.usage = spent(run.usage, event.usage)
-        case Asked():
+        case events.Asked():
             _fold_asked(run, event, at)
-        case Step(status="started"):
+        case events.Step(status="started"):
             _fold_begun(run, event, at)
-        case Step():
+        case events.Step():
             run.concluded = True
             run.deadline_at = event.deadline_at or run.deadline_at
             if event.status in NOT_BEGUN:
@@ -110,9 +88,9 @@ def _take(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, PLR0912, o
                 run.usage = spent(run.usage, event.usage)
             if event.status not in NOT_BEGUN or event.errors:  # The end that follows any other has its warnings.
                 run.warnings += event.warnings
-        case Called():
+        case events.Called():
             _fold_called(run, event, at)
-        case Observed():
+        case events.Observed():
             run.open.pop(event.call_id, None)
             run.owner.pop(event.call_id, None)
             run.observed[event.call_id] = event
@@ -128,27 +106,27 @@ def _take(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, PLR0912, o
                 run.usage = spent(run.usage, event.usage)
             run.failed.append(event)
             run.calling, run.asked, run.retry = event.next_model, None, event
-        case Repaired():
+        case events.Repaired():
             _fold_repaired(run, event)
-        case Compacted():
-            run.history.add(Compaction(event.line_characters, newest=event.cause == "overflow"))
+        case events.Compacted():
+            run.history.add(history.Compaction(event.line_characters, newest=event.cause == "overflow"))
             run.compactions += event.cause == "overflow"
         case _:
             _take_control(run, event, at)
 
 
-def _take_control(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, one case for each event
+def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, one case for each event
     """Apply an event of the session, people and budgets around a run, or its end."""
     match event:
         case events.Queued():
             run.queued = event
         case events.Attached():
             run.attached = event.session_id
-        case Paused():
+        case events.Paused():
             _fold_paused(run, event)
         case events.Resumed():
             _fold_resumed(run, event, at)
-        case ToppedUp():
+        case events.ToppedUp():
             run.limits, run.deadline_at = event.limits, event.deadline_at
             run.topped_up_by.add(event.by)
             run.waits_since = None  # The deadline counts from now.
@@ -170,7 +148,7 @@ def _take_control(run: Run, event: RunEvent, at: int) -> None:  # noqa: C901, on
             _fold_terminal(run, run.terminal or empty, at)
 
 
-def _fold_started(run: Run, started: RunStarted, at: int) -> None:
+def _fold_started(run: Run, started: events.RunStarted, at: int) -> None:
     if run.started is not None or run.terminal is not None:
         # The log of an earlier run with this id, as of a repeated idempotency key, was purged.
         new = Run(seq=run.seq)
@@ -180,10 +158,10 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at
     run.warnings += started.warnings
-    run.history.add(Question(started.request, tuple(started.images)))
+    run.history.add(history.Question(started.request, tuple(started.images)))
 
 
-def _fold_asked(run: Run, asked: Asked, at: int) -> None:
+def _fold_asked(run: Run, asked: events.Asked, at: int) -> None:
     if asked.turn != run.turn:
         run.turn_seq, run.turn_at = run.seq, at
         run.lost = run.repairs = run.compactions = 0
@@ -200,10 +178,10 @@ def _fold_asked(run: Run, asked: Asked, at: int) -> None:
         run_id = run.started.run_id if run.started is not None else ""
         # A person has yet to admit a text that a rule holds.
         for added in run.inputs.take_unread(lambda added: text_pause_id(run_id, added.id) in run.pauses):
-            run.history.add(Added(added))
+            run.history.add(history.Added(added))
 
 
-def _fold_begun(run: Run, step: Step, at: int) -> None:
+def _fold_begun(run: Run, step: events.Step, at: int) -> None:
     run.asked, run.step, run.step_at, run.joined = None, step, at, False
     run.observed, run.final_args, run.concluded = {}, None, not step.calls
     run.rejected.clear()
@@ -217,7 +195,7 @@ def _fold_begun(run: Run, step: Step, at: int) -> None:
         run.set_aside |= {call.call_id: call.set_aside for call in step.calls if call.set_aside is not None}
 
 
-def _fold_called(run: Run, called: Called, at: int) -> None:
+def _fold_called(run: Run, called: events.Called, at: int) -> None:
     fresh = [call for call in called.calls if call.call_id not in run.open]  # Others were counted with their step.
     run.usage = spent(run.usage, None, tool_calls=len(fresh))
     for call in called.calls:
@@ -227,7 +205,7 @@ def _fold_called(run: Run, called: Called, at: int) -> None:
     run.joined = run.joined or called.join
 
 
-def _fold_repaired(run: Run, repaired: Repaired) -> None:
+def _fold_repaired(run: Run, repaired: events.Repaired) -> None:
     run.usage = spent(run.usage, repaired.usage, repairs=1)
     run.rejected.append(repaired)
     if repaired.kind == "answer":
@@ -239,7 +217,7 @@ def _fold_repaired(run: Run, repaired: Repaired) -> None:
         run.repairs += 1
 
 
-def _fold_paused(run: Run, paused: Paused) -> None:
+def _fold_paused(run: Run, paused: events.Paused) -> None:
     if paused.pause_id is not None:
         run.pauses[paused.pause_id] = paused
         run.owner.pop(paused.call_id or "", None)
@@ -268,7 +246,7 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
     run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
     run.pauses.clear()
-    run.history = History()
+    run.history = history.History()
 
 
 def _show_images(run: Run) -> None:
@@ -276,4 +254,4 @@ def _show_images(run: Run) -> None:
     policy = run.started.vision_context if run.started else None
     if shown := allowed_images(policy, run.observed.values(), run.tool_images):
         run.tool_images += shown
-        run.history.add(ImagesShown(tuple(shown)))
+        run.history.add(history.ImagesShown(tuple(shown)))
