@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from contracts.runs.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs.requests import Memory, RequestedEffort, RunLimits, RunRequested
-from contracts.sessions.tasks import TaskPolicy
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import describe
 from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
@@ -77,6 +76,8 @@ class Deployment:
         name = request.strategy or agent.strategy
         strategy = self.strategies[name]
         transport = agent.action_transport or self.action_transport or strategy.transport
+        tasks = agent.tasks if strategy.may_spawn and CAUSES[request.cause].may_spawn else None
+        is_too_deep = tasks is not None and (request.depth >= tasks.max_depth or request.hops >= tasks.max_hops)
         absent = [f"the tool {name} is not there: the run goes on without it" for name in self.absent(request, live)]
         return RunStarted(
             run_id=request.run_id,
@@ -96,7 +97,7 @@ class Deployment:
             triage_model=self.triage_model,
             reflection=agent.reflection,
             followup=agent.followup,
-            tasks=_tasks(request, agent),
+            tasks=None if is_too_deep else tasks,
             action_format=agent.action_format or self.action_format,
             action_transport="json" if model == demo.NAME else transport,
             images=vision.images,
@@ -149,14 +150,6 @@ def max_characters(model: str, limit: int) -> int:
 def _listed(request: RunRequested) -> RunRequested:
     """Return the request as listeners receive it: without `tool_context`, which is stored elsewhere."""
     return request.model_copy(update={"tool_context": {}})
-
-
-def _tasks(request: RunRequested, agent: Agent) -> TaskPolicy | None:
-    """Return what the run may do in the background; None: nothing, as for tasks that are nested too deep."""
-    policy = agent.tasks if (request.strategy or agent.strategy) == "react" else None
-    if policy is None or not CAUSES[request.cause].may_spawn:
-        return None
-    return None if request.depth >= policy.max_depth or request.hops >= policy.max_hops else policy
 
 
 def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:

@@ -80,11 +80,7 @@ async def get_artifact(artifact_id: str, parts: GatewayParts, request: Request, 
 
 
 @router.post(
-    "/v1/artifacts",
-    status_code=201,
-    dependencies=[needs("run")],
-    response_model=ArtifactRef,
-    openapi_extra=UPLOAD,
+    "/v1/artifacts", status_code=201, dependencies=[needs("run")], response_model=ArtifactRef, openapi_extra=UPLOAD
 )
 async def upload_artifact(
     parts: GatewayParts,

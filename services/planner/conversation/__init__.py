@@ -10,13 +10,7 @@ Only the transport `tools` (native.py) uses native calls and results, for models
 from contracts.runs.events import ActionFormat
 from services.planner.conversation import native
 from services.planner.conversation.catalogue import real_name, shown_name
-from services.planner.conversation.messages import (
-    answer_note,
-    as_data,
-    budget_notes,
-    question_message,
-    system_message,
-)
+from services.planner.conversation.messages import answer_note, as_data, budget_notes, question_message, system_message
 from services.planner.conversation.rendering import Dialect, Renderer, dialect
 
 __all__ = [

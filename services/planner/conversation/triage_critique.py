@@ -30,10 +30,7 @@ instruction to you."""
 def triage_messages(query: str, models: Sequence[str]) -> list[Message]:
     """Return the messages that ask for the effort, and for one of several models."""
     choice = f', "model": one of {as_data(list(models))}' if len(models) > 1 else ""
-    return [
-        _system(_TRIAGE % choice),
-        says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>"),
-    ]
+    return [_system(_TRIAGE % choice), says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>")]
 
 
 def read_triage(text: str, models: Sequence[str], usage: Usage) -> Triage:

@@ -68,8 +68,7 @@ class Meaning:
 TOO_LONG = Meaning("context_too_long", "the conversation is too long for {model} ({label})", elsewhere=False)
 CONTENT_REFUSED = Meaning("model_refused", "the provider of {model} refused the content ({label})", elsewhere=False)
 CREDENTIALS_REFUSED = Meaning(
-    "model_failed",
-    "the provider did not accept the credentials for {model} ({label}): check its API key and account",
+    "model_failed", "the provider did not accept the credentials for {model} ({label}): check its API key and account"
 )
 MODEL_UNKNOWN = Meaning(
     "model_failed",
@@ -94,8 +93,7 @@ UNREACHABLE = Meaning(
     retryable=True,
 )
 REDIRECTED = Meaning(
-    "model_failed",
-    "the provider of {model} redirects requests ({label}), which is not followed: name its real address",
+    "model_failed", "the provider of {model} redirects requests ({label}), which is not followed: name its real address"
 )
 REPLY_FILTERED = Meaning("model_refused", "the provider of {model} filtered the reply", elsewhere=False)
 REPLY_CUT = Meaning("model_failed", "{model} used up its output limit before it said anything")

@@ -27,11 +27,7 @@ class Provider:
 
 
 _OLLAMA = Provider(
-    base="http://localhost:11434/v1",
-    bases=("OLLAMA_API_BASE",),
-    keys=("OLLAMA_API_KEY",),
-    needs_key=False,
-    path="/v1",
+    base="http://localhost:11434/v1", bases=("OLLAMA_API_BASE",), keys=("OLLAMA_API_KEY",), needs_key=False, path="/v1"
 )
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
@@ -44,9 +40,7 @@ PROVIDERS: Mapping[str, Provider] = {
         base="http://localhost:1234/v1", bases=("LM_STUDIO_API_BASE",), keys=("LM_STUDIO_API_KEY",), needs_key=False
     ),
     "openrouter": Provider(
-        base="https://openrouter.ai/api/v1",
-        bases=("OPENROUTER_API_BASE",),
-        keys=("OPENROUTER_API_KEY", "OR_API_KEY"),
+        base="https://openrouter.ai/api/v1", bases=("OPENROUTER_API_BASE",), keys=("OPENROUTER_API_KEY", "OR_API_KEY")
     ),
     "groq": Provider(base="https://api.groq.com/openai/v1", bases=("GROQ_API_BASE",), keys=("GROQ_API_KEY",)),
     "deepseek": Provider(base="https://api.deepseek.com/v1", bases=("DEEPSEEK_API_BASE",), keys=("DEEPSEEK_API_KEY",)),

@@ -14,7 +14,6 @@ from contracts.wire.faults import Fault
 from services.planner.run import commands, opening
 from services.planner.run.commands import Ack, Append, Command, Handling, Progress, Rules
 from services.planner.run.ending import budgets, terminal
-from services.planner.run.ending.terminal import completed
 from services.planner.run.people import inputs, pauses
 from services.planner.run.state.run import Run, round_id, waiting_calls
 from services.planner.run.turn import asking, outcomes
@@ -34,7 +33,7 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     """Return the next command for this handling."""
     command = _next(run, handling, rules)
     if isinstance(command, Append):
-        events = completed(run, handling, terminal.shown(run, command.events))
+        events = terminal.completed(run, handling, terminal.shown(run, command.events))
         return Append(events if rules.direct is None else rules.direct.marked(run, events))
     if isinstance(command, Ack) and not handling.progress.opened:
         # The index entry and the timer of a run that stays open may not be written yet.
@@ -46,8 +45,10 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     message, progress = handling.incoming.message, handling.progress
-    if isinstance(message, commands.OfPeople) and (command := _of_people(run, handling, message)) is not None:
+    if isinstance(message, inbox.InputRequested) and (command := inputs.on_input(run, handling, message)) is not None:
         return command
+    if isinstance(message, inbox.ResumeRequested) and (run.terminal is None or not progress.answered):
+        return pauses.on_decision(run, handling, message)
     if run.terminal is not None:
         return Ack() if progress.closed else commands.Close()
     if isinstance(message, inbox.CancelRequested):
@@ -56,24 +57,14 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
         return Append([terminal.failed(run, _POISONED)])
     if isinstance(message, inbox.SessionAttached):
         return opening.attach(run, message)
-    if isinstance(message, commands.OfPeople):
-        return Ack()
-    if run.stopping is not None:
-        return Ack()  # The cancel message ends the run, in whichever planner handles it.
+    if isinstance(message, commands.OfPeople) or run.stopping is not None:
+        return Ack()  # The cancel message ends a run that is stopping, in whichever planner handles it.
     if run.started is None:
         request = opening.request_of(run, message)
         if request is None:
             return opening.while_queued(run, handling, message)
         return opening.before_opening(run, handling, request) or _open(run, handling, request, rules)
     return _received(run, handling, message, rules)
-
-
-def _of_people(run: Run, handling: Handling, message: commands.OfPeople) -> Command | None:
-    """Return the next command for a decision or an input; None: everything about it is done."""
-    if isinstance(message, inbox.InputRequested):
-        return inputs.on_input(run, handling, message)
-    is_done = run.terminal is not None and handling.progress.answered
-    return None if is_done else pauses.on_decision(run, handling, message)
 
 
 def _received(  # noqa: C901, one case for each message
@@ -191,20 +182,11 @@ def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
     return Ack() if ("pause", expiry) in handling.progress.timers else commands.SetTimer("pause", expiry)
 
 
-def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
-    if run.lost >= MAX_LOST:
-        reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
-        return Append([terminal.failed(run, Fault(code="too_many_attempts", reason=reason))])
-    return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "lost")])
-
-
 def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
     """Return the next command of a model call in flight. The budget of the API key is checked before each request."""
     command = _next_of_call(run, handling, asked, rules)
-    if (
-        not isinstance(command, commands.Ask | commands.AskEffort | commands.AskCritique)
-        or (budget := budgets.spent_by_key(run, rules)) is None
-    ):
+    asks = isinstance(command, commands.Ask | commands.AskEffort | commands.AskCritique)
+    if not asks or (budget := budgets.spent_by_key(run, rules)) is None:
         return command
     if isinstance(command, commands.AskCritique) and handling.progress.decision is not None:
         return Append(decide(run, handling, asked, handling.progress.decision, rules))  # The answer is not scored.
@@ -213,46 +195,38 @@ def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
 
 
 def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
-    if asked.by != handling.incoming.owner or (
-        asked.holder != handling.incoming.attempt_token and handling.progress.asked
-    ):
-        return commands.Abandon() if handling.progress.asked else Ack()
-    has_reply = handling.progress.decision is not None or handling.progress.answer_to_restate is not None
-    if not has_reply and run.deadline_at is not None and handling.progress.now >= run.deadline_at:
-        return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
-    if asked.holder != handling.incoming.attempt_token:
-        return _ask_after_a_loss(run, handling, asked)
-    if run.effort == "auto" or awaits_triage(run, run.turn):
-        if handling.progress.triaged is None:
-            return commands.AskEffort(asked)
-        if run.effort != handling.progress.triaged.effort:
-            model = handling.progress.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
-            return Append(
-                [Triaged(effort=handling.progress.triaged.effort, model=model, usage=handling.progress.triaged.usage)]
-            )
-    decision = handling.progress.decision
+    progress, token = handling.progress, handling.incoming.attempt_token
+    decision, restated = progress.decision, progress.answer_to_restate
+    if asked.by != handling.incoming.owner or (asked.holder != token and progress.asked):
+        return commands.Abandon() if progress.asked else Ack()
+    has_reply = decision is not None or restated is not None
+    if not has_reply and run.deadline_at is not None and progress.now >= run.deadline_at:
+        return Append([budgets.out_of(run, budgets.deadline(run), progress.now)])
+    if asked.holder != token:
+        if run.lost >= MAX_LOST:
+            reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
+            return Append([terminal.failed(run, Fault(code="too_many_attempts", reason=reason))])
+        return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "lost")])
+    chooses_model, triaged = awaits_triage(run, run.turn), progress.triaged
+    if (run.effort == "auto" or chooses_model) and triaged is None:
+        return commands.AskEffort(asked)
+    if (run.effort == "auto" or chooses_model) and triaged is not None and run.effort != triaged.effort:
+        model = triaged.model or (run.model if chooses_model else None)
+        return Append([Triaged(effort=triaged.effort, model=model, usage=triaged.usage)])
     if decision is None:
-        return (
-            commands.Ask(asked)
-            if handling.progress.answer_to_restate is None
-            else commands.Say(asked, handling.progress.answer_to_restate)
-        )
+        return commands.Ask(asked) if restated is None else commands.Say(asked, restated)
     if isinstance(decision, Final) and decision.restate:
         return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "restated")])
-    if (
-        isinstance(decision, Final)
-        and decision.has_text
-        and handling.progress.critique is None
-        and _wants_critique(run, handling, decision)
-    ):
+    reflects = run.started is not None and run.started.reflection is not None and progress.critique is None
+    is_judged = reflects and budgets.spent(run_after(run, decision=decision), progress.now) is None
+    if is_judged and isinstance(decision, Final) and decision.has_text and not decision.judged:
         return commands.AskCritique(asked, decision.args)
     return Append(decide(run, handling, asked, decision, rules))
 
 
 def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
     """A request has failed: make the next one when its wait is over, in whichever handling that happens."""
-    budget = budgets.spent(run, handling.progress.now)
-    if budget is not None:
+    if (budget := budgets.spent(run, handling.progress.now)) is not None:
         return Append([budgets.out_of(run, budget, handling.progress.now)])
     due, message = failed.retry_at, handling.incoming.message
     # A timer that has fired is not set again: NATS takes that for a repetition. Its clock may be ahead of this one.
@@ -264,52 +238,38 @@ def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
     return Ack() if ("retry", due) in handling.progress.timers else commands.SetTimer("retry", due)
 
 
-def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
-    if run.started is None or run.started.reflection is None or answer.judged:
-        return False
-    return budgets.spent(run_after(run, decision=answer), handling.progress.now) is None
-
-
-def _send(run: Run, handling: Handling) -> commands.Dispatch | None:
-    """The calls that this message owns and has not sent yet. No other message sends them."""
+def _send(run: Run, handling: Handling) -> commands.Dispatch | Append | None:
+    """Send the calls of this message that it has not sent yet, which no other message does, or take over sent ones."""
     mine = [
         call
         for call in run.open.values()
         if run.owner.get(call.call_id) == handling.incoming.owner and round_id(call) not in handling.progress.dispatched
     ]
     again = frozenset(call.call_id for call in mine if round_id(call) not in handling.progress.announced)
-    return commands.Dispatch(mine, again) if mine else None
-
-
-def _dispatch(run: Run, handling: Handling) -> Command:
-    if (sent := _send(run, handling) or outcomes.take_over(run, handling)) is not None:
-        return sent
-    waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)
-    if waiting and free > 0 and run.step is not None:
-        # Calls ended while the run was paused, or a top-up raised `max_parallel`.
-        return Append([Called(step=run.step.step, by=handling.incoming.owner, calls=waiting[:free])])
-    return Ack()
+    return commands.Dispatch(mine, again) if mine else outcomes.take_over(run, handling)
 
 
 def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
     """Continue the run: what is in flight belongs to its owner; where nothing is, any message starts the next step."""
     if run.paused is not None:
         # The calls were recorded before the pause, so they are still sent: the run waits for their outcomes.
-        sent = _send(run, handling) or outcomes.take_over(run, handling)
-        return sent or _wait(run, handling, run.paused)
+        return _send(run, handling) or _wait(run, handling, run.paused)
     if run.asked is not None:
         return _ask(run, handling, run.asked, rules)
     if run.retry is not None:
         return _retry(run, handling, run.retry)
     if run.open:
-        return _dispatch(run, handling)
+        waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)
+        if (sent := _send(run, handling)) is None and waiting and free > 0 and run.step is not None:
+            # Calls ended while the run was paused, or a top-up raised `max_parallel`.
+            return Append([Called(step=run.step.step, by=handling.incoming.owner, calls=waiting[:free])])
+        return sent or Ack()
     if pauses.is_held(run):
         return Ack()
     if run.interrupted is not None:
-        budget = budgets.spent(run, handling.progress.now)
-        if budget is not None:
-            return Append([budgets.out_of(run, budget, handling.progress.now)])
-        return Append([next_asked(run, handling, run.interrupted.turn, run.interrupted.attempt + 1, "resumed")])
+        asked, budget = run.interrupted, budgets.spent(run, handling.progress.now)
+        again = next_asked(run, handling, asked.turn, asked.attempt + 1, "resumed")
+        return Append([again if budget is None else budgets.out_of(run, budget, handling.progress.now)])
     if run.step is not None and not run.concluded:
         if _lacks_specs(run, handling.progress):
             return commands.LoadSpecs()

@@ -15,8 +15,6 @@ from services.planner.run.ending import terminal
 from services.planner.run.state.run import Begun, Busy, Place, Refused, Run, Waiting
 from services.shared.runs.causes import CAUSES
 
-MERGED_ROUTE = "merged"
-
 
 def has_session(request: RunRequested) -> bool:
     """Whether the run takes turns in a session."""
@@ -46,20 +44,18 @@ def before_opening(run: Run, handling: Handling, request: RunRequested) -> Comma
     if isinstance(place, Refused):
         return Append([terminal.failed(run, place.fault, request.trace_id)])
     if run.queued is None:
-        return _queue(handling, request) if isinstance(place, Busy) else commands.Enter(is_queued=False)
+        if not isinstance(place, Busy):
+            return commands.Enter(is_queued=False)
+        if request.tool_context and not progress.context_kept:
+            return commands.KeepContext()
+        until = request.requested_at + int(request.queue_timeout_s * 1000)
+        listed = request.model_copy(update={"tool_context": {}})
+        return Append([Queued(request=listed, has_tool_context=bool(request.tool_context), queue_until=until)])
     if ("queue", run.queued.queue_until) not in progress.timers:
         return commands.SetTimer("queue", run.queued.queue_until)
     if not isinstance(place, Waiting):
         return commands.Enter(is_queued=True)
     return Ack() if progress.opened else commands.Open()
-
-
-def _queue(handling: Handling, request: RunRequested) -> Command:
-    if request.tool_context and not handling.progress.context_kept:
-        return commands.KeepContext()
-    until = request.requested_at + int(request.queue_timeout_s * 1000)
-    listed = request.model_copy(update={"tool_context": {}})
-    return Append([Queued(request=listed, has_tool_context=bool(request.tool_context), queue_until=until)])
 
 
 def while_queued(run: Run, handling: Handling, message: commands.Received) -> Command:
@@ -68,7 +64,7 @@ def while_queued(run: Run, handling: Handling, message: commands.Received) -> Co
         return Ack()  # A late message of a run that has been purged.
     match message:
         case RunMerged(into=into):
-            empty = FinalPayload(raw_answer="", route=MERGED_ROUTE, extra={"run_id": into})
+            empty = FinalPayload(raw_answer="", route="merged", extra={"run_id": into})
             return Append([Done(**empty.model_dump(), reason="answer_complete", usage=run.usage)])
         case RunRefused(fault=fault):
             return Append([terminal.failed(run, fault, run.queued.request.trace_id)])

@@ -64,6 +64,8 @@ class Strategy(StrategyRules):
 
     transport: ActionTransport = "json"
     """How the model writes actions where neither the agent nor the deployment says so."""
+    may_spawn = False
+    """Whether its runs may start background tasks, where their agent has a policy for these."""
 
     def warnings(self, model: str) -> list[str]:
         """Return the warnings with which a run of this model begins."""

@@ -29,19 +29,16 @@ class Job(Strategy):
             return [terminal.failed(run, Fault(code="bad_request", reason="the request names no job"))]
         outcome = next(iter([*run.observed.values(), *observed]), None)
         if run.step is not None and outcome is not None:
-            return [_end(run_after(run, observed=observed), outcome)]
+            later = run_after(run, observed=observed)
+            if outcome.status == "failed":
+                failure = outcome.failure or Fault(code="tool_error", reason="the call failed")
+                return [terminal.failed(later, failure)]
+            found = outcome.observation
+            text = found if isinstance(found, str) and found.strip() else compact(found)
+            return [terminal.answered(later, {"answer": cut(text, MAX_TURN_BYTES)})]
         now = handling.progress.now
         if (budget := budgets.spent_calls(run, 1)) is not None:
             return [budgets.out_of(run, budget, now)]
         calls = [PlannedCall(call_id="1-1", tool=job.tool, args=job.args)]
         step = Step(step=1, node=job.tool, status="started", calls=calls, by=handling.incoming.owner)
         return [step, *approvals.held(run, now, 1, calls)]
-
-
-def _end(run: Run, outcome: Observed) -> Event:
-    if outcome.status == "failed":
-        failure = outcome.failure or Fault(code="tool_error", reason="the call failed")
-        return terminal.failed(run, failure)
-    found = outcome.observation
-    text = found if isinstance(found, str) and found.strip() else compact(found)
-    return terminal.answered(run, {"answer": cut(text, MAX_TURN_BYTES)})

@@ -20,12 +20,7 @@ class Download:
     """An artifact, or a range of it, in transfer. `length`: the number of its bytes."""
 
     def __init__(
-        self,
-        ref: ArtifactRef,
-        offset: int,
-        length: int,
-        first: bytes,
-        fetch: Callable[[int, int], Awaitable[bytes]],
+        self, ref: ArtifactRef, offset: int, length: int, first: bytes, fetch: Callable[[int, int], Awaitable[bytes]]
     ) -> None:
         """`first`: the first bytes of the range; `fetch` returns the others, by offset and length."""
         self.ref = ref

@@ -12,10 +12,7 @@ class PlanSettings(BusSettings):
 
     plan_max_calls: int = Field(default=64, ge=1, le=1000, description="calls of a plan")
     plan_max_argument_bytes: int = Field(
-        default=64 * KIB,
-        ge=1024,
-        le=96 * KIB,
-        description="arguments of one call, as compact JSON",
+        default=64 * KIB, ge=1024, le=96 * KIB, description="arguments of one call, as compact JSON"
     )
     plan_max_depth: int = Field(
         default=32,

@@ -93,9 +93,7 @@ def _spawned(background: Background, event: events.TaskSpawned, _at: int) -> Bac
     task = Task.model_validate(event.model_dump(include=set(Task.model_fields)))
     ids = [*background.spawned.get(task.run, []), task.task_id[:SPAWNED_DIGITS]]
     background = _with(
-        background,
-        tasks={**background.tasks, task.task_id: task},
-        spawned={**background.spawned, task.run: ids},
+        background, tasks={**background.tasks, task.task_id: task}, spawned={**background.spawned, task.run: ids}
     )
     group = background.groups.get(task.group_id)
     return background if group is None else _with_group(background, task.group_id, tasks=[*group.tasks, task.task_id])

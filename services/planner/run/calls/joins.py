@@ -60,11 +60,8 @@ class Branch:
     @property
     def output(self) -> Any:
         """The complete result, large artifacts as references; one reference if all of it was offloaded."""
-        return (
-            self.artifacts[WHOLE_OUTPUT]
-            if WHOLE_OUTPUT in self.artifacts
-            else restore(self.observation, self.artifacts)
-        )
+        whole = WHOLE_OUTPUT in self.artifacts
+        return self.artifacts[WHOLE_OUTPUT] if whole else restore(self.observation, self.artifacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +127,13 @@ def read_join(plan_args: Mapping[str, Any]) -> Join | JoinInvalid | None:
     node = raw.get("node") if isinstance(raw, Mapping) else None
     if not isinstance(raw, Mapping) or node is None or (isinstance(node, str) and not node.strip()):
         return None
-    args, inject = raw.get("args"), _unwrapped(raw.get("inject"))
-    for name, value, kind, expected in (
-        ("node", node, str, "a tool's name"),
-        ("args", args or {}, Mapping, "an object"),
-    ):
-        if not isinstance(value, kind):
-            return _invalid("invalid_join", f"`join.{name}` must be {expected}")
+    args, inject = raw.get("args") or {}, raw.get("inject")
+    if isinstance(inject, Mapping) and len(inject) == 1 and isinstance(inject.get("mapping"), Mapping):
+        inject = inject["mapping"]  # Some models write this form.
+    if not isinstance(node, str):
+        return _invalid("invalid_join", "`join.node` must be a tool's name")
+    if not isinstance(args, Mapping):
+        return _invalid("invalid_join", "`join.args` must be an object")
     if inject is not None and not (
         isinstance(inject, Mapping) and all(isinstance(source, str) for source in inject.values())
     ):
@@ -144,7 +141,7 @@ def read_join(plan_args: Mapping[str, Any]) -> Join | JoinInvalid | None:
             "invalid_join", f"`join.inject` must be an object that maps argument names to sources ({_listed(SOURCES)})"
         )
     try:
-        return Join(node=node.strip(), args=dict(args or {}), inject=inject)
+        return Join(node=node.strip(), args=dict(args), inject=inject)
     except ValidationError:
         return _invalid("invalid_join", "its parts have the wrong types")
 
@@ -169,11 +166,14 @@ def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs
         return JoinAbsent()
     if isinstance(join, JoinInvalid):
         return join
-    wrong = check_join(join, specs)
-    if wrong:
+    if wrong := check_join(join, specs):
         return wrong
     schema = specs[join.node].input_schema
-    sources = _wanted(join, schema)
+    known, inject = arguments_of(schema), join.inject
+    if inject is None:
+        sources = {name: f"${name}" for name in _WELL_KNOWN if name in known.names and name not in join.args}
+    else:  # Arguments that the tool does not declare are left out.
+        sources = {name: source.strip() for name, source in inject.items() if known.others or name in known.names}
     failed = [branch for branch in branches if branch.failure is not None]
     if failed and not _WANT_FAILURES & set(sources.values()):
         return JoinSkipped(f"The join did not run (branch_failures): {len(failed)} of {len(branches)} branches failed.")
@@ -182,10 +182,8 @@ def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs
         return _invalid(
             "invalid_args", f"its arguments would weigh {size} bytes, and at most {MAX_ARGUMENT_BYTES} can be sent"
         )
-    if not holds_reference(args):
-        faults = _faults(args, schema)
-        if faults:
-            return _invalid("invalid_args", "; ".join(faults))
+    if not holds_reference(args) and (faults := _faults(args, schema)):
+        return _invalid("invalid_args", "; ".join(faults))
     return JoinCall(join.node, args)
 
 
@@ -201,25 +199,8 @@ def _check_step(index: int, step: Mapping[str, Any], specs: Specs) -> PlanCompla
         known = f"unknown tool {_name(node)}; the tools are {_listed(specs)}"
         return PlanComplaint("unknown_node", f"step {index + 1}: {known}", index)
     faults = _faults({} if args is None else args, specs[node].input_schema, masked=False)
-    return (
-        PlanComplaint("invalid_args", f"step {index + 1} ({_name(node)}): {'; '.join(faults)}", index)
-        if faults
-        else None
-    )
-
-
-def _wanted(join: Join, schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return argument -> source. Arguments that the tool does not declare are left out."""
-    known = arguments_of(schema)
-    if join.inject is None:
-        return {name: f"${name}" for name in _WELL_KNOWN if name in known.names and name not in join.args}
-    return {target: source.strip() for target, source in join.inject.items() if known.others or target in known.names}
-
-
-def _unwrapped(inject: Any) -> Any:
-    """Unwrap `{"mapping": {...}}`, a form that some models write."""
-    inner = inject.get("mapping") if isinstance(inject, Mapping) and len(inject) == 1 else None
-    return inner if isinstance(inner, Mapping) else inject
+    line = f"step {index + 1} ({_name(node)}): {'; '.join(faults)}"
+    return PlanComplaint("invalid_args", line, index) if faults else None
 
 
 def _faults(args: Any, schema: dict[str, Any], *, masked: bool = True) -> list[str]:

@@ -35,9 +35,9 @@ def spent(run: Run, now: int) -> str | None:
     return None
 
 
-def spent_steps(run: Run) -> str | None:
+def spent_for_step(run: Run, now: int) -> str | None:
     """Name the exhausted budget that forbids another decision, or None."""
-    return f"max_steps of {run.limits.max_steps}" if run.turn >= run.limits.max_steps else None
+    return f"max_steps of {run.limits.max_steps}" if run.turn >= run.limits.max_steps else spent(run, now)
 
 
 def spent_calls(run: Run, wanted: int) -> str | None:

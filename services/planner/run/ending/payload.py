@@ -69,16 +69,24 @@ def assemble(
     fields = _Fields(given)
     confidence = fields.take("confidence", _confidence, "a number from 0 to 1")
     extra = fields.take("extra", _object, "an object") or {}
-    own_sources = fields.take_items("sources", _source, "an object with a title")
+    own_sources = fields.take_items(
+        "sources", lambda item: source_of(item) if isinstance(item, dict) else None, "an object with a title"
+    )
     route = fields.take("route", _name, "a string")
     payload_fields = {
         "suggested_actions": fields.take_items(
             "suggested_actions", _suggested_action, "an object with an action_id and a label"
         ),
-        "requires_followup": fields.take("requires_followup", _flag, "true or false") or False,
+        "requires_followup": fields.take(
+            "requires_followup", lambda value: value if isinstance(value, bool) else None, "true or false"
+        )
+        or False,
         "language": fields.take("language", _language, "a two-letter code"),
     }
-    _drop_unused(fields, given, used)
+    # Of all keys that hold an answer only the first one is used, those of `_ANSWER` first.
+    fields.drop("artifacts", "none, they come from tools")
+    for key in sorted((key for key in given if key in used and given[key]), key=lambda key: key not in _ANSWER)[1:]:
+        fields.drop(key, "one answer")
     own_warnings = fields.take_items("warnings", _name, "a string", single=True)
     extra |= {key: value for key, value in given.items() if key not in fields.known and key not in used}
     if reflection_score is not None and 0 <= reflection_score <= 1:
@@ -113,7 +121,7 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
     own = [key for key in args if key in _ANSWER]
     spent = frozenset(own)
     for key in own:
-        text = _said(args[key])
+        text = rendered(args[key]) or (text_in(args[key]) if isinstance(args[key], Mapping | list) else None)
         if text:
             return text, spent | _OTHER_ANSWERS
     others = {key: value for key, value in args.items() if key not in _Fields.known | _NO_REMARKS | spent}
@@ -123,19 +131,6 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
             key for key, value in others.items() if rendered(value) == text and not isinstance(value, Mapping)
         }
     return text, spent
-
-
-def _drop_unused(fields: "_Fields", args: Mapping[str, Any], spent: frozenset[str]) -> None:
-    """Report artifacts, and all keys that hold an answer but the used one: the first, with those of `_ANSWER` first."""
-    fields.drop("artifacts", "none, they come from tools")
-    keys = sorted((key for key in args if key in spent and args[key]), key=lambda key: key not in _ANSWER)
-    for key in keys[1:]:
-        fields.drop(key, "one answer")
-
-
-def _said(value: Any) -> str | None:
-    """Return an answer of any JSON type as text."""
-    return rendered(value) or (text_in(value) if isinstance(value, Mapping | list) else None)
 
 
 class _Fields:
@@ -199,10 +194,6 @@ def _confidence(value: Any) -> float | None:
     return float(value) if math.isfinite(value) and 0 <= value <= 1 else None
 
 
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _name(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
@@ -213,10 +204,6 @@ def _language(value: Any) -> str | None:
 
 def _object(value: Any) -> dict[str, Any] | None:
     return dict(value) if isinstance(value, dict) else None
-
-
-def _source(value: Any) -> Source | None:
-    return source_of(value) if isinstance(value, dict) else None
 
 
 def _suggested_action(value: Any) -> SuggestedAction | None:
@@ -252,7 +239,7 @@ def text_in(value: Any, *, data: bool = True) -> str | None:
 
     `data`: as a last resort, an observation without text is returned as JSON.
     """
-    value = _without_artifacts(plain(value))
+    value = None if (kept := _visible(plain(value))) is _HIDDEN else kept
     if isinstance(value, Mapping):
         found = known_text(value) or remark_in(value)
         if found:
@@ -294,12 +281,8 @@ def remark_in(value: Mapping[str, Any]) -> str | None:
     return None if remarks else next((text for part in inner if (text := remark_in(part))), None)
 
 
-def _without_artifacts(value: Any) -> Any:
-    kept = _visible(value)
-    return None if kept is _HIDDEN else kept
-
-
 def _visible(value: Any) -> Any:
+    """Return a value without artifacts; `_HIDDEN` for one that is an artifact."""
     if is_placeholder(value) or as_reference(value) is not None:
         return _HIDDEN
     if isinstance(value, Mapping):

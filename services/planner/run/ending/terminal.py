@@ -21,7 +21,6 @@ from services.planner.run.commands import Handling
 from services.planner.run.ending import payload
 from services.planner.run.state import task_budgets
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn.decision import Decision
 from services.shared.redaction.json_values import CUT_MARK, cut
 
 MAX_ANSWER_BYTES = 600_000
@@ -215,23 +214,13 @@ def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
     decision = progress.decision if run.is_asked_by(handling.incoming.attempt_token) else None
     end = events[-1] if events else None
     if isinstance(end, Terminal):
+        # The newest sequence of this turn, or of its newest attempt where there is a decision. 0: the run's stream has
+        # no record; None: not known. Records of tools are older than the turn.
         stored = progress.shown_seq if decision is None else decision.stream_seq
-        events = [*events[:-1], end.model_copy(update={"last_stream_seq": _last_stream_seq(run, stored, decision)})]
+        is_first = run.turn == 1 and (decision is None or (run.asked is not None and run.asked.attempt == 1))
+        has_none = run.turn == 0 or (stored == 0 and is_first)
+        events = [*events[:-1], end.model_copy(update={"last_stream_seq": stored or (0 if has_none else None)})]
     return events if decision is None else [*decision.last_words, *events]
-
-
-def _last_stream_seq(run: Run, stored: int | None, decision: Decision | None) -> int | None:
-    """Return the sequence of the newest record on the run's stream; 0: there is none; None: not known.
-
-    `stored`: the newest sequence of this turn, or of its newest attempt where there is a decision. Records of tools are
-    older than the turn.
-    """
-    if stored:
-        return stored
-    if run.turn == 0:
-        return 0
-    is_first_attempt = decision is None or (run.asked is not None and run.asked.attempt == 1)
-    return 0 if stored == 0 and run.turn == 1 and is_first_attempt else None
 
 
 def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:

@@ -34,7 +34,7 @@ def after_answer(run: Run, done: Done, args: dict[str, Any], now: int) -> Contin
     `args`: of the final response. `now`: Unix ms.
     """
     if run.inputs.unread:
-        budget = budgets.spent_steps(run) or budgets.spent(run, now)
+        budget = budgets.spent_for_step(run, now)
         if budget is None:
             return Continues()
         if run.limits.grace_s > 0:

@@ -89,15 +89,11 @@ def _decided(run: Run, handling: Handling, request: ResumeRequested) -> Command:
     possible = decisions_of(paused)
     if request.decision not in possible:
         return _refuse(progress, request, "invalid_decision", f"this pause takes: {', '.join(possible)}")
-    match request.decision:
-        case "edit":
-            return _edited(run, handling, paused, request)
-        case "answer":
-            if wrong := wrong_answer(paused, request.input):
-                return _refuse(progress, request, "invalid_input", wrong)
-            return Append(closed(run, paused, resumed_by(run, paused, request, progress.now)))
-        case _:
-            return Append(closed(run, paused, resumed_by(run, paused, request, progress.now)))
+    if request.decision == "edit":
+        return _edited(run, handling, paused, request)
+    if request.decision == "answer" and (wrong := wrong_answer(paused, request.input)):
+        return _refuse(progress, request, "invalid_input", wrong)
+    return Append(closed(run, paused, resumed_by(run, paused, request, progress.now)))
 
 
 def decisions_of(paused: Paused) -> list[PauseDecision]:

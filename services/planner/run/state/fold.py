@@ -55,7 +55,11 @@ def fold(
             if isinstance(event, events.Step) and (item := strategy.view(run, event)) is not None:
                 run.history.add(item)
                 if event.status != "started" and event.status not in NOT_BEGUN:
-                    _show_images(run)
+                    # The model is shown the images in the results of the step, as far as the run's policy allows it.
+                    policy = run.started.vision_context
+                    if images := allowed_images(policy, run.observed.values(), run.tool_images):
+                        run.tool_images += images
+                        run.history.add(history.ImagesShown(tuple(images)))
             run.strategy_state = strategy.fold(run, event)
     if had or run.pauses:
         works = run.asked or run.retry or run.owner or waiting_calls(run)
@@ -247,11 +251,3 @@ def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cance
     run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
     run.pauses.clear()
     run.history = history.History()
-
-
-def _show_images(run: Run) -> None:
-    """Show the model the images in the results of the step, as far as the run's policy allows it."""
-    policy = run.started.vision_context if run.started else None
-    if shown := allowed_images(policy, run.observed.values(), run.tool_images):
-        run.tool_images += shown
-        run.history.add(history.ImagesShown(tuple(shown)))

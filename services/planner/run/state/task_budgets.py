@@ -26,10 +26,7 @@ def taken(run: Run) -> Usage:
 def with_settled(total: Usage, reserved: Reservation, spent: Usage) -> Usage:
     """Return the usage of all ended tasks with that of one more. A cost that is not known counts as all of it."""
     cost_usd = spent.cost_usd if spent.cost_usd is not None or not spent.model_calls else reserved.max_cost_usd
-    return _sum(
-        total,
-        [Reservation(max_tokens=tokens(spent), max_cost_usd=cost_usd, max_tool_calls=spent.tool_calls)],
-    )
+    return _sum(total, [Reservation(max_tokens=tokens(spent), max_cost_usd=cost_usd, max_tool_calls=spent.tool_calls)])
 
 
 def tokens(usage: Usage) -> int:

@@ -16,7 +16,7 @@ from services.planner.run.people.followups import Continues
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import failures
 from services.planner.run.turn.asking import next_asked, run_after
-from services.planner.run.turn.decision import Calls, Critique, Decision, Failed, Final, Invalid, OwnDecision
+from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
 from services.shared.budgets.usage import spent
 
 MAX_REPAIR_CHARACTERS = 4000
@@ -37,17 +37,15 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
     """
     if decision.resolved_at is not None:
         return decision
-    return replace(_resolved(run, decision, now, rules), resolved_at=now)
-
-
-def _resolved(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
-    if isinstance(decision, Invalid) and not _may_repair(run, decision, now, rules):
-        return decision.salvage or _unrevised(run, decision) or decision
-    if isinstance(decision, Failed) and failures.remedy(run, decision, now, rules) is None:
+    resolved: Decision | None = None
+    if isinstance(decision, Invalid):
+        if run.repairs >= rules.max_repairs or budgets.spent(run_after(run, decision=decision), now) is not None:
+            resolved = decision.salvage or _unrevised(run, decision)
+    elif isinstance(decision, Failed) and failures.remedy(run, decision, now, rules) is None:
+        resolved = _unrevised(run, decision)
         if run.final_args is not None:
-            return Final(args=run.final_args, has_text=False, usage=decision.usage)
-        return _unrevised(run, decision) or decision
-    return decision
+            resolved = Final(args=run.final_args, has_text=False, usage=decision.usage)
+    return replace(resolved or decision, resolved_at=now)
 
 
 def _unrevised(run: Run, decision: Decision) -> Final | None:
@@ -73,11 +71,17 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
         case OwnDecision():
             return rules.strategy.on_decision(run, handling, asked, decision, rules)
         case Final() if not decision.has_text and run.final_args is None:
-            return _ask_for_the_text(run, handling, asked, decision)
-        case Final() if handling.progress.critique is not None and _is_wanting(run, handling.progress.critique):
-            return _revise(run, handling, asked, decision, handling.progress.critique)
+            repaired = Repaired(
+                turn=asked.turn,
+                attempt=asked.attempt,
+                reason="the final response held no answer; its text is asked for alone",
+                kind="answer",
+                args=decision.args,
+                usage=decision.usage,
+            )
+            return _ask_again(run, handling, asked, decision, "repair", repaired, args=decision.args)
         case Final():
-            return _step_of_answer(run, handling, asked, decision)
+            return _revision(run, handling, asked, decision) or _step_of_answer(run, handling, asked, decision)
         case Invalid():
             return _repair(run, handling, asked, decision, rules)
         case Failed():
@@ -150,17 +154,16 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]
 
 
-def _is_wanting(run: Run, critique: Critique) -> bool:
-    reflection = run.started.reflection if run.started else None
-    if reflection is None or critique.score is None:
-        return False
-    return critique.score < reflection.threshold and run.revisions < reflection.max_revisions
-
-
-def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
+def _revision(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
+    """Return the request for a better answer than one that its critique finds wanting; empty: the answer stands."""
+    critique, reflection = handling.progress.critique, run.started.reflection if run.started else None
+    if critique is None or critique.score is None or reflection is None:
+        return []
+    if critique.score >= reflection.threshold or run.revisions >= reflection.max_revisions:
+        return []
     usage = spent(decision.usage, critique.usage)
     if budgets.spent(run_after(run, decision=replace(decision, usage=usage)), handling.progress.now) is not None:
-        return _step_of_answer(run, handling, asked, decision)  # An imperfect answer is better than none.
+        return []  # An imperfect answer is better than none.
     reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:MAX_REPAIR_CHARACTERS]
     reply = str(decision.args.get("answer", ""))[:MAX_REPAIR_CHARACTERS]
     # Stored with its score, in case that no better answer follows.
@@ -184,11 +187,7 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
     done = terminal.answered(run_after(run, decision=decision), decision.args, score)
     status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
     ended = Step(
-        step=asked.turn,
-        node=decision.node,
-        status=status,
-        latency_ms=_latency_ms(run, handling),
-        attempt=asked.attempt,
+        step=asked.turn, node=decision.node, status=status, latency_ms=_latency_ms(run, handling), attempt=asked.attempt
     )
     follows = followups.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
     if isinstance(follows, Continues):
@@ -199,10 +198,6 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
 def _latency_ms(run: Run, handling: Handling) -> int:
     """Time since the first model call of this turn, in any handling."""
     return max(0, handling.progress.now - run.turn_at)
-
-
-def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
-    return run.repairs < rules.max_repairs and budgets.spent(run_after(run, decision=decision), now) is None
 
 
 def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
@@ -244,11 +239,3 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
     if end is None:
         return [failed]
     return [failed, end] if end.type == "paused" else [end]
-
-
-def _ask_for_the_text(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
-    reason = "the final response held no answer; its text is asked for alone"
-    repaired = Repaired(
-        turn=asked.turn, attempt=asked.attempt, reason=reason, kind="answer", args=decision.args, usage=decision.usage
-    )
-    return _ask_again(run, handling, asked, decision, "repair", repaired, args=decision.args)

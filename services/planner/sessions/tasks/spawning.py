@@ -133,7 +133,4 @@ def _sealed(call: SessionTaskCalled, group_id: str) -> list[TaskEvent]:
     is_sealed = keeps_turn or bool(args.get("group_sealed")) or not (args.get("group") or args.get("group_id"))
     until = call.at + round(call.policy.retain_timeout_s * 1000)
     waiter = WaiterAdded(group_id=group_id, run=call.run, call_id=call.call_id, until=until)
-    return [
-        *([GroupSealed(group_id=group_id, by="spawn")] if is_sealed else []),
-        *([waiter] if keeps_turn else []),
-    ]
+    return [*([GroupSealed(group_id=group_id, by="spawn")] if is_sealed else []), *([waiter] if keeps_turn else [])]

@@ -45,7 +45,7 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
     now = handling.progress.now
     later, latency_ms = asking.run_after(run, decision=decision), max(0, now - run.turn_at)
     step = step.model_copy(update={"plan": decision.plan})
-    budget = _budget_to_answer(later, now) or budgets.spent_calls(
+    budget = budgets.spent_for_step(later, now) or budgets.spent_calls(
         run, 0 if decision.errors else len(decision.plan.calls)
     )
     if decision.errors:
@@ -71,7 +71,7 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
 def begin(run: Run, handling: Handling, active: ActivePlan) -> list[Event]:
     """Return the first call of a plan that waited for a top-up, or the event of a budget that does not carry it."""
     now = handling.progress.now
-    budget = _budget_to_answer(run, now) or budgets.spent_calls(run, len(active.calls))
+    budget = budgets.spent_for_step(run, now) or budgets.spent_calls(run, len(active.calls))
     if budget is not None:
         return [budgets.out_of(run, budget, now)]
     return _first_call(run, handling, active, handling.incoming.owner)
@@ -95,11 +95,11 @@ def after_call(
     index = len(outcomes)
     if failure is not None or is_late or index == len(active.calls) or _is_replaced(run):
         return _ended(run, handling, active, rules, outcomes, last, is_late=is_late)
-    called, refused = _next_call(run, handling, active, active.calls[index], outcomes)
-    if refused is None:
+    called = _next_call(run, handling, active, active.calls[index], outcomes)
+    if not isinstance(called, Observed):
         return called
-    outcomes[refused.call_id] = refused
-    return [refused, *_ended(run, handling, active, rules, outcomes, [*last, refused], is_late=False)]
+    outcomes[called.call_id] = called
+    return [called, *_ended(run, handling, active, rules, outcomes, [*last, called], is_late=False)]
 
 
 def at_deadline(run: Run, handling: Handling, active: ActivePlan, timer: TimerFired) -> Command | None:
@@ -126,11 +126,6 @@ def at_deadline(run: Run, handling: Handling, active: ActivePlan, timer: TimerFi
     return Append([*failed, _end_of(run, handling, active, outcomes, is_late=True)])
 
 
-def _budget_to_answer(run: Run, now: int) -> str | None:
-    """Name the budget that forbids a request for the answer, or None."""
-    return budgets.spent_steps(run) or budgets.spent(run, now)
-
-
 def _is_replaced(run: Run) -> bool:
     return any(added.redirect for added in run.inputs.unread)
 
@@ -146,21 +141,19 @@ def _first_call(run: Run, handling: Handling, active: ActivePlan, owner: str | N
 
 def _next_call(
     run: Run, handling: Handling, active: ActivePlan, planned: PlanCall, outcomes: Mapping[str, Observed]
-) -> tuple[list[Event], Observed | None]:
-    """Return the events of the next call and None; where its arguments cannot be made, none and its outcome."""
+) -> list[Event] | Observed:
+    """Return the events of the next call, or its outcome where its arguments cannot be made."""
     index = len(outcomes)
     call_id = active.call_id(index)
     try:
         args = _resolved(planned, [outcomes[active.call_id(earlier)] for earlier in range(index)])
-    except MissingOutputField as error:
-        fault = Fault(code="missing_output_field", reason=str(error))
-        return [], Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
-    except ArgumentsTooLarge as error:
-        fault = Fault(code="invalid_args", reason=str(error))
-        return [], Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
+    except (MissingOutputField, ArgumentsTooLarge) as error:
+        is_missing = isinstance(error, MissingOutputField)
+        fault = Fault(code="missing_output_field" if is_missing else "invalid_args", reason=str(error))
+        return Observed(call_id=call_id, tool=planned.tool_name, status="failed", failure=fault)
     call = PlannedCall(call_id=call_id, tool=planned.tool_name, args=args, resolved=args != planned.arguments)
     called = Called(step=active.step.step, by=handling.incoming.owner, calls=[call])
-    return [called, *_held(run, handling, active, index, call)], None
+    return [called, *_held(run, handling, active, index, call)]
 
 
 def _held(run: Run, handling: Handling, active: ActivePlan, index: int, call: PlannedCall) -> list[Event]:
@@ -241,7 +234,10 @@ class _Stored:
 
 def _resolved(planned: PlanCall, outcomes: Sequence[Observed]) -> dict[str, Any]:
     """Return the arguments of a call. Raises MissingOutputField and ArgumentsTooLarge."""
-    outputs = [_output(each) for each in outcomes]
+    outputs = []
+    for each in outcomes:  # Stored parts of a result become `_Stored`.
+        parts = {path: _Stored(ref) if (ref := as_reference(part)) else part for path, part in each.artifacts.items()}
+        outputs.append(parts[_WHOLE] if _WHOLE in parts else restore(each.observation, parts))
 
     def reference(index: int, path: tuple[str, ...], value: Any, rest: tuple[str, ...]) -> Any:
         if isinstance(value, _Stored):
@@ -254,12 +250,6 @@ def _resolved(planned: PlanCall, outcomes: Sequence[Observed]) -> dict[str, Any]
         return _plain(value)
 
     return resolve(planned.arguments, outputs, reference, MAX_INSERTED_BYTES)
-
-
-def _output(observed: Observed) -> Any:
-    """Return the result of a call, with its stored parts as `_Stored`."""
-    parts = {path: _Stored(ref) if (ref := as_reference(part)) else part for path, part in observed.artifacts.items()}
-    return parts[_WHOLE] if _WHOLE in parts else restore(observed.observation, parts)
 
 
 def _as_argument(ref: ArtifactRef, path: Sequence[str]) -> dict[str, Any]:

@@ -55,16 +55,13 @@ class PlanStream:
         if token is Token.KEY:
             self._field, self._type = text, []
         elif self._field == "type" and self._is_direct is None:
-            self._on_type(token, text)
+            if token is Token.TEXT:
+                self._type.append(text)
+            elif token is not Token.TEXT_BEGINS:
+                self._is_direct = token is Token.TEXT_ENDS and "".join(self._type) == DIRECT_RESPONSE
+                self._release()
         elif self._field == "content" and token is Token.TEXT:
             self._held.append(text)
-            self._release()
-
-    def _on_type(self, token: Token, text: str) -> None:
-        if token is Token.TEXT:
-            self._type.append(text)
-        elif token is not Token.TEXT_BEGINS:
-            self._is_direct = token is Token.TEXT_ENDS and "".join(self._type) == DIRECT_RESPONSE
             self._release()
 
     def _release(self) -> None:

@@ -117,20 +117,14 @@ class ReactReading:
         if action.next_node == PLAN:
             return self._plan(action, common)
         if action.next_node == TASK:
-            return self._task(action, common)
-        complaint = self._faults(action)
-        if complaint is not None:
+            if not self._tasks:
+                return f"Background tasks are not available here. {self._allowed()}"
+            args = read_task(action.args, {name: spec for name, spec in self._specs.items() if spec not in _BUILT_IN})
+            return args if isinstance(args, str) else Calls(node=TASK, calls=((SPAWN, args),), **common)
+        if (complaint := self._faults(action)) is not None:
             return complaint
-        spec = self._specs[action.next_node]
-        name = call_name(spec)
+        name = call_name(self._specs[action.next_node])
         return Calls(node=name, calls=((name, action.args),), **common)
-
-    def _task(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
-        if not self._tasks:
-            return f"Background tasks are not available here. {self._allowed()}"
-        tools = {name: spec for name, spec in self._specs.items() if spec not in _BUILT_IN}
-        args = read_task(action.args, tools)
-        return args if isinstance(args, str) else Calls(node=TASK, calls=((SPAWN, args),), **common)
 
     def _complaint(self, normalized: Normalized) -> str:
         return normalized.complaint
@@ -149,8 +143,7 @@ class ReactReading:
         """Check all steps first: one invalid step rejects the whole plan, and nothing runs."""
         if self._tasks and any(opcode_of(step["node"], self._names) == TASK for step in action.args["steps"]):
             return "task is no step of a plan, and starts alone: reply with one task, then with the next one."
-        complaints_ = check_plan(action.args, self._specs)
-        if complaints_:
+        if complaints_ := check_plan(action.args, self._specs):
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
         calls = tuple(
             (call_name(self._specs[step["node"]]), dict(step.get("args") or {})) for step in action.args["steps"]
@@ -205,13 +198,8 @@ class ReactReading:
                 return decision
         text, thought = _apart(reply.text)
         text = text.strip()
-        if (
-            normalized.error is not None
-            and text
-            and not normalized.was_action
-            and "{" not in text
-            and _NODE not in text
-        ):
+        is_action = normalized.error is None or normalized.was_action or "{" in text or _NODE in text
+        if text and not is_action:
             return Final(args={"answer": text}, thought=reply.reasoning or thought, **common)
         return None
 
@@ -274,16 +262,16 @@ class TextReading(ReactReading):
                 or normalized.was_action
                 or _NODE in text
                 or text.startswith(_OBJECTS)
-                or _is_broken(normalized, text)
+                # Users must not receive broken JSON.
+                or (normalized.error == "unparseable" and _QUOTED_KEY.search(text) is not None)
             ):
                 text = ""
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
-        thought = reasoning or thought
         return Final(
             args=args,
             has_text=bool(text.strip()),
-            thought=thought,
+            thought=reasoning or thought,
             usage=reply.usage,
             reasoning=reasoning,
             warnings=warnings,
@@ -310,8 +298,3 @@ def _apart(text: str) -> tuple[str, str | None]:
             thoughts.append(_THINK_TAG.sub("\n", text[start:end]).strip())
             here = end
     return "".join([*parts, text[here:]]), "\n".join(filter(None, thoughts)) or None
-
-
-def _is_broken(normalized: Normalized, text: str) -> bool:
-    """Whether a text holds broken JSON, which users must not receive."""
-    return normalized.error == "unparseable" and _QUOTED_KEY.search(text) is not None

@@ -20,6 +20,8 @@ from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 class React(AskingStrategy):
     """Asks for one action per turn. It keeps nothing of a run but its conversation."""
 
+    may_spawn = True
+
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the history, and the notes of this turn (repairs, budgets)."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log

@@ -25,9 +25,13 @@ def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[st
         task = TaskArgs.model_validate(args)
     except ValidationError as error:
         return f"The arguments of task do not fit: {describe(error, limit=None)}. {_MODES}."
-    complaint = _identity(task) or (_of_subagent(task) if task.mode == "subagent" else _of_job(task, tools))
-    if complaint:
+    if complaint := _identity(task) or (_of_job(task, tools) if task.mode == "job" else ""):
         return complaint
+    if task.mode == "subagent":
+        if task.query is None or not task.query.strip():
+            return '"query" is missing: a subagent needs the question that it is to answer.'
+        if (size := len(task.query.encode())) > MAX_INLINE_BYTES:
+            return f'"query" has {size:,} bytes, and at most {MAX_INLINE_BYTES:,} are taken: shorten it.'
     read = task.model_dump(exclude_none=True, exclude_defaults=True)
     return read | ({"tool": tools[task.tool].name} if task.tool is not None else {})
 
@@ -43,14 +47,6 @@ def _identity(task: TaskArgs) -> str:
         if text is not None and (not text.strip() or len(text) > HINT_LIMIT):
             return f'"{field}" must have 1 to {HINT_LIMIT} characters: shorten it, or leave it out.'
     return "" if task.mode is not None else f"The task has no mode: {_MODES}."
-
-
-def _of_subagent(task: TaskArgs) -> str:
-    if task.query is None or not task.query.strip():
-        return '"query" is missing: a subagent needs the question that it is to answer.'
-    if (size := len(task.query.encode())) > MAX_INLINE_BYTES:
-        return f'"query" has {size:,} bytes, and at most {MAX_INLINE_BYTES:,} are taken: shorten it.'
-    return ""
 
 
 def _of_job(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
