@@ -10,7 +10,7 @@ _PREFIX = "RUNWIRE_"
 _TESTING = "RUNWIRE_TEST_"
 OF_SERVICES = frozenset(
     """
-accept_wait_s ack_wait_s action_format action_transport agents_file api_keys api_keys_file artifact_default_days
+ack_wait_s action_format action_transport agents_file api_keys api_keys_file artifact_default_days
 artifact_grace_s artifact_max_bytes artifact_patience_s artifact_sweep_s artifact_uploads cors_origins
 discover_s fallback_models gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host
 log_format log_level max_body_bytes max_context_tokens model_reply_bytes model_servers

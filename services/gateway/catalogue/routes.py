@@ -54,7 +54,7 @@ class PlanCheckInput(HttpInput):
     )
 
 
-router = new_router("catalogue")
+router = new_router()
 
 
 @router.post(

@@ -56,9 +56,12 @@ async def _prepare(request: Request, response: Response) -> None:
         raise InvalidInput.unknown(sorted(unknown))
 
 
-def new_router(tag: str, route_class: type[APIRoute] = APIRoute) -> APIRouter:
-    """Return a router whose routes refuse unknown query parameters. `tag` groups them in the OpenAPI document."""
-    return APIRouter(dependencies=[Depends(_prepare)], tags=[tag], route_class=route_class)
+def new_router(tag: str = "", route_class: type[APIRoute] = APIRoute) -> APIRouter:
+    """Return a router whose routes refuse unknown query parameters.
+
+    `tag` groups them in the OpenAPI document; without one, each route names its own.
+    """
+    return APIRouter(dependencies=[Depends(_prepare)], tags=[tag] if tag else None, route_class=route_class)
 
 
 class SessionRoute(APIRoute):

@@ -45,6 +45,13 @@ def test_docs_and_openapi_describe_the_same_routes() -> None:
     assert served - in_docs == {("GET", "/")}
 
 
+def test_openapi_groups_each_operation_once() -> None:
+    """Generators of clients make a class of each tag."""
+    app = build_app(build_parts(GatewaySettings(), Bus("test", GatewaySettings()), dict))
+    operations = [each for methods in app.openapi()["paths"].values() for each in methods.values()]
+    assert [each["operationId"] for each in operations if len(each["tags"]) != 1 and "operationId" in each] == []
+
+
 def test_probes_answer_as_openapi_says() -> None:
     """The models of the document fit the answers of the server."""
     health = Health("gateway", lambda: ["NATS is not connected"])

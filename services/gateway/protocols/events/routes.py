@@ -29,7 +29,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     204: {"description": "The cursor stands at the end: nothing more will come."},
 }
 
-router = new_router("events", SessionRoute)
+router = new_router(route_class=SessionRoute)
 
 
 @router.get("/v1/runs/{run_id}/events", tags=["runs"], responses=RESPONSES, response_model=None)

@@ -113,14 +113,17 @@ class EventStream(Response):
         Of a run that waits for a planner it says so, once and sooner.
         """
         clock = asyncio.get_running_loop().time
-        silence_s = min(_WAITING_AFTER_S, self._heartbeat_s) if self._may_wait else self._heartbeat_s
-        while (quiet_s := clock() - self._sent_at) < silence_s:
-            left_s = silence_s - quiet_s
+        while (left_s := self._sent_at + self._silence_s - clock()) > 0:
             await asyncio.wait({pump, disconnected}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if pump.done() or disconnected.done():
                 return None
         waits, self._may_wait = self._may_wait, False
         return WAITING if waits else KEEP_ALIVE
+
+    @property
+    def _silence_s(self) -> float:
+        """Seconds without a frame after which a comment is due."""
+        return min(_WAITING_AFTER_S, self._heartbeat_s) if self._may_wait else self._heartbeat_s
 
     async def _pump(self, send: Send, resources: ExitStack) -> None:
         try:

@@ -2,12 +2,14 @@
 
 import asyncio
 import signal
+import time
 
 import pytest
 
 from runwire.client import Client
+from services.gateway.protocols.events import stream
 from services.messaging.connection import Bus
-from tests.support.gateways import Served, Writer, planner_process
+from tests.support.gateways import Served, Writer, planner_process, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -27,6 +29,25 @@ async def test_a_waiting_client_is_told_so_once(served: Served, bus: Bus) -> Non
             await writer.done()
             for each in (lines, later):
                 assert not [line async for line in each if line.startswith(": waiting")]
+
+
+async def test_a_client_whose_run_has_begun_hears_no_more_than_others(
+    shared_nats: NatsServer, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first silence after the beginning is as long as every other one before it is filled."""
+    monkeypatch.setattr(stream, "_WAITING_AFTER_S", 0.1)
+    async with (
+        serving(shared_nats.url, heartbeat_s=0.6) as served,
+        served.http.stream("POST", "/v1/runs", headers=LISTENING, json={"query": "x"}) as answer,
+    ):
+        await Writer(bus, run=answer.headers["runwire-run"]).open()
+        began = 0.0
+        async for line in answer.aiter_lines():
+            if line.startswith("id: "):
+                began = time.monotonic()
+            elif line == ": keep-alive":
+                break
+        assert time.monotonic() - began > 0.4
 
 
 @pytest.mark.system
