@@ -39,6 +39,8 @@ _ALL = {
     "planner": ("emit.", "direct.", "call.", "timer.", "inbox.", "$KV.runs.", "$JS.ACK."),
     "tool_runner": ("emit.", "tool.", "inbox.", "timer.", "_INBOX.planner.", "$JS.ACK."),
 }
+_QUEUED = {"RUNWIRE_PLANNER_REQUEST_SLOTS": "1"}
+"""Half of a planner's slots may wait for direct calls, which is none of one."""
 moments = pytest.mark.parametrize("moment", ["before", "after"])
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS)
 
@@ -46,7 +48,7 @@ scenarios = pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.fixture(scope="module", params=["direct", pytest.param("queued", marks=pytest.mark.chaos)])
 def tapped_system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
     """Two of everything, and a tap on each planner and tool runner. Calls are made directly, or through CALLS."""
-    env = {"RUNWIRE_DIRECT_CALLS": str(request.param == "direct")}
+    env = {} if request.param == "direct" else _QUEUED
     with planned(tmp_path_factory.mktemp("kills"), tapped=True, env=env) as system:
         yield system
 
@@ -149,7 +151,7 @@ class Scene:
 @pytest.fixture
 def scene(system: System, client: Client, bus: Bus) -> Scene:
     """All of it."""
-    return Scene(system, client, bus, system.stack.env["RUNWIRE_DIRECT_CALLS"] == "True")
+    return Scene(system, client, bus, not system.stack.env.items() >= _QUEUED.items())
 
 
 def statuses_of(run: RunEvidence) -> list[str]:

@@ -29,6 +29,15 @@ def test_the_documents_name_no_setting_that_is_not_there() -> None:
     assert {name.removeprefix("RUNWIRE_").lower() for name in named} <= OF_SERVICES | OF_COMMANDS | OF_COMPOSE
 
 
+def test_tests_and_benchmarks_set_what_is_read() -> None:
+    """One that sets a variable which nothing reads tests something else than it says."""
+    files = [file for folder in ("tests", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    texts = {file: file.read_text(encoding="utf-8") for file in files if file != Path(__file__)}
+    named = {name for text in texts.values() for name in re.findall(r'"RUNWIRE_([A-Z0-9_]+)"', text)}
+    known = OF_SERVICES | OF_COMMANDS | OF_COMPOSE | {"modle"}  # What a test of `runwire doctor` misspells.
+    assert {name.lower() for name in named if not name.startswith("TEST_")} <= known
+
+
 def test_the_variables_of_compose_are_known() -> None:
     """What is set for it in the shell is not called misspelt, and nothing else is known."""
     read = set(re.findall(r"\$\{RUNWIRE_([A-Z0-9_]+)", (ROOT / "docker-compose.yml").read_text(encoding="utf-8")))

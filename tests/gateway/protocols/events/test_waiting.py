@@ -3,12 +3,16 @@
 import asyncio
 import signal
 import time
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 
 from runwire.client import Client
 from services.gateway.protocols.events import stream
 from services.messaging.connection import Bus
+from services.runtime.tasks import cancelled
+from services.shared.runs.run_follower import RunFollower
 from tests.support.gateways import Served, Writer, planner_process, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -32,22 +36,26 @@ async def test_a_waiting_client_is_told_so_once(served: Served, bus: Bus) -> Non
 
 
 async def test_a_client_whose_run_has_begun_hears_no_more_than_others(
-    shared_nats: NatsServer, bus: Bus, monkeypatch: pytest.MonkeyPatch
+    shared_nats: NatsServer, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first silence after the beginning is as long as every other one before it is filled."""
-    monkeypatch.setattr(stream, "_WAITING_AFTER_S", 0.1)
-    async with (
-        serving(shared_nats.url, heartbeat_s=0.6) as served,
-        served.http.stream("POST", "/v1/runs", headers=LISTENING, json={"query": "x"}) as answer,
-    ):
-        await Writer(bus, run=answer.headers["runwire-run"]).open()
-        began = 0.0
-        async for line in answer.aiter_lines():
-            if line.startswith("id: "):
-                began = time.monotonic()
-            elif line == ": keep-alive":
-                break
-        assert time.monotonic() - began > 0.4
+    monkeypatch.setattr(stream, "_WAITING_AFTER_S", 0.3)
+    await writer.open()
+    sent: dict[bytes, float] = {}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent[message.get("body", b"")[:6]] = time.monotonic()
+
+    async def receive() -> MutableMapping[str, Any]:
+        return await asyncio.Future[MutableMapping[str, Any]]()
+
+    async with serving(shared_nats.url, heartbeat_s=1.0) as served:
+        follower = RunFollower(served.parts.bus, "default", writer.run)
+        response = stream.stream_of_run(served.parts, "default", writer.run, follower, "refs", may_wait=True)
+        streaming = asyncio.create_task(response({}, receive, send))
+        await wait_until(lambda: b": keep" in sent, what="the silence is filled")
+        await cancelled(streaming)
+    assert sent[b": keep"] - sent[b"event:"] > 0.6
 
 
 @pytest.mark.system
