@@ -233,6 +233,17 @@ def test_the_text_alone_is_text() -> None:
     assert conversation.reply(text_alone=True).text == "17*23 = 391"
 
 
+@pytest.mark.parametrize("required", ["topic", "topic count"])
+def test_an_argument_that_may_be_null_is_filled(required: str) -> None:
+    """A list of types is how many libraries write an optional value."""
+    topic, count = {"type": ["string", "null"]}, {"type": ["null", "integer"]}
+    play = tool("tell_jokes", "Tell jokes about a topic", required, topic=topic, count=count)
+    assert Conversation('Tell 3 jokes about the topic "tea", count 3', [play]).decide() == (
+        "tell_jokes",
+        {"topic": "tea", "count": 3},
+    )
+
+
 def test_the_callers_context_fills_arguments() -> None:
     """Values that the caller gives in `llm_context` are used."""
     conversation = Conversation("Look up the order, please", SHOP, llm_context={"order_id": "ORD-9"})

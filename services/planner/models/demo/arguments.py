@@ -59,18 +59,20 @@ def fill(schema: dict[str, Any], evidence: Evidence, context: Mapping[str, Any])
 
 def _candidates(name: str, schema: dict[str, Any], evidence: Evidence, *, required: bool) -> Iterator[Found]:
     """Yield values for an argument, best first."""
+    kinds = schema.get("type", "string")
+    kind = kinds if isinstance(kinds, str) else next((each for each in kinds if each != "null"), "string")
     if isinstance(schema.get("enum"), list):
         said = [stem(word) for word in words(evidence.text)]
         for option in schema["enum"]:
             parts = [stem(word) for word in words(option)] if isinstance(option, str) else []
             if parts and any(said[at : at + len(parts)] == parts for at in range(len(said))):
                 yield Found(option)
-    elif schema.get("type") in {"integer", "number"}:
+    elif kind in ("integer", "number"):
         for found in evidence.numbers:
             beside = words(evidence.text[: found.span[0]])[-2:] + words(evidence.text[found.span[1] :])[:2]
             if required or stems(name) & {stem(word) for word in beside}:
                 yield found
-    elif schema.get("type", "string") in ("string", ["string", "null"]):
+    elif kind == "string":
         yield from _texts(name, schema, evidence, required=required)
     if required and "const" in schema:
         yield Found(schema["const"])
