@@ -89,16 +89,12 @@ def openapi(app: FastAPI) -> dict[str, Any]:
             for operation in operations.values():
                 operation["responses"].pop("422", None)
                 for parameter in operation.get("parameters", ()):
-                    _remove_null(parameter["schema"])
+                    schema = parameter["schema"]
+                    if "anyOf" in schema:  # A parameter is left out where Python has None; `null` would be a text.
+                        types = [each for each in schema.pop("anyOf") if each.get("type") != "null"]
+                        schema.update(types[0] if len(types) == 1 else {"anyOf": types})
                 operation["responses"]["default"] = {"description": "A problem (RFC 9457).", "content": _PROBLEM}
         for path, operations in _HEALTH_PATHS.items():
             document["paths"][path] = {method: {**each, "security": []} for method, each in operations.items()}
         app.openapi_schema = document
     return app.openapi_schema
-
-
-def _remove_null(schema: dict[str, Any]) -> None:
-    """Remove null from a parameter's types: it is left out where Python has None, and `null` would be a text."""
-    if "anyOf" in schema:
-        types = [each for each in schema.pop("anyOf") if each.get("type") != "null"]
-        schema.update(types[0] if len(types) == 1 else {"anyOf": types})

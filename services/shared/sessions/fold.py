@@ -44,7 +44,10 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
         if take is not None:
             session = take(session, event)
         elif event.type in TASK_EVENT_TYPES:
-            session = _of_tasks(session, event)
+            session = _with(session, background=tasks.fold(session.background, event, session.updated_at))
+            if isinstance(event, TaskEnded):
+                usage = spent(session.usage, event.usage, tool_calls=event.usage.tool_calls)
+                session = _with(session, usage=usage, pauses=_pauses_without(session, event.task_id))
     return session
 
 
@@ -65,14 +68,6 @@ def checkpoint(session: Session) -> Checkpoint | None:
             excess -= session.turns[cut].size
             cut += 1
         session = _with(session, turns=session.turns[cut:], older_turns=session.older_turns + cut)
-
-
-def _of_tasks(session: Session, event: SessionEvent) -> Session:
-    session = _with(session, background=tasks.fold(session.background, event, session.updated_at))
-    if not isinstance(event, TaskEnded):
-        return session
-    usage = spent(session.usage, event.usage, tool_calls=event.usage.tool_calls)
-    return _with(session, usage=usage, pauses=_pauses_without(session, event.task_id))
 
 
 def _pauses_without(session: Session, run: str) -> list[OpenPause]:

@@ -98,8 +98,7 @@ def line_about(run: Run, outcomes: Mapping[str, Observed], resolved: Container[s
     """
     lines = []
     for call_id, observed in outcomes.items():
-        consent = run.pause_decisions.consents.get(call_id)
-        if consent is None:
+        if (consent := run.pause_decisions.consents.get(call_id)) is None:
             continue
         tool = tasks.SHOWN_NAMES.get(observed.tool, observed.tool)
         if consent.arguments is not None:

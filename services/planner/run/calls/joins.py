@@ -161,8 +161,7 @@ def check_join(join: Join, specs: Specs) -> JoinInvalid | None:
 
 def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs: Specs) -> JoinOutcome:
     """Resolve a plan's join once every branch is finished. `plan_args["join"]`: a Join, or what the model wrote."""
-    join = read_join(plan_args)
-    if join is None:
+    if (join := read_join(plan_args)) is None:
         return JoinAbsent()
     if isinstance(join, JoinInvalid):
         return join

@@ -68,7 +68,7 @@ def assemble(
     answer, used = _answer(given)
     fields = _Fields(given)
     confidence = fields.take("confidence", _confidence, "a number from 0 to 1")
-    extra = fields.take("extra", _object, "an object") or {}
+    extra = dict(fields.take("extra", _typed(dict), "an object") or {})
     own_sources = fields.take_items(
         "sources", lambda item: source_of(item) if isinstance(item, dict) else None, "an object with a title"
     )
@@ -77,10 +77,7 @@ def assemble(
         "suggested_actions": fields.take_items(
             "suggested_actions", _suggested_action, "an object with an action_id and a label"
         ),
-        "requires_followup": fields.take(
-            "requires_followup", lambda value: value if isinstance(value, bool) else None, "true or false"
-        )
-        or False,
+        "requires_followup": fields.take("requires_followup", _typed(bool), "true or false") or False,
         "language": fields.take("language", _language, "a two-letter code"),
     }
     # Of all keys that hold an answer only the first one is used, those of `_ANSWER` first.
@@ -121,12 +118,10 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
     own = [key for key in args if key in _ANSWER]
     spent = frozenset(own)
     for key in own:
-        text = rendered(args[key]) or (text_in(args[key]) if isinstance(args[key], Mapping | list) else None)
-        if text:
+        if text := rendered(args[key]) or (text_in(args[key]) if isinstance(args[key], Mapping | list) else None):
             return text, spent | _OTHER_ANSWERS
     others = {key: value for key, value in args.items() if key not in _Fields.known | _NO_REMARKS | spent}
-    text = known_text(others) or remark_in(others)
-    if text:
+    if text := known_text(others) or remark_in(others):
         spent |= _OTHER_ANSWERS | {
             key for key, value in others.items() if rendered(value) == text and not isinstance(value, Mapping)
         }
@@ -202,8 +197,8 @@ def _language(value: Any) -> str | None:
     return value.strip().lower() if isinstance(value, str) and _TWO_LETTERS.fullmatch(value.strip()) else None
 
 
-def _object(value: Any) -> dict[str, Any] | None:
-    return dict(value) if isinstance(value, dict) else None
+def _typed(kind: type) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kind) else None
 
 
 def _suggested_action(value: Any) -> SuggestedAction | None:
@@ -212,7 +207,7 @@ def _suggested_action(value: Any) -> SuggestedAction | None:
     action_id, label = _name(value.get("action_id")), _name(value.get("label"))
     if action_id is None or label is None:
         return None
-    return SuggestedAction(action_id=action_id, label=label, params=_object(value.get("params")) or {})
+    return SuggestedAction(action_id=action_id, label=label, params=_typed(dict)(value.get("params")) or {})
 
 
 ANSWER_KEYS = (
@@ -240,10 +235,8 @@ def text_in(value: Any, *, data: bool = True) -> str | None:
     `data`: as a last resort, an observation without text is returned as JSON.
     """
     value = None if (kept := _visible(plain(value))) is _HIDDEN else kept
-    if isinstance(value, Mapping):
-        found = known_text(value) or remark_in(value)
-        if found:
-            return found
+    if isinstance(value, Mapping) and (found := known_text(value) or remark_in(value)):
+        return found
     if isinstance(value, str):
         return value if value.strip() else None
     if isinstance(value, Mapping | list) and not data:

@@ -192,16 +192,10 @@ def _fitting(event: RunEvent, room: int) -> RunEvent:
 def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
     """Leave out what may be large, the artifacts first, until `room` bytes hold the rest."""
     smaller: dict[str, Any] = {}
-    for name, nothing in (
-        ("artifacts", {}),
-        ("extra", {}),
-        ("sources", []),
-        ("suggested_actions", []),
-        ("warnings", []),
-    ):
-        if not getattr(payload, name):
+    for name in ("artifacts", "extra", "sources", "suggested_actions", "warnings"):
+        if not (value := getattr(payload, name)):
             continue
-        smaller[name] = nothing
+        smaller[name] = type(value)()
         said = [*smaller.get("warnings", payload.warnings), f"{name} left out: {TOO_LARGE}"]
         if len(payload.model_copy(update={**smaller, "warnings": said}).model_dump_json().encode()) <= room:
             return {**smaller, "warnings": said}
@@ -225,8 +219,7 @@ def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
 
 def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:
     """Return how a run ended; None for an open run. `request`: None if the log does not hold it any more."""
-    end = run.terminal
-    if end is None:
+    if (end := run.terminal) is None:
         return None
     question = request.query if request is not None else ""
     answer = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer if isinstance(end, Cancelled) else ""
@@ -257,8 +250,7 @@ def _within(texts: list[str]) -> list[str]:
 
 def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionRunEnded | None:
     """Return the message about its end from a run to its session; None for an open run."""
-    fact = ended(run_id, run, request)
-    if fact is None:
+    if (fact := ended(run_id, run, request)) is None:
         return None
     if request is None:
         return SessionRunEnded(ended=fact)

@@ -5,8 +5,6 @@ Rule 2: with `followup: pause` an answer that requires a follow-up waits for the
 user rejects the question, the run ends with that answer.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from contracts.runs.events import Done, Paused
@@ -21,29 +19,21 @@ REPLY_SCHEMA = {"type": "string", "minLength": 1}
 MAX_TITLE_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Continues:
-    """The run goes on after its answer, with these events."""
-
-    events: Sequence[Event] = ()
-
-
-def after_answer(run: Run, done: Done, args: dict[str, Any], now: int) -> Continues | Done:
-    """Return how the run continues after this answer, or the end of the run.
+def after_answer(run: Run, done: Done, args: dict[str, Any], now: int) -> list[Event]:
+    """Return what follows this answer: its `Done`, or else a pause or nothing, and the run continues.
 
     `args`: of the final response. `now`: Unix ms.
     """
     if run.inputs.unread:
-        budget = budgets.spent_for_step(run, now)
-        if budget is None:
-            return Continues()
+        if (budget := budgets.spent_for_step(run, now)) is None:
+            return []
         if run.limits.grace_s > 0:
-            return Continues([budgets.out_of(run, budget, now)])
+            return [budgets.out_of(run, budget, now)]
         warning = f"{len(run.inputs.unread)} inputs came too late to be read: {budget}"
-        return done.model_copy(update={"warnings": [*done.warnings, warning]})
+        return [done.model_copy(update={"warnings": [*done.warnings, warning]})]
     if run.started is not None and run.started.followup == "pause" and done.requires_followup:
-        return Continues([_asks_user(run, done, args, now)])
-    return done
+        return [_asks_user(run, done, args, now)]
+    return [done]
 
 
 def _asks_user(run: Run, done: Done, args: dict[str, Any], now: int) -> Paused:

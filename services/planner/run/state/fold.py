@@ -102,8 +102,7 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
                 run.set_aside.pop(event.call_id, None)  # The task was not spawned.
             take_in(run, event)
         case events.TaskSettled():
-            reserved = run.set_aside.pop(event.call_id, None)
-            if reserved is not None:
+            if (reserved := run.set_aside.pop(event.call_id, None)) is not None:
                 run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, event.spent)
         case events.ModelFailed():
             if event.usage is not None:
@@ -239,11 +238,9 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
         return
     if resumed.deadline_at is not None:
         run.deadline_at, run.waits_since = resumed.deadline_at, None
-    paused = run.pauses.pop(resumed.pause_id, None)
-    if paused is not None:
+    if (paused := run.pauses.pop(resumed.pause_id, None)) is not None:
         run.pause_decisions.take_decision(paused, resumed)
-        call = run.open.get(paused.call_id or "")
-        if call is not None:
+        if (call := run.open.get(paused.call_id or "")) is not None:
             run.open[call.call_id] = called_again(call, paused, resumed)
 
 

@@ -21,8 +21,7 @@ def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observe
 
     `observed`: the outcomes in the record that is being made.
     """
-    budget = budgets.spent_for_step(run, handling.progress.now)
-    if budget is not None:
+    if (budget := budgets.spent_for_step(run, handling.progress.now)) is not None:
         return [budgets.out_of(run_after(run, observed=observed), budget, handling.progress.now)]
     return rules.strategy.on_step_ended(run, handling, rules, observed)
 

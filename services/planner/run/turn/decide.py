@@ -12,7 +12,6 @@ from services.planner.run.calls import approvals, tasks
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import followups
-from services.planner.run.people.followups import Continues
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import failures
 from services.planner.run.turn.asking import next_asked, run_after
@@ -103,8 +102,7 @@ def _ask_again(
 
     `args`: those of an unfinished final response.
     """
-    end = _out_of_budget(run, handling, decision, args)
-    if end is None:
+    if (end := _out_of_budget(run, handling, decision, args)) is None:
         return [*facts, next_asked(run, handling, asked.turn, asked.attempt + 1, cause)]
     return [*facts, end] if end.type == "paused" else [end]
 
@@ -190,9 +188,9 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
         step=asked.turn, node=decision.node, status=status, latency_ms=_latency_ms(run, handling), attempt=asked.attempt
     )
     follows = followups.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
-    if isinstance(follows, Continues):
-        return [started.model_copy(update={"answer": done.raw_answer}), ended, *follows.events]
-    return [started, ended, follows]
+    if not any(event.type == "done" for event in follows):  # The run continues, so the step keeps the answer.
+        started = started.model_copy(update={"answer": done.raw_answer})
+    return [started, ended, *follows]
 
 
 def _latency_ms(run: Run, handling: Handling) -> int:
@@ -235,7 +233,6 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         retry_at=handling.progress.now + math.ceil(remedy.wait_s * 1000),
         usage=decision.usage,
     )
-    end = _out_of_budget(run, handling, decision)
-    if end is None:
+    if (end := _out_of_budget(run, handling, decision)) is None:
         return [failed]
     return [failed, end] if end.type == "paused" else [end]

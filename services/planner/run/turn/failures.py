@@ -30,18 +30,13 @@ class Remedy:
     wait_s: float
 
 
-def models_of(run: Run) -> list[str]:
-    """The run's model and its fallbacks, in the order in which they are tried."""
-    return list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))
-
-
 def remedy(run: Run, failed: Failed, now: int, rules: Rules) -> Remedy | None:
     """Return what follows a failed request of the model call in flight, or None if the call has failed for good."""
     codes = [each.fault.code for each in run.failed if each.model == run.calling]
     if failed.fault.code == FORMAT_REFUSED and FORMAT_REFUSED not in codes:
         return Remedy("retry", run.calling, 0.0)
     retries = len(codes) - (FORMAT_REFUSED in codes)
-    names = models_of(run)
+    names = list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))  # As they are tried.
     later = names[names.index(run.calling) + 1 :] if run.calling in names else names
     following = later[0] if later else None
     asked_for_s = failed.retry_after_s or 0.0

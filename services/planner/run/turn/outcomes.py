@@ -69,8 +69,7 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
     outcomes = run.observed | {each.call_id: each for each in last}
     join = _join(run, handling, step, outcomes)
     if isinstance(join, PlannedCall):
-        late = _too_late(run, handling, last)
-        if late:
+        if late := _too_late(run, handling, last):
             return [late]
         called = Called(step=step.step, by=handling.incoming.owner, calls=[join], join=True)
         return [called, *approvals.held(run, handling.progress.now, step.step, [join])]
@@ -102,11 +101,10 @@ def own_outcomes(run: Run, handling: Handling) -> list[CallFinished]:
 
     A call about tasks is never direct: its outcome is here if it was too large to send.
     """
-    outcomes = [(run.open.get(outcome.call_id), outcome) for outcome in handling.progress.outcomes]
     return [
         outcome
-        for call, outcome in outcomes
-        if call is not None and (call.direct is not None or call.tool in TASK_TOOLS)
+        for outcome in handling.progress.outcomes
+        if (call := run.open.get(outcome.call_id)) and (call.direct is not None or call.tool in TASK_TOOLS)
     ]
 
 

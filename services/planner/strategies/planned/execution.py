@@ -71,8 +71,7 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
 def begin(run: Run, handling: Handling, active: ActivePlan) -> list[Event]:
     """Return the first call of a plan that waited for a top-up, or the event of a budget that does not carry it."""
     now = handling.progress.now
-    budget = budgets.spent_for_step(run, now) or budgets.spent_calls(run, len(active.calls))
-    if budget is not None:
+    if (budget := budgets.spent_for_step(run, now) or budgets.spent_calls(run, len(active.calls))) is not None:
         return [budgets.out_of(run, budget, now)]
     return _first_call(run, handling, active, handling.incoming.owner)
 
@@ -198,8 +197,16 @@ def _end_of(
     run: Run, handling: Handling, active: ActivePlan, outcomes: Mapping[str, Observed], *, is_late: bool
 ) -> Step:
     statuses, now = active.statuses(outcomes), handling.progress.now
-    failure = next((each.failure for each in outcomes.values() if each.failure is not None), None)
-    reason = None if failure is None else f"{failure.code}: {failure.reason}"
+    warnings: list[str] = []
+    reason: str | None = None
+    for index, each in enumerate(outcomes.values()):
+        if each.failure is not None:
+            left = len(active.calls) - index - 1
+            after = f"; {left} calls after it were not executed" if left else ""
+            # The warning quotes no text of a tool.
+            warnings = [f"call {index} of the plan ({each.tool}) failed: {each.failure.code}{after}"]
+            reason = f"{each.failure.code}: {each.failure.reason}"
+            break
     if reason is None and "not_executed" in statuses:
         reason = REPLACED if _is_replaced(run) and not is_late else f"the run's {budgets.deadline(run)} has passed"
     return Step(
@@ -211,18 +218,8 @@ def _end_of(
         statuses=statuses,
         halt_reason=reason,
         deadline_at=now + ANSWER_AFTER_DEADLINE_MS if is_late else None,
-        warnings=[f"budget exhausted: {budgets.deadline(run)}"] if is_late else _of_failure(active, outcomes),
+        warnings=[f"budget exhausted: {budgets.deadline(run)}"] if is_late else warnings,
     )
-
-
-def _of_failure(active: ActivePlan, outcomes: Mapping[str, Observed]) -> list[str]:
-    """Return the warning of a run whose plan a failed call has halted; it quotes no text of a tool."""
-    for index, each in enumerate(outcomes.values()):
-        if each.failure is not None:
-            left = len(active.calls) - index - 1
-            after = f"; {left} calls after it were not executed" if left else ""
-            return [f"call {index} of the plan ({each.tool}) failed: {each.failure.code}{after}"]
-    return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,7 @@ class PlanReading:
     def _read(self, reply: Reply) -> tuple[DirectResponse | Plan | list[PlanError], tuple[str, ...]]:
         """Return what the reply plans, with warnings. Raises NoPlan."""
         called = [(call["function"]["name"], call["function"]["arguments"]) for call in reply.tool_calls]
-        planned = [arguments for name, arguments in called if name == PLANNING]
-        if planned:
+        if planned := [arguments for name, arguments in called if name == PLANNING]:
             warnings = (_SEVERAL,) if len(called) > 1 else ()
             return read_plan(arguments_of(planned[0], self._bounds.max_depth)), warnings
         if called:

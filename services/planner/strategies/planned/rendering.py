@@ -95,8 +95,7 @@ class PlanReplies(JsonActions):
 
     def executed(self, item: Executed) -> list[Message]:
         """Render a plan, and what came of it."""
-        plan = item.step.plan
-        if plan is None:
+        if (plan := item.step.plan) is None:
             return []
         text = compact({"type": TOOL_CALLS, **plan.model_dump(mode="json")})
         text = text if len(text) <= MAX_PLAN_CHARACTERS else compact({"type": TOOL_CALLS, **outline(plan)})

@@ -157,8 +157,7 @@ class ReactReading:
         return Calls(node=PLAN, calls=calls, join=join, **common)
 
     def _faults(self, action: PlannerAction) -> str | None:
-        spec = self._specs.get(action.next_node)
-        if spec is None:
+        if (spec := self._specs.get(action.next_node)) is None:
             known = ", ".join(sorted(self._listed)[:MAX_NAMES_LISTED])
             return f"There is no tool {action.next_node[:80]!r}. " + (
                 f"The tools are: {known}." if known else self._allowed()

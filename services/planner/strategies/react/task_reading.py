@@ -52,8 +52,7 @@ def _identity(task: TaskArgs) -> str:
 def _of_job(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
     if task.tool is None:
         return '"tool" is missing: a job needs the name of the tool that it calls, and its arguments in "tool_args".'
-    spec = tools.get(task.tool)
-    if spec is None:
+    if (spec := tools.get(task.tool)) is None:
         known = ", ".join(sorted(tools)[:MAX_NAMES_LISTED]) or "none, so only a subagent can be started"
         return f'"tool" names no tool of this run: {task.tool[:80]!r}. The tools are: {known}.'
     try:
