@@ -14,8 +14,9 @@ from tests.support import samples
 from tests.support.nats_server import NatsServer
 from tests.unit_tests import Guard, is_unit
 
-LIMIT_S = 5
-"""A test outside `tests/system` that takes longer fails; on a machine with more to do than cores, so much longer."""
+LIMIT_S, SLACK = 5, 2
+"""A test outside `tests/system` may take so long on a quiet machine. It fails where it takes twice that and, on a
+machine with more to do than cores, so much longer: processes start slowly beside other work."""
 SYSTEM = Path(__file__).parent / "system"
 
 # Other work shares the cores: a slow example says nothing about the code.
@@ -55,7 +56,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Fail what takes too long: everybody waits for the suite."""
     report = yield
     if report.when == "call" and report.passed and not item.path.is_relative_to(SYSTEM):
-        limit = LIMIT_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        limit = LIMIT_S * SLACK * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         if report.duration > limit and not item.get_closest_marker("chaos"):
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} took {report.duration:.1f} s of {limit:.1f}: tests/conftest.py, LIMIT_S"
