@@ -79,6 +79,8 @@ async def test_memory_stays_flat_from_upload_to_download(whole: Whole, mib: int)
     peaks.check(peaks.before)
 
 
+# Three results of 40 MB at once keep a busy machine so long that the tool counts as gone.
+@pytest.mark.chaos
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_memory_does_not_grow_with_the_results_that_pass(whole: Whole) -> None:
     """A tool runner holds a result of 40 MB several times while it parses the JSON, but one result at a time."""
