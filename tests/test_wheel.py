@@ -57,7 +57,7 @@ def test_it_imports_no_package_of_the_checkout(installed: Path) -> None:
             else []
         )
     }
-    assert {"client.py: runwire._contracts", "events.py: runwire._contracts.events"} <= imported
+    assert {"client.py: runwire._contracts.wire", "events.py: runwire._contracts.runs.events"} <= imported
     assert not [name for name in imported if name.partition(": ")[2].partition(".")[0] in {"contracts", "services"}]
 
 

@@ -97,7 +97,7 @@ def test_tools_and_doctor(up: Path) -> None:
 def test_version_and_completion(tmp_path: Path) -> None:
     """The version is that of the package; the printed script completes commands."""
     assert runwire("--version", data=tmp_path).stdout == f"runwire {version('runwire')}\n"
-    script = runwire("--show-completion", "bash", data=tmp_path).stdout
+    script = started("--show-completion", "bash", data=tmp_path).stdout
     assert "complete -o default -F _runwire_completion runwire" in script
     asked = {"_RUNWIRE_COMPLETE": "complete_bash", "COMP_WORDS": "runwire runs s", "COMP_CWORD": "2"}
     assert started(data=tmp_path, **asked).stdout.split() == ["show"]
