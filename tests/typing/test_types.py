@@ -103,7 +103,8 @@ def test_a_package_named_contracts_changes_nothing_at_run_time(user: Path, besid
     """Both are imported by one process, and tools run, are loaded and served."""
     (beside / "tools.py").write_text((HERE / "programs" / "tool_author.py").read_text())
     load = "from runwire.serving.loading import load_tools; print(sorted(tool.name for tool in load_tools('tools.py')))"
-    for arguments, printed in ((["own.py"], "the user <class 'runwire._contracts.runs.events.Done'>"), (["tools.py"], "")):
+    found = "the user <class 'runwire._contracts.runs.events.Done'>"
+    for arguments, printed in ((["own.py"], found), (["tools.py"], "")):
         ended = subprocess.run([user, *arguments], cwd=beside, capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stdout.strip()) == (0, printed), ended.stderr
     ended = subprocess.run([user, "-c", load], cwd=beside, capture_output=True, text=True, check=False)

@@ -25,7 +25,7 @@ from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
-from tests.runwire.conftest import runwire
+from tests.runwire.conftest import started
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -37,7 +37,7 @@ A, B, C = "a" * 24, "b" * 24, "c" * 24
 
 async def called(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it printed."""
-    ended = await asyncio.to_thread(runwire, *arguments, data=data, **env)
+    ended = await asyncio.to_thread(started, *arguments, data=data, **env)
     return ended.returncode, ended.stdout + ended.stderr
 
 
