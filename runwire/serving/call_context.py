@@ -44,7 +44,8 @@ class CallContext(Pauses):
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Report progress."""
-        progress = wire.Progress(message=message[:_MAX_MESSAGE_CHARACTERS], fraction=fraction)
+        message = message[:_MAX_MESSAGE_CHARACTERS].encode(errors="replace").decode()
+        progress = wire.Progress(message=message, fraction=fraction)
         return self._send(reply_of("progress", progress.model_dump_json().encode()))
 
     def emit_artifact(

@@ -23,6 +23,7 @@ Key = tuple[str, int]
 Send = Callable[[str, Reply], Awaitable[None]]
 """Sends one reply to a reply subject; never raises."""
 
+_MAX_REASON_CHARACTERS = 2000
 _MAX_REPLAYED_BYTES = 4 << 20
 _REPLY_OVERHEAD_BYTES = 4096
 _CALL_OVERHEAD_BYTES = 512
@@ -46,8 +47,9 @@ def result_replies(body: bytes, max_payload: int) -> list[Reply]:
 
 
 def failure_replies(reason: str, code: str, *, retryable: bool = False) -> list[Reply]:
-    """Return the reply that ends a call without a result."""
-    failure = wire.ToolFailure(reason=reason, code=code, retryable=retryable)
+    """Return the reply that ends a call without a result. An author's text may hold what UTF-8 cannot."""
+    reason, code = (str(text)[:_MAX_REASON_CHARACTERS].encode(errors="replace").decode() for text in (reason, code))
+    failure = wire.ToolFailure(reason=reason, code=code, retryable=bool(retryable))
     return [reply_of("failure", failure.model_dump_json().encode())]
 
 

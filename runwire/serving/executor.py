@@ -7,8 +7,10 @@ the call is alive. All threads are daemons: a function that never returns does n
 import asyncio
 import contextvars
 import inspect
+import logging
 import queue
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,34 +19,36 @@ from runwire.errors import ToolError
 from runwire.tools import Tool
 from runwire.tools.context import ToolContext
 
+logger = logging.getLogger("runwire.serving")
+
 _MAX_IDLE_THREADS = 32
-
-
-class Exited(RuntimeError):
-    """The tool's function tried to end the process that serves it."""
+_BLOCKED_S = 2.0
 
 
 class Execution:
-    """One running function. `outcome` belongs to the loop that started it: the encoded result, or the exception."""
+    """One running function. `outcome` belongs to the loop that started it: the encoded result, or the exception.
+
+    The exception is a value there: a future takes no StopIteration, and SystemExit would end the loop that awaits it.
+    """
 
     def __init__(self, tools_loop: asyncio.AbstractEventLoop) -> None:
         self._loop = asyncio.get_running_loop()
         self._tools_loop = tools_loop
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
-        self.outcome: asyncio.Future[bytes] = self._loop.create_future()
+        self.outcome: asyncio.Future[bytes | BaseException] = self._loop.create_future()
 
     def stop(self, reason: ToolError) -> None:
         """End with this failure, and cancel the function if it is a coroutine. Call it in the loop of the outcome."""
         self._is_stopped = True
-        self._settle(b"", reason)
+        self._settle(reason)
         with suppress(RuntimeError):  # The process is ending.
             self._tools_loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
     def start_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         """Start a coroutine function. Call it in the tools' loop."""
         if not self._is_stopped:
-            self._task = self._tools_loop.create_task(self._run_coroutine(tool, arguments, ctx))
+            self._task = self._tools_loop.create_task(self._run_coroutine(tool, arguments, ctx), name=tool.name)
 
     def run_plain(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         """Run a plain function in this thread."""
@@ -52,32 +56,25 @@ class Execution:
             value = tool.start(arguments, ctx)
             if inspect.isawaitable(value):
                 value = asyncio.run_coroutine_threadsafe(_awaited(value), self._tools_loop).result()
-            self._end(tool.encode(value, ctx), None)
+            self._end(tool.encode(value, ctx))
         except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
-            self._end(b"", error)
+            self._end(error)
 
     async def _run_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         try:
-            self._end(tool.encode(await tool.start(arguments, ctx), ctx), None)
+            self._end(tool.encode(await tool.start(arguments, ctx), ctx))
         except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
-            self._end(b"", error)
+            self._end(error)
 
-    def _end(self, result: bytes, error: BaseException | None) -> None:
-        if isinstance(error, SystemExit | KeyboardInterrupt):
-            # Either would end a loop, and with it all other calls.
-            error = Exited(f"the tool ended with {type(error).__name__}")
-        elif isinstance(error, asyncio.CancelledError):
-            error = ToolError("the tool cancelled itself")
+    def _end(self, outcome: bytes | BaseException) -> None:
+        if isinstance(outcome, asyncio.CancelledError):
+            outcome = ToolError("the tool cancelled itself")
         with suppress(RuntimeError):  # The process is ending.
-            self._loop.call_soon_threadsafe(self._settle, result, error)
+            self._loop.call_soon_threadsafe(self._settle, outcome)
 
-    def _settle(self, result: bytes, error: BaseException | None) -> None:
-        if self.outcome.done():
-            return
-        if error is None:
-            self.outcome.set_result(result)
-        else:
-            self.outcome.set_exception(error)
+    def _settle(self, outcome: bytes | BaseException) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 _Job = tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]
@@ -90,6 +87,10 @@ class Executor:
         self._loop = asyncio.new_event_loop()
         self._starts: list[_Job] = []
         self._idle: list[_Worker] = []
+        self._closing = False
+        self._was_free_at: float | None = time.monotonic()
+        """When the loop was last seen to turn; None once it was logged that it does not."""
+        self._is_asked = False
         self._thread = threading.Thread(target=self._run_loop, name="runwire-tools", daemon=True)
         self._thread.start()
 
@@ -116,8 +117,21 @@ class Executor:
         with suppress(RuntimeError):  # The process is ending.
             self._loop.call_soon_threadsafe(start_all)
 
+    def watch(self) -> None:
+        """Log which tool keeps the loop from all others, once it has done so for 2 s. Call it every half a second."""
+        if not self._is_asked:
+            self._is_asked, self._was_free_at = True, time.monotonic()
+            self._loop.call_soon_threadsafe(lambda: setattr(self, "_is_asked", False))
+        elif self._was_free_at is not None and time.monotonic() - self._was_free_at >= _BLOCKED_S:
+            self._was_free_at = None
+            task = asyncio.current_task(self._loop)
+            advice = "await instead, or make it a plain function, which runs in a thread"
+            name = task.get_name() if task else "a callback"
+            logger.warning("%s blocks all coroutines of this process: %s", name, advice)
+
     def close(self) -> None:
         """Cancel the coroutines that still run and stop their loop; plain functions are abandoned."""
+        self._closing = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=2)
@@ -125,7 +139,9 @@ class Executor:
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._closing:
+                with suppress(SystemExit, KeyboardInterrupt):  # A task that a function started raised it.
+                    self._loop.run_forever()
             pending = asyncio.all_tasks(self._loop)
             for task in pending:
                 task.cancel()

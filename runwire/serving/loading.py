@@ -15,15 +15,19 @@ from runwire.tools import Tool
 _NEEDED_PACKAGES = {"runwire", ids.__name__.partition(".")[0]}
 """In a checkout the contracts are a package of their own; in the wheel they are inside `runwire`."""
 
+_FOLDERS: list[str] = []
+"""First on the path, the first file's first: its name stays its own, also in processes that its tools start."""
+
 
 def load_tools(path: str | Path) -> list[Tool[..., Any]]:
     """Run a Python file and return its tools, by name.
 
-    The file may import modules of its folder.
+    The file may import modules of its folder, and is a module of this folder itself, under its own name where that is
+    free: processes that its tools start can then import it, as pools with `spawn` and `forkserver` do.
 
     Raises ToolsNotLoaded for what is missing or not a Python file, has no tool, or would hide a package that this
     process needs.
-    What the file itself raises passes through.
+    What the file itself raises passes through, except for SystemExit.
     """
     file = Path(path).expanduser().resolve()
     if not file.exists():
@@ -60,17 +64,24 @@ def _refuse_shadows(file: Path) -> None:
 
 
 def _run(file: Path) -> ModuleType:
-    name = f"runwire_served_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if str(file.parent) not in sys.path:
+        sys.path.insert(len(_FOLDERS), str(file.parent))
+        _FOLDERS.append(str(file.parent))
+    name = file.stem
+    found = importlib.util.find_spec(name) if name.isidentifier() and name not in sys.modules else None
+    if found is None or found.origin != str(file):
+        name = f"runwire_served_{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ToolsNotLoaded(f"{file} cannot be imported")
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
     module = importlib.util.module_from_spec(spec)
     # Annotations are looked up in the module by its name, so it must be there while the file runs.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        del sys.modules[name]
+        raise ToolsNotLoaded(f"{file} ended with sys.exit({error.code!r}) while it was loaded") from error
     except BaseException:
         del sys.modules[name]
         raise

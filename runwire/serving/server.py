@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +22,8 @@ from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 logger = logging.getLogger("runwire.serving")
 
 _GRACE_PERIOD_S = 10.0
+_EXIT_PERIOD_S = 2.0
+"""What threads of a tool's libraries get once nothing is served any more."""
 _HEALTH_FILE_INTERVAL_S = 2.0
 
 
@@ -70,7 +74,7 @@ async def serve(
         if not await _until(stop, connection.open()):
             return
         servers += [ToolServer(connection.client, tool, executor, stall) for tool in named]
-        background.append(asyncio.create_task(_send_heartbeats(servers, stall)))
+        background.append(asyncio.create_task(_send_heartbeats(servers, stall, executor)))
         for server in servers:
             await server.start()
         await connection.settle()
@@ -86,10 +90,11 @@ async def serve(
         await asyncio.gather(*background, return_exceptions=True)
 
 
-async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector) -> None:
+async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector, executor: Executor) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_INTERVAL_S)
         stall.tick()
+        executor.watch()
         for server in servers:
             await server.send_heartbeats()
 
@@ -153,6 +158,7 @@ def main(
         frames = [frame for frame in trace.stack if not frame.filename.startswith((runwire, "<frozen importlib"))]
         trace.stack = traceback.StackSummary.from_list(frames)
         raise SystemExit("".join(trace.format()).rstrip()) from None
+    logger.disabled = False  # The file may have configured logging.
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
@@ -171,3 +177,6 @@ def main(
             runner.run(until_signalled())
         except (InvalidCredential, ToolsNotAllowed) as error:
             raise SystemExit(str(error)) from None
+    end = threading.Timer(_EXIT_PERIOD_S, os._exit, [0])  # A thread of a library may never end.
+    end.daemon = True
+    end.start()

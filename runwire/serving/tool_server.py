@@ -41,7 +41,6 @@ logger = logging.getLogger("runwire.serving")
 
 _FIRST_HEARTBEAT_S = 0.03
 """A call that takes longer sends its first heartbeat then."""
-_MAX_REASON_CHARACTERS = 2000
 _MAX_REQUEST_ERROR_CHARACTERS = 300
 
 
@@ -171,30 +170,31 @@ class ToolServer:
         logger.error("%s: call %s failed: %s", self._tool.name, key, reason)
 
     async def _run(self, call: Call) -> None:
-        began, error = time.perf_counter_ns(), None
+        began, reason = time.perf_counter_ns(), None
         try:
-            replies = await self._end(call)
-        except ToolError as failure:
-            error = failure.reason
-            if failure.code in {"invalid_result", "invalid_pause"}:
-                self._log_failure(call.request.idempotency_key, error)
-            replies = failure_replies(error[:_MAX_REASON_CHARACTERS], failure.code, retryable=failure.retryable)
-        except ValidationError as failure:
-            # Its own text shows values, of fields that may be for people only.
-            error = f"{failure.title}: {describe(failure)}"
-            where = "".join(traceback.format_tb(failure.__traceback__))
-            self._log_failure(call.request.idempotency_key, f"{error}\n{where}")
-            replies = failure_replies(error[:_MAX_REASON_CHARACTERS], "tool_error")
-        except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"
-            logger.exception("%s: call %s failed", self._tool.name, call.request.idempotency_key)
-            replies = failure_replies(error[:_MAX_REASON_CHARACTERS], "tool_error")
-        self._announcement.stats.count(began, error)
-        await call.end(replies)
+            ended = await self._end(call)
+        except Exception as error:  # noqa: BLE001, wrong arguments; and whatever fails here, the call ends
+            ended = error
+        if isinstance(ended, BaseException):
+            reason = _reason(ended)
+            self._log(call, ended, reason)
+            code, retryable = (ended.code, ended.retryable) if isinstance(ended, ToolError) else ("tool_error", False)
+            ended = failure_replies(reason, code, retryable=retryable)
+        self._announcement.stats.count(began, reason)
+        await call.end(ended)
         self._calls.move_to_ended(call)
 
-    async def _end(self, call: Call) -> list[Reply]:
-        """Run the function and return the replies that end the call: its result, or its pause."""
+    def _log(self, call: Call, error: BaseException, reason: str) -> None:
+        if isinstance(error, ToolError) and error.code not in {"invalid_result", "invalid_pause"}:
+            return  # The tool says so on purpose.
+        if isinstance(error, ValidationError):  # Its own text shows values, of fields that may be for people only.
+            reason += "\n" + "".join(traceback.format_tb(error.__traceback__))
+        elif not isinstance(error, ToolError):
+            reason = "".join(traceback.format_exception(error))
+        self._log_failure(call.request.idempotency_key, reason)
+
+    async def _end(self, call: Call) -> list[Reply] | BaseException:
+        """Run the function and return the replies that end the call, its result or its pause, or what it raised."""
         loop = asyncio.get_running_loop()
         arguments = self._tool.check(call.request.args)
         context = CallContext(call, loop)
@@ -208,12 +208,11 @@ class ToolServer:
         call.timer = loop.call_later(_FIRST_HEARTBEAT_S, begin_watch)
         try:
             result = await execution.outcome
-        except BaseException as error:
-            if (pause := pause_in(error)) is None:
-                raise
-            return [reply_of("pause", pause.model_dump_json().encode())]
         finally:
             call.timer.cancel()
+        if isinstance(result, BaseException):
+            pause = pause_in(result)
+            return result if pause is None else [reply_of("pause", pause.model_dump_json().encode())]
         context.check_not_caught()
         return [*context.content_replies(), *result_replies(result, self._client.max_payload)]
 
@@ -248,6 +247,15 @@ class ToolServer:
     async def _send_all(self, subject: str, replies: list[Reply]) -> None:
         for reply in replies if subject else ():
             await self._send(subject, reply)
+
+
+def _reason(error: BaseException) -> str:
+    try:
+        if isinstance(error, ValidationError):
+            return f"{error.title}: {describe(error)}"
+        return str(error.reason) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+    except BaseException as fault:  # noqa: BLE001, its `__str__` is the author's
+        return f"{type(error).__name__}, whose text cannot be made ({type(fault).__name__})"
 
 
 def _key(message: Msg) -> Key:

@@ -151,7 +151,9 @@ func (s *Served) start(call Call) *callState {
 func (s *Served) settle(ctx context.Context, state *callState) []reply {
 	outcome := make(chan []reply, 1)
 	go func() {
-		outcome <- s.run(contextOf(ctx, state))
+		replies := failure(errors.New("the tool's goroutine ended by itself")) // runtime.Goexit; a panic is recovered in run.
+		defer func() { outcome <- replies }()
+		replies = s.run(contextOf(ctx, state))
 	}()
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()

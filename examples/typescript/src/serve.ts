@@ -98,10 +98,19 @@ async function settle(state: CallState, work: Work): Promise<void> {
   try {
     state.end(resultReplies(await Promise.race([work(call.args, contextOf(state)), aborted])));
   } catch (error) {
-    state.end([error instanceof Pause ? reply("pause", error.body) : failure(error instanceof ToolError ? error : new ToolError(String(error)))]);
+    state.end([error instanceof Pause ? reply("pause", error.body) : failure(error instanceof ToolError ? error : new ToolError(textOf(error)))]);
   } finally {
     clearTimeout(late);
     clearInterval(heartbeat);
+  }
+}
+
+/** A tool may throw anything, also what has no text. */
+function textOf(thrown: unknown): string {
+  try {
+    return String(thrown);
+  } catch {
+    return "the tool threw what has no text";
   }
 }
 

@@ -1,5 +1,8 @@
 """Loading tools from a file."""
 
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,9 +30,20 @@ def test_all_tools_of_a_file_by_name(tmp_path: Path) -> None:
     assert [one.name for one in load_tools(file)] == ["anything", "zeta"]
 
 
+@pytest.mark.parametrize("how", ["spawn", "forkserver"])
+def test_processes_of_a_tool_can_import_its_file(tmp_path: Path, how: str) -> None:
+    """A pool sends functions by the names of their modules. A second file of that name does not take its place."""
+    double = "def double(n):\n    return {} * n\n"
+    (one,) = load_tools(write(tmp_path, f"runwire_pool_{how}.py", before=double.format(2)))
+    load_tools(write(tmp_path / "other", f"runwire_pool_{how}.py", before=double.format(3)))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(how)) as pool:
+        assert pool.submit(sys.modules[one.__module__].double, 4).result(60) == 8
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
+        ("ends.py", "import sys; sys.exit(0)", r"ended with sys.exit\(0\)"),
         ("none.py", None, "there is no file"),
         ("tools.txt", "", "is not a Python file"),
         ("empty.py", "x = 1\n", "put @tool above"),

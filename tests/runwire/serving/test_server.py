@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.ids import new_id
-from runwire import ToolContext, tool
+from runwire import ToolContext, ToolError, tool
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -263,21 +263,62 @@ async def test_a_request_that_is_no_call_gets_an_answer(client: Client, serving:
     assert await call(client, "strict", {}) == ("result", 1)
 
 
-async def test_an_attempt_to_exit_ends_the_call_only(client: Client, serving: Serve) -> None:
-    """Other calls of the process continue."""
+class TextFails(Exception):
+    """Its text cannot be made."""
 
-    @tool
-    async def leave() -> None:
-        sys.exit(3)
+    def __str__(self) -> str:
+        return str(self.args[5])
 
-    @tool
-    def leave_plainly() -> None:
-        sys.exit(3)
 
-    await serving(leave, leave_plainly)
-    for name in ("leave", "leave_plainly"):
-        kind, failure = await call(client, name, {})
-        assert (kind, failure["reason"]) == ("failure", "Exited: the tool ended with SystemExit")
+class Timeout(BaseException):
+    """No Exception, as gevent's."""
+
+
+RAISED: list[tuple[BaseException, str]] = [
+    (SystemExit(3), "SystemExit: 3"),
+    (KeyboardInterrupt(), "KeyboardInterrupt: "),
+    (StopIteration(), "StopIteration: "),
+    (type("Stop", (StopIteration,), {})("end of rows"), "Stop: end of rows"),
+    (StopAsyncIteration(), "StopAsyncIteration: "),
+    (GeneratorExit(), "GeneratorExit: "),
+    (Timeout("3 seconds"), "Timeout: 3 seconds"),
+    (BaseExceptionGroup("two", [Timeout(), ValueError()]), "BaseExceptionGroup: two (2 sub-exceptions)"),
+    (TextFails(), "TextFails, whose text cannot be made (IndexError)"),
+    (type("NoText", (Exception,), {"__str__": lambda _: None})(), "NoText, whose text cannot be made (TypeError)"),
+    (FileNotFoundError("caf\udce9.txt"), "FileNotFoundError: caf?.txt"),
+    (ToolError("cannot read caf\udce9.txt"), "cannot read caf?.txt"),
+    (ToolError(KeyError("rows"), code=404), "'rows'"),  # type: ignore[arg-type]  # authors do
+    (ToolError("later", code="\udce9", retryable=None), "later"),  # type: ignore[arg-type]
+    (ToolError(TextFails()), "ToolError, whose text cannot be made (IndexError)"),  # type: ignore[arg-type]
+]
+
+
+async def test_a_call_always_ends(client: Client, serving: Serve) -> None:
+    """Whatever a function raises: with the type's name and the text, if it can be made; and its place is free."""
+
+    @tool(concurrency=1)
+    async def coroutine(case: int) -> None:
+        raise RAISED[case][0]
+
+    @tool(concurrency=1)
+    def plain(case: int) -> None:
+        raise RAISED[case][0]
+
+    @tool(concurrency=1)
+    async def child(case: int) -> None:
+        await asyncio.gather(asyncio.create_task(_raise(RAISED[case][0])))
+
+    async def _raise(error: BaseException) -> None:
+        raise error
+
+    await serving(coroutine, plain, child)
+    for name in ("coroutine", "plain", "child"):
+        for case, (error, reason) in enumerate(RAISED):
+            kind, failure = await call(client, name, {"case": case}, understands_declined=True)
+            # Python replaces a StopIteration that leaves a coroutine.
+            is_replaced = isinstance(error, StopIteration) and name != "plain"
+            expected = "coroutine raised StopIteration" if is_replaced else reason
+            assert (kind, expected in failure["reason"]) == ("failure", True), (name, failure)
 
 
 async def test_a_large_result_is_sent_in_parts(client: Client, serving: Serve) -> None:
@@ -298,29 +339,32 @@ async def test_a_large_result_is_sent_in_parts(client: Client, serving: Serve) -
 
 
 TOOLS = """
-import asyncio
+import asyncio, logging.config, threading, time
 from helper import WORD
-from runwire import ToolContext, tool
+from runwire import ToolContext, ToolError, tool
 
 @tool(name="linger_{suffix}")
 async def linger(seconds: float, ctx: ToolContext) -> str:
     await ctx.progress("began")
     await asyncio.sleep(seconds)
     return WORD
+
+threading.Thread(target=time.sleep, args=(3600,)).start()
+logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
 """
 
 
 def start_process(file: Path, url: str) -> subprocess.Popen[bytes]:
     """Serve a file in a process of its own."""
     code = f"from runwire.serving import main; main([{str(file)!r}], {url!r})"
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL
-    )
+    with file.with_suffix(".log").open("wb") as log:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, stderr=log)
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsServer, tmp_path: Path, by: int) -> None:
-    """They have ten seconds; then the process exits with code 0."""
+    """They have ten seconds; then the process exits with code 0, whatever threads and loggers the file has."""
     suffix = new_id()[-8:]
     (tmp_path / "helper.py").write_text("WORD = 'finished'\n")
     (tmp_path / "my_tools.py").write_text(TOOLS.replace("{suffix}", suffix))
@@ -335,6 +379,7 @@ async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsS
 
         assert await caller.end() == ("result", "finished")
         assert await asyncio.to_thread(process.wait, 10) == 0
+        assert f"serving linger_{suffix}" in (tmp_path / "my_tools.log").read_text()
     finally:
         process.kill()
         process.wait()
