@@ -9,6 +9,7 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 from services.planner.models.errors import ModelFailed
@@ -21,6 +22,7 @@ MAX_REST_BYTES = 1024
 REST_TIMEOUT_S = 0.2
 """Wait for the rest of a reply that has ended: only a connection whose reply was read to its end can be used again."""
 BYTES_PER_PIECE = 1 << 16
+"""Read without a pause: some 20 ms of work where every line is short."""
 MIN_PIECE_BYTES = 64
 """What a piece (such as an HTTP chunk) at least counts towards the limit of a reply."""
 _PACKED = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
@@ -88,30 +90,49 @@ class Unpacker:
 
 
 class WholeLines:
-    """Puts bytes together to lines, which end with LF, CR or both. `feed` raises TooMuch."""
+    """Puts bytes together to lines, which end with LF, CR or both. `feed` raises TooMuch.
+
+    Comments, and all but one of several empty lines, are left out: a reader would spend time on each. Here a line costs
+    some 0.1 µs.
+    """
 
     def __init__(self, model: str, limit: int) -> None:
         self._model = model
         self._limit = limit
         self._parts: list[bytes] = []
         self._length = 0
+        self._is_after_return = False
+        self._is_after_empty_line = True
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the complete lines with their ends. Of a CRLF in two pieces, the LF is an empty line."""
-        for line in data.splitlines(keepends=True):
-            self._parts.append(line)
-            self._length += len(line)
-            if self._length > self._limit:
-                raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
-            if line.endswith((b"\n", b"\r")):
-                yield self.rest()
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the complete lines, each with an LF at its end."""
+        if self._is_after_return and data.startswith(b"\n"):
+            data = data[1:]  # The second half of a line's end.
+        self._is_after_return = data.endswith(b"\r")
+        lines = data.splitlines(keepends=True)
+        rest = [] if data.endswith((b"\n", b"\r")) else lines[-1:]
+        if lines and len(lines) > len(rest):
+            lines[0] = b"".join([*self._parts, lines[0]])
+            self._parts, self._length = [], 0
+            del lines[len(lines) - len(rest) :]
+        else:
+            lines.clear()
+        self._parts += rest
+        self._length += sum(map(len, rest))
+        if max(self._length, *map(len, lines), 0) > self._limit:
+            raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
+        told: list[bytes] = []
+        for is_empty, group in groupby([line for line in lines if line[:1] != b":"], bytes.isspace):
+            if not is_empty:
+                told += [line.rstrip(b"\r\n") + b"\n" for line in group]
+            elif not self._is_after_empty_line:
+                told.append(b"\n")
+            self._is_after_empty_line = is_empty
+        return told
 
     def rest(self) -> bytes:
         """Return the incomplete line at the end."""
-        line = b"".join(self._parts)
-        self._parts.clear()
-        self._length = 0
-        return line
+        return b"".join(self._parts)
 
 
 class ReplyTimeouts:

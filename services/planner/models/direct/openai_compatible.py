@@ -43,6 +43,8 @@ CONNECT_TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 15.0
 """An idle connection is closed after this time, before most servers close it."""
 READ_BUFFER_BYTES = 1 << 18
+BYTES_BETWEEN_TURNS = 1 << 15
+"""Read of a reply before the event loop runs other tasks."""
 MAX_BYTES_AT_ONCE = 1 << 18
 """A longer body is sent in pieces, so that the event loop is free in between."""
 
@@ -180,8 +182,13 @@ class OpenAICompatibleModel:
         if (response.content_length or 0) > limit:
             raise limits.too_long(model, limit)
         unpacker = limits.Unpacker(model, limit, response.headers.get("content-encoding", ""))
+        count = 0
         async for data in response.content.iter_any():
             for piece in unpacker.feed(data):
+                count += len(piece)
+                if count > BYTES_BETWEEN_TURNS:  # What has already arrived is read without a pause.
+                    count = 0
+                    await asyncio.sleep(0)
                 yield piece
 
 

@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import httpx
+import orjson
 from httpcore._async.http11 import AsyncHTTP11Connection
 
 from services.planner.models import errors
@@ -41,12 +42,20 @@ MAX_ERROR_BYTES = 4096
 """What LiteLLM receives of an error's body."""
 MIN_LINE_BYTES = 32
 """What a line at least counts towards the limit of a reply."""
+MAX_PLAIN_LINE_BYTES = 1 << 14
+"""Of a longer event, what nobody reads is left out."""
+MAX_LABEL_CHARACTERS = 256
+"""Kept of a text at the top of a long event: the name of a model, an id."""
+MAX_CALLS_IN_EVENT = 200
+"""More than a reply may have."""
 _FIRST_ERROR_STATUS = 400
 _PART_BYTES, _PART_LINES = 8192, 4
 """What a reader gets before other tasks run: one or two milliseconds of LiteLLM's work."""
 _READ_BYTES = 8192
 """Read from a connection at once. httpx parses all of it without a pause, even a thousand chunks."""
 _REPLACED = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
+_ALTERNATIVES = frozenset({"choices", "candidates"})
+"""Fields with alternative replies, of which the first is read."""
 _BINARY = "application/vnd.amazon.eventstream"
 
 
@@ -153,7 +162,7 @@ _EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 class _Body:
     """What LiteLLM receives of a response: decompressed, within the limits, and of an error only the beginning.
 
-    Comments and repeated empty lines are left out: they have no content, and LiteLLM would make a chunk of each.
+    Of a long event, what nobody reads is left out: LiteLLM copies and checks every part of an event, several times.
     """
 
     def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
@@ -174,11 +183,9 @@ class _Body:
         is_binary = content_type.partition(";")[0].strip().lower() == _BINARY
         self._lines = None if is_binary else WholeLines(model, limits.line)
         self._left = limits.reply
-        self._is_after_empty_line = True
-        self._is_after_return = False
 
     def _passed_on(self, data: bytes) -> Iterator[bytes]:
-        """Yield what is passed on of received bytes; empty bytes for a line that is left out. Raises TooMuch."""
+        """Yield what is passed on of received bytes. Raises TooMuch."""
         if self._error_bytes is not None:
             with suppress(TooMuch):
                 for piece in self._unpacker.feed(data) if self._unpacker else ():
@@ -201,13 +208,24 @@ class _Body:
         self._left -= max(len(line), MIN_LINE_BYTES)
         if self._left < 0:
             raise too_long(self._exchange.model, self._exchange.limits.reply)
-        # "\r\n" may arrive in two parts.
-        is_second_half, self._is_after_return = line == b"\n" and self._is_after_return, line.endswith(b"\r")
-        is_empty = not line.strip() and not is_second_half
-        if line.startswith(b":") or (is_empty and self._is_after_empty_line):
-            return b""
-        self._is_after_empty_line = self._is_after_empty_line if is_second_half else is_empty
+        return line if len(line) <= MAX_PLAIN_LINE_BYTES else _brief(line)
+
+
+def _brief(line: bytes) -> bytes:
+    """Return a long event without what nobody reads: long labels, choices after the first, calls beyond the limit."""
+    event = None
+    with suppress(orjson.JSONDecodeError):
+        event = orjson.loads(line.removeprefix(b"data:"))
+    if not isinstance(event, dict) or not line.startswith(b"data:"):
         return line
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = value[:MAX_LABEL_CHARACTERS]
+        elif name in _ALTERNATIVES and isinstance(value, list):
+            event[name] = value[:1]
+    with suppress(LookupError, TypeError):
+        del event["choices"][0]["delta"]["tool_calls"][MAX_CALLS_IN_EVENT:]
+    return b"data: %s\n" % orjson.dumps(event)
 
 
 class _Reply(_Body, httpx.AsyncByteStream):

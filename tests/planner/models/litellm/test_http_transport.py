@@ -1,6 +1,6 @@
 """Providers that send too much: every way in which LiteLLM asks one is bounded before it reads anything.
 
-Loops are measured with generous limits: each of these replies used to hold the loop for many seconds, or took
+Time is that of the processor, with generous limits: each of these replies used to hold the loop for seconds, or took
 gigabytes.
 """
 
@@ -32,7 +32,7 @@ PROVIDERS = [
     "gemini/scripted",
     "ollama_chat/scripted",
 ]
-STALL_S = 1.5
+STALL_S = 0.5
 TURNS = {"directly": 60, "through LiteLLM": 120}
 """Of the loop, in two seconds at most."""
 MB = 1 << 20
@@ -46,7 +46,7 @@ async def model(model: Models) -> Models:
 
 
 async def outcome(model: Model, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
-    """What was said, how it ended, and how long the loop stood still."""
+    """What was said, how it ended, and how long the loop was kept busy."""
     said, messages = "", [{"role": "user", "content": "?"}]
     request = ModelRequest(model=name, messages=Messages.of(messages), **more)  # type: ignore[arg-type]
     async with loop_lag() as lag:
@@ -62,7 +62,7 @@ async def outcome(model: Model, name: str, **more: float) -> tuple[str, ModelFai
 
 
 async def failure(model: Model, name: str, **more: float) -> ModelFailed:
-    """The error of a reply. The event loop must not have stood still meanwhile."""
+    """The error of a reply. The event loop was free meanwhile."""
     _, end, worst_s = await outcome(model, name, **more)
     assert isinstance(end, ModelFailed)
     assert worst_s < STALL_S
@@ -166,12 +166,16 @@ async def test_no_redirect_is_followed(server: ModelServer, model: Model, name: 
     [
         b": nothing\n\n" * 80_000,
         b"\n" * 900_000,
+        event({}, model="m" * 900_000),
+        event({}, choices=[{"index": number, "delta": {"content": "x"}} for number in range(15_000)]),
+        event({"tool_calls": [{"index": number, "function": {"name": "look"}} for number in range(15_000)]}),
+        event({}, candidates=[{"content": {"parts": [{"text": "x"}]}, "index": number} for number in range(15_000)]),
     ],
-    ids=["comments", "empty"],
+    ids=["comments", "empty", "label", "choices", "calls", "candidates"],
 )
-@pytest.mark.parametrize("name", [PROVIDERS[0], PROVIDERS[2], PROVIDERS[4]])
+@pytest.mark.parametrize("name", [PROVIDERS[0], PROVIDERS[2], PROVIDERS[3]])
 async def test_no_line_holds_the_loop(server: ModelServer, model: Model, name: str, blob: bytes) -> None:
-    """Comments and empty lines are left out, since a library would do work for each of them."""
+    """Lines that say nothing are left out, and so are parts of an event: a library would do work for each of them."""
     server.say(Say(blob=blob))
     _, _, worst_s = await outcome(model, name, total_s=20)
     assert worst_s < STALL_S
