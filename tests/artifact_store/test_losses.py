@@ -6,7 +6,6 @@ import hashlib
 import os
 import secrets
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,18 +134,6 @@ async def test_the_store_is_killed_in_mid_upload(deployment: Deployment) -> None
 
 
 @pytest.mark.system
-async def test_the_s3_server_is_killed_in_mid_upload(deployment: Deployment) -> None:
-    """The call waits for it to come back, begins again, and succeeds; nothing half written is ever visible."""
-    body = secrets.token_bytes(16 * MIB)
-    putting = await upload_under_way(deployment, body)
-    deployment.s3.kill()
-    deployment.s3.start()
-    check_objects(deployment, len(body))
-    await check_read(deployment, await putting, body)
-    assert await deployment.references() == [await putting]
-
-
-@pytest.mark.system
 @pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=CHAOS)])
 async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, away_s: int) -> None:
     """Gone or frozen: puts and gets wait, then succeed; the store says that it is not ready, and lives."""
@@ -168,19 +155,6 @@ async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, aw
         assert calls[2].result()[1] == small
     assert len(await deployment.references()) == 5
     await wait_until(lambda: deployment.stack.is_ready(NAME), what="the store is ready again")
-
-
-@pytest.mark.system
-async def test_impatience_is_typed(deployment: Deployment) -> None:
-    """Who does not want to wait gets a failure that says so, and nothing is stored."""
-    deployment.s3.kill()
-    hasty = ArtifactClient(deployment.bus, patience_s=0.5)
-    for body in (b"x", secrets.token_bytes(3 * MIB)):
-        with pytest.raises(StorageUnavailable) as failure:
-            await hasty.put(deployment.tenant, body, session="s")
-        assert failure.value.retryable
-    deployment.s3.start()
-    assert not await deployment.references()
 
 
 @pytest.mark.system
@@ -217,30 +191,6 @@ async def test_the_nats_server_restarts(own_nats_server: NatsServer, rclone: S3S
         await putting
         assert (await deployment.client.read(deployment.tenant, ref.artifact_id, limit=10))[1] == b"before"
         await check_read(deployment, await putting, body)
-
-
-@pytest.mark.system
-async def test_a_rolling_restart_is_not_noticed(server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
-    """Two instances are restarted in turn, while artifacts are put and read: no call fails, and none is lost."""
-    async with deployed(server, rclone, tmp_path, stores=2) as deployment:
-        longest, over = 0.0, asyncio.Event()
-
-        async def work(size: int) -> None:
-            nonlocal longest
-            while not over.is_set():
-                body = secrets.token_bytes(size)
-                began = time.monotonic()
-                ref = await deployment.client.put(deployment.tenant, body, session="s")
-                await check_read(deployment, ref.artifact_id, body)
-                longest = max(longest, time.monotonic() - began)
-
-        working = [asyncio.create_task(work(size)) for size in (1000, 1000, 5 * MIB)]
-        for number in (1, 2):
-            await asyncio.to_thread(deployment.stack.terminate, f"artifact_store-{number}")
-            await asyncio.to_thread(deployment.stack.mend)
-        over.set()
-        await asyncio.gather(*working)
-        assert longest < 12, "somebody waited for an answer that had been lost"
 
 
 async def stream(block: bytes, times: int) -> AsyncIterator[bytes]:

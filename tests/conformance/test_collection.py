@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from .conftest import adapter, cases
-
 ROOT = Path(__file__).resolve().parents[2]
 GOOD: dict[str, Any] = {
     "name": "good",
@@ -55,42 +53,6 @@ def test_a_folder_with_some_topics(tmp_path: Path) -> None:
     assert "ignored, no adapter: astrology" in said
     assert "astrology.json is ignored" in said
     assert "1 failed, 1 passed, 1 skipped" in said
-
-
-def test_several_files_of_one_topic(tmp_path: Path) -> None:
-    """A file whose name is no topic states its topic. A byte order mark and an empty list of vectors are allowed."""
-    write(tmp_path, "redaction")
-    write(tmp_path, "action_normalization", GOOD)
-    content = json.dumps({"topic": "action_normalization", "vectors": [GOOD]})
-    (tmp_path / "more of them.json").write_text(content, encoding="utf-8-sig")
-    found = list(cases(tmp_path))
-    assert [case.id for case in found] == ["action_normalization::good"] * 2
-    assert [case.marks for case in found] == [()] * 2
-
-
-@pytest.mark.parametrize(
-    ("topic", "given", "expected"),
-    [
-        ("action_normalization", {**GOOD["input"], "tools": None, "action_format": None}, GOOD["expected"]),
-        ("action_normalization", {"text": None, "object": {"next_node": "a"}}, GOOD["expected"]),
-        ("streaming_extraction", {"chunks": ["{"], "tools": None}, {"text": "", "per_chunk": None}),
-        ("final_payload", {"args": {"answer": "x", "sources": [{"title": "T"}]}}, {"sources": [{"title": "T"}]}),
-        ("final_payload", {"args": None, "artifacts": None, "sources": None, "reason": None}, {"raw_answer": "$any"}),
-        (
-            "join_injection",
-            {"steps": [{"node": "a", "result": 1, "error": None}], "join_error": None},
-            {"results": [1]},
-        ),
-        ("redaction", {"observation": {"a": 1}, "emitted_streams": None}, {"redacted": {"a": 1}}),
-        ("artifact_collection", {"events": [{"tool": "a", "error": None, "observation": 1}]}, {"artifacts": {}}),
-        ("source_extraction", {"events": [{"tool": "a", "observation": 1}], "llm_sources": None}, {"sources": []}),
-    ],
-)
-def test_what_a_vector_leaves_out(topic: str, given: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Optional fields of the input may be missing or null; of the result only what is named is compared."""
-    module = adapter(topic)
-    assert module
-    module.check({"input": given, "expected": expected})
 
 
 @pytest.mark.parametrize("text", ["not json", '{"vectors": 5}'])

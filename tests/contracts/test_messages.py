@@ -67,12 +67,6 @@ def test_a_known_event_that_is_wrong_is_no_unknown_one(event: str, place: tuple[
     assert refusal.value.errors()[0]["loc"] == ("events", 0, *place)
 
 
-def test_events_are_taken_as_objects_too() -> None:
-    """Known ones and those of a newer version, in one record, and come back from its JSON."""
-    record = Record(events=[events.Resumed(), events.UnknownEvent.model_validate({"type": "teleported", "to": "b"})])
-    assert Record.model_validate_json(record.model_dump_json()) == record
-
-
 def test_every_known_event_is_in_the_union() -> None:
     """The list of known events and the union name the same types."""
     for model in events.KNOWN:

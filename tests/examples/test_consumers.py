@@ -11,7 +11,6 @@ import pytest
 
 from contracts.runs.events import Asked, Done
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
 from contracts.wire.records import Record
 from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Bus
@@ -148,22 +147,6 @@ async def test_the_past_and_the_present_of_a_run(watching: Watch, bus: Bus, gate
     await ends(watched, run)
 
 
-async def test_a_gap_is_read_back(watching: Watch, bus: Bus, gateway: str) -> None:
-    """What was lost on one subject comes before what follows it, and nothing comes twice."""
-    run = Writer(bus)
-    await run.open()
-    watched = await watching(run.run, RUNWIRE_URL=gateway)
-    await shows(watched, run)
-
-    await without_live_messages(bus, say(run), run.log(asked(2)), say(run))
-    await say(run)
-    await shows(watched, run)
-
-    await without_live_messages(bus, say(run))
-    await run.done()
-    await ends(watched, run)
-
-
 async def test_a_lost_last_event_is_found(watching: Watch, bus: Bus, gateway: str) -> None:
     """It has no successor that would show the gap: the consumer checks the log by itself."""
     run = Writer(bus)
@@ -188,25 +171,6 @@ async def test_a_restarted_server_costs_no_event(watching: Watch, server: NatsSe
         await say(run)
     await run.done()
     await ends(watched, run)
-
-
-async def test_without_a_gateway_it_shows_how_the_run_stands(watching: Watch, bus: Bus) -> None:
-    """The last record of the log, and everything live; it says what it does not show."""
-    run = Writer(bus)
-    await run.open()
-    await say(run)
-    await run.log(asked(1))
-    watched = await watching(run.run)
-    await wait_until(lambda: watched.lines, timeout=30, what="the last record was shown")
-    await without_live_messages(bus, run.log(asked(2)))
-    await run.log(asked(3))
-    await wait_until(lambda: len(watched.lines) >= 2, timeout=30, what="the live record was shown")
-    await without_live_messages(bus, run.done())
-
-    assert await watched.ended() == 0
-    facts = [line for line in expected(run) if line.startswith("log")]
-    assert shown(watched) == [facts[1], facts[3], *facts[-2:]]
-    assert "may be missing" in "\n".join(watched.complaints)
 
 
 async def test_what_is_not_stored_is_not_shown(watching: Watch, server: NatsServer, bus: Bus) -> None:
@@ -259,14 +223,6 @@ async def test_a_listener_receives_its_own_tenant_alone(server: NatsServer, bus:
     await wait_until(lambda: len(listening.lines) == 3, what="its own run is shown")
     assert listening.lines[1:] == [f"run.default.{own.run}.log asked"] * 2
     assert elsewhere.lines == ["listening"]
-
-
-async def test_a_listener_of_another_tenant_is_told_so(watch: list[str], start: Start, server: NatsServer) -> None:
-    """Instead of waiting for events that never come."""
-    other = await new_credential(server, lambda known: known.add_listener("other"))
-    watched = await start([*watch, new_id()], server, **other)
-    assert await watched.ended() == 1
-    assert "runwire credentials listener" in "\n".join(watched.complaints)
 
 
 @pytest.mark.parametrize("arguments", [[], ["*"], ["0" * 31], ["0" * 32, "Not.A.Tenant"]])

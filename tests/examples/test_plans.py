@@ -11,8 +11,6 @@ import httpx
 import pytest
 
 from examples.plans import blog_tools
-from runwire import ToolError
-from runwire.testing import RecordingContext
 from tests.examples.conftest import EXAMPLES
 from tests.support.documents import blocks, run_commands, run_python
 from tests.support.model_server import ModelServer, Say
@@ -36,7 +34,6 @@ PLAN = {
 }
 AS_CALL = Say(tool_calls=[{"name": "__planning__", "arguments": json.dumps(PLAN)}])
 AS_TEXT = Say(text=json.dumps(PLAN))
-OF_A_PART = Say(text=json.dumps(PLAN).replace(WRITING["instructions"], "$0.output.artifact.sections.3.heading"))
 
 
 @dataclass
@@ -146,37 +143,7 @@ async def test_the_artifact_is_found_by_its_own_id(whole: Whole) -> None:
     assert stored["sources"][0]["url"] not in whole.model.ledger[1].text, "it stands at the end of the artifact"
 
 
-@pytest.mark.system
-async def test_a_call_may_take_a_part_of_an_artifact(whole: Whole) -> None:
-    """Which no model has read: its preview ends before it."""
-    whole.model.say(OF_A_PART, Say(text="Here is your post."))
-    run, events = await whole.ask("Write a post", "ctx-458", model="openai/scripted")
-    [called] = [event for event in events if event["type"] == "called"]
-    assert called["calls"][0]["args"]["instructions"] == "How to begin"
-    post = run["payload"]["artifacts"]["create_blog_post"]["artifact"]
-    assert "*How to begin*" in post["markdown"]
-
-
-def questions() -> list[tuple[str, str, int]]:
-    """The questions of the README for the demo model, what happens, and how many requests to the model it takes."""
-    [above] = re.findall(r"--agent writer '(.*)'$", README, re.MULTILINE)
-    rows = re.findall(r"^\| (`.*`|the one above) \| (.*) \| (\d) \|$", README, re.MULTILINE)
-    return [(question.strip("`") if "`" in question else above, what, int(number)) for question, what, number in rows]
-
-
 SAID = ("I am builtin/rehearsal", 'Wrote the post "AI trends 2025"', "was not executed", 'no output field "artifactId"')
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("number", range(len(SAID)))
-async def test_the_demo_model_plays_what_can_happen(whole: Whole, number: int) -> None:
-    """As the README says."""
-    assert len(questions()) == len(SAID)
-    question, _, requests = questions()[number]
-    run, events = await whole.ask(question, f"demo-{number}")
-    assert run["status"] == "done"
-    assert SAID[number] in run["payload"]["raw_answer"]
-    assert run["usage"]["model_calls"] == len([event for event in events if event["type"] == "asked"]) == requests
 
 
 @pytest.mark.system
@@ -208,14 +175,3 @@ async def test_the_section_of_the_readme_runs(whole: Whole, tmp_path: Path) -> N
     printed = await run_commands("\n".join(asked), tmp_path, RUNWIRE_URL=whole.stack.url)
     for text in (SAID[1], "$N.output.artifact.title"):
         assert text in printed, printed
-
-
-async def test_a_post_needs_research(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the same conversation: the tool says what to do first."""
-    monkeypatch.setenv("BLOG_FOLDER", str(tmp_path))
-    context = RecordingContext(session_id="s", context={"blog_id": "../abc 1"})
-    found = blog_tools.research_blog(blog_tools.Research(**RESEARCH), context)
-    writing = blog_tools.Writing(artifact_id=found.artifact_id, **WRITING)
-    assert blog_tools.create_blog_post(writing, context).artifact.title == "AI trends 2025"
-    with pytest.raises(ToolError, match="research the topic first"):
-        blog_tools.create_blog_post(writing, RecordingContext(session_id="another"))

@@ -17,7 +17,7 @@ from contracts.wire.rights import PROVISIONER
 from contracts.wire.subject import PLANNER, TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, served, tool_in
+from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, tool_in
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -133,18 +133,6 @@ async def test_a_tool_with_an_artifact(
     assert refused.failure.code == "invalid_args"
 
 
-async def test_a_tool_without_an_sdk(attach: Attach, bus: Bus) -> None:
-    """A few lines of Python are a tool."""
-    await attach("weekday", [sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")])
-    outcome, shown = await settled(bus, "weekday", {"date": "2026-02-28"})
-    assert outcome.observation == {"answer": "2026-02-28 is a Saturday"}
-    assert shown == []
-    outcome, _ = await settled(bus, "weekday", {"date": "2026-02-30"})
-    assert outcome.status == "failed"
-    assert outcome.failure is not None
-    assert "give a date as" in outcome.failure.reason
-
-
 @pytest.mark.parametrize("language", ["plain", "typescript", "go"])
 async def test_a_tool_that_asks_a_person(
     request: pytest.FixtureRequest, attach: Attach, bus: Bus, language: str
@@ -166,14 +154,6 @@ async def test_a_tool_that_asks_a_person(
         else:
             assert outcome.failure is not None
             assert (outcome.failure.code, outcome.failure.reason) == ("rejected", "a person said no: too late")
-
-
-async def test_a_tool_of_the_sdk(attach: Attach, bus: Bus, users_server: NatsServer) -> None:
-    """It works within its rights: the server has denied nothing."""
-    await attach("calculate", served("calculator.py"))
-    outcome, _ = await settled(bus, "calculate", {"expression": "17*23"})
-    assert "391" in outcome.observation["answer"]
-    assert "Permissions Violation" not in users_server.log.read_text()
 
 
 @pytest.mark.parametrize("language", ["sdk", "plain", "typescript", "go"])

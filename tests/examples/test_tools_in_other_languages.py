@@ -205,19 +205,6 @@ async def test_a_cancelled_call_ends_at_once(client: Client, example: Example) -
     assert (await (await ask(client, call_of(example.name, example.short))).end())[0] == "result"
 
 
-async def test_calls_run_at_the_same_time_and_stay_alive(client: Client, example: Example) -> None:
-    """A short call does not wait behind a long one, and computing does not stop the heartbeats."""
-    long_call = call_of(example.name, example.endless)
-    long = await ask(client, long_call)
-    await long.first("heartbeat")
-    short = await ask(client, call_of(example.name, example.short))
-    assert (await short.end())[0] == "result"
-    assert not long.ended
-    await wait_until(lambda: len(long.of("heartbeat")) >= 3, timeout=20, what="the long call had three heartbeats")
-    await long.first("progress")
-    await cancel(client, long_call)
-
-
 async def test_nothing_starts_too_late_or_runs_past_its_deadline(client: Client, example: Example) -> None:
     """A tool that wakes up refuses what nobody waits for any more; the same call in time is done."""
     for late in ("deadline_at", "start_by"):
@@ -280,10 +267,3 @@ def test_a_large_result_goes_in_parts(typescript: list[str]) -> None:
     """
     ran = subprocess.run([node, "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
     assert ran.stdout == '[["part",1048576,null],["part",1048576,null],["part",302850,null],["result",0,3]] true\n'
-
-
-def test_the_lock_names_no_registry() -> None:
-    """Versions and hashes only, so that everybody installs from where they like."""
-    lock = (EXAMPLES / "typescript" / "package-lock.json").read_text()
-    assert '"resolved"' not in lock
-    assert "://" not in lock.replace("https://opencollective.com", "")

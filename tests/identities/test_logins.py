@@ -12,7 +12,6 @@ import pytest
 from nats.errors import Error as NatsError
 
 from runwire.credentials.accounts import TOOLS_LIMITS
-from tests.identities.protocol import exchange
 from tests.identities.users import add_tools_and_listeners
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until_blocking
@@ -67,18 +66,6 @@ def test_nobody_is_two_users(server: NatsServer) -> None:
     assert not admits(server.port, "tool_geo", server.passwords["tool_weather"])
 
 
-def test_a_new_credential_works_without_a_restart(own: NatsServer) -> None:
-    """Others keep their connections."""
-    pid = own.pid
-    with _connect(own, "tool_weather") as old:
-        assert _is_admitted(old)
-        own.add_users(lambda known: known.add_tools("new"))
-        assert admits(own.port, **own.login("tool_new"))
-        old.sendall(b"PING\r\n")
-        assert b"PONG" in old.recv(4096)
-    assert own.pid == pid
-
-
 def test_a_revoked_credential_is_cut_off_at_once(own: NatsServer) -> None:
     """Its connections are closed, those of others are not, and it does not come back."""
     login = own.login("tool_weather")
@@ -106,14 +93,6 @@ def test_connections_without_end_do_not_keep_the_services_out(own: NatsServer) -
         assert admits(own.port, **own.login("listener_acme"))
         assert not admits(own.port, **own.login("tool_weather"))
     wait_until_blocking(lambda: admits(own.port, **own.login("tool_weather")), what="the connections are free again")
-
-
-def test_subscriptions_of_a_connection_are_bounded(own: NatsServer) -> None:
-    """Each costs the server memory, and a delivery of each question to all tools."""
-    most = int(TOOLS_LIMITS["max_subscriptions"])
-    lines = "".join(f"SUB tool.geo.status {number}\r\n" for number in range(most + 1))
-    said = exchange(own.port, own.login("tool_geo"), lines)
-    assert [line for line in said if line.startswith("-ERR")] == ["-ERR 'maximum subscriptions exceeded'"]
 
 
 async def test_a_message_that_is_too_large_ends_the_connection(own: NatsServer) -> None:

@@ -12,7 +12,6 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Outdated, Refused, Unsure
 from services.messaging.guarded_write import Guard
 from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
 
 
 async def write(bus: Bus, subject: str, record_id: str, after: int) -> int:
@@ -23,15 +22,6 @@ async def write(bus: Bus, subject: str, record_id: str, after: int) -> int:
 def record(record_id: str) -> bytes:
     """A record with an id."""
     return f'{{"id":"{record_id}"}}'.encode()
-
-
-async def test_of_two_writers_one_wins(bus: Bus) -> None:
-    """The other one has to read what happened instead."""
-    subject = subjects.log("default", new_id())
-    first = await write(bus, subject, "a", 0)
-    with pytest.raises(Outdated):
-        await write(bus, subject, "b", 0)
-    assert await (await bus.reader("RUNS")).read(subject) == [(first, record("a"))]
 
 
 async def test_many_writers_make_one_history(bus: Bus) -> None:
@@ -128,19 +118,6 @@ async def test_another_writer_meanwhile(bus: Bus, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Outdated):
         await guarded_write.write(bus, log if guard_of == "own" else stream, record("b"), Guard(log, tail), since=tail)
     assert await (await bus.reader("RUNS")).read(stream) == []
-
-
-async def test_a_stored_write_stays_stored_when_others_follow(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer is lost, and another writer goes on from it before it is read back."""
-    subject = subjects.log("default", new_id())
-    answers = LostAnswers(bus, monkeypatch)
-    answers.left = answers.stored = 1
-    own = asyncio.create_task(write(bus, subject, "a", 0))
-    reader = await bus.reader("RUNS")
-    await wait_until(lambda: reader.read(subject), what="the record is stored")
-    first = (await reader.read(subject))[0][0]
-    await write(bus, subject, "b", first)
-    assert await own == first
 
 
 async def test_attempts_are_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

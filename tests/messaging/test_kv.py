@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from pydantic import BaseModel
 
-from contracts.wire import keys, subjects
+from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated, Unavailable, Unsure
 from services.messaging.kv import Bucket
@@ -64,33 +64,6 @@ async def test_purging_leaves_no_marker_and_no_newer_value_is_lost(bucket: Bucke
     assert (await bucket.get("a")).data == b"2"
     await bucket.purge("a")
     assert (await bucket.get("a")).sequence == 0
-
-
-async def test_lists(bucket: Bucket) -> None:
-    """By pattern, by key, in pages that include what was deleted, and keys alone."""
-    for number in range(5):
-        await bucket.put(f"x.{number}", str(number).encode())
-    await bucket.put("y.0", b"y")
-    await bucket.delete("x.1")
-    assert {entry.key for entry in await bucket.latest("x.*")} == {"x.0", "x.2", "x.3", "x.4"}
-    assert set(await bucket.get_many(["x.0", "x.1", "nothing", "y.0"])) == {"x.0", "y.0"}
-    assert await bucket.get_many([]) == {}
-    assert [entry.key for page in [page async for page in bucket.pages()] for entry in page][-1] == "x.1"
-    assert sorted(await bucket.keys("y.*")) == ["y.0"]
-    (first, second) = await bucket.matching("x.*", 0, 2)
-    assert [entry.key for entry in await bucket.matching("x.*", second.sequence, 9)] == ["x.3", "x.4"]
-    assert first.key == "x.0"
-
-
-async def test_more_matches_than_one_read_takes(bucket: Bucket) -> None:
-    """1,024: the bucket is read in pages then."""
-    for number in range(1030):
-        await bucket._bus.send(subjects.bucket_value(keys.ARTIFACTS_BUCKET, f"x.{number}"), b"v")
-    await bucket.put("y", b"last")
-    with pytest.raises(Unavailable):
-        await bucket.latest("x.*")
-    found = await bucket.matching("x.*", 0, 2000)
-    assert [entry.key for entry in found] == [f"x.{number}" for number in range(1030)]
 
 
 async def test_watching(bucket: Bucket) -> None:

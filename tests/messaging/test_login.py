@@ -104,19 +104,6 @@ def test_half_a_login_is_refused(
     assert "canary" not in sentence
 
 
-async def test_the_password_may_be_in_a_file(
-    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As secrets are mounted."""
-    (tmp_path / "password").write_text("canary-8Hq2\n")
-    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
-    monkeypatch.setenv("RUNWIRE_NATS_USER", "runwire")
-    monkeypatch.setenv("RUNWIRE_NATS_PASSWORD_FILE", str(tmp_path / "password"))
-    bus = await Bus("test", read_settings(BusSettings)).connect()
-    assert bus.is_connected
-    await bus.leave()
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -130,25 +130,6 @@ async def test_the_dead_are_kept_with_the_reason(bus: Bus) -> None:
     await puller.stop(1)
 
 
-async def test_the_rest_of_the_slots_is_used_while_most_are_held(bus: Bus) -> None:
-    """Six of eight messages are in work for ever; all others go through the two slots that are left."""
-    go_on, handled = asyncio.Event(), 0
-
-    async def handle(delivery: Delivery) -> bool:
-        nonlocal handled
-        if delivery.sequence <= 6:
-            await go_on.wait()
-        handled += 1
-        return True
-
-    await fill(bus, 30)
-    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
-    await wait_until(lambda: handled == 24, what="all others to be handled", timeout=10)
-    go_on.set()
-    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
-    await puller.stop(1)
-
-
 async def test_a_tenant_that_fills_the_queue_leaves_slots_to_another(bus: Bus) -> None:
     """What is above its share goes back unread, and is handled in the end."""
     go_on = asyncio.Event()

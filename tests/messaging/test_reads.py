@@ -7,7 +7,6 @@ from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.messaging.reads import sequence_of
 from tests.support.forgeries import answered_to, forge
 
 
@@ -26,16 +25,6 @@ async def test_a_forged_message_has_a_place_and_no_content(bus: Bus, name: str) 
             assert await reader.read(log) == [(first, b"first"), (forged, b""), (last, b"last")]
     found = [each for each in logged if each["event"] == "forged_message_ignored"]
     assert [(each["run_id"], each["sequence"]) for each in found] == [(run, forged)]
-
-
-async def test_a_forged_last_message_has_no_content(bus: Bus) -> None:
-    """From any replica, and from the leader."""
-    log = subjects.log("default", new_id())
-    forged = await forge(bus, log, b"forged", {"Runwire-Events": "done"})
-    last = await bus.last(subjects.RUNS, log)
-    assert last is not None
-    assert (sequence_of(last), last.data, "Runwire-Events" in (last.headers or {})) == (forged, b"", False)
-    assert await bus.last_from_leader(subjects.RUNS, log) == (forged, b"")
 
 
 async def test_a_stored_answer_that_says_not_found_ends_no_page(bus: Bus) -> None:

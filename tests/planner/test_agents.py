@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.planner.agents import Agent, AgentTasks, InvalidAgents, load_agents, parse_agents
+from services.planner.agents import AgentTasks, InvalidAgents, load_agents, parse_agents
 
 TOML = """
 [analyst]
@@ -16,11 +16,6 @@ fallbacks = ["anthropic/claude-sonnet-4-6"]
 reasoning_effort = "low"
 limits = { max_steps = 5, deadline_s = 30 }
 """
-
-
-def test_without_a_file_there_is_the_default() -> None:
-    """It may use every tool and has no guidance."""
-    assert load_agents() == {"default": Agent()}
 
 
 def test_a_file_adds_agents(tmp_path: Path) -> None:
@@ -51,13 +46,6 @@ def test_an_agent_has_a_memory() -> None:
     for wrong in ({"turns": 3}, {"recent_turns": None}, {"recent_turns": -1}, {"max_tokens": 1_000_000}):
         with pytest.raises(InvalidAgents, match="memory"):
             parse_agents({"host": {"memory": wrong}})
-
-
-def test_a_file_may_change_the_default(tmp_path: Path) -> None:
-    """In JSON too."""
-    file = tmp_path / "agents.json"
-    file.write_text('{"default": {"tools": []}}')
-    assert load_agents(file)["default"].tools == []
 
 
 @pytest.mark.parametrize(

@@ -38,24 +38,6 @@ async def test_every_call_of_the_model_sees_the_images(plan: Plan, provider: Mod
     assert len(log) < 10_000
 
 
-async def test_a_model_that_does_not_see_is_refused(plan: Plan, put: Put, provider: ModelServer) -> None:
-    """Strict is the default."""
-    planner = await plan()
-    story = await planner.tell("What is this?", images=[await put(png(1))])
-    assert (story.end.type, story.end.code) == ("error", "vision_unsupported")
-    assert "RUNWIRE_VISION=lenient" in story.end.error
-    assert not provider.ledger
-
-
-async def test_a_lenient_deployment_drops_images_and_says_so(plan: Plan, provider: ModelServer, put: Put) -> None:
-    """The model is asked without them."""
-    provider.say(answer("I only read."))
-    story = await (await plan(vision="lenient")).tell("What is this?", images=[await put(png(1)), await put(png(2))])
-    assert story.end.raw_answer == "I only read."
-    assert [warning for warning in story.end.warnings if warning.startswith("image_dropped: 2 of the question")]
-    assert shown(provider.ledger[0]) == []
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("deployment", "agent", "request_says", "end"),
@@ -143,24 +125,3 @@ async def test_fallbacks_and_choices_are_those_that_see(plan: Plan, provider: Mo
     started = story.of("run_started")[0]
     assert (started.model, started.models, started.fallbacks) == (MODEL, [MODEL], [])
     assert story.end.raw_answer == "Seen."
-
-
-async def test_the_demo_model_says_what_it_was_given(plan: Plan, put: Put) -> None:
-    """It takes images, and does not claim to see them."""
-    planner = await plan(model="builtin/rehearsal")
-    story = await planner.tell("What is this?", images=[await put(png(1))])
-    assert f"I was given an image (image/png of {len(png(1))} bytes), and cannot see" in story.end.raw_answer
-
-
-async def test_images_arrive_in_the_form_of_other_providers(
-    plan: Plan, provider: ModelServer, put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Claude takes them as sources of its own; which models see comes from LiteLLM's table here."""
-    monkeypatch.setenv("ANTHROPIC_API_BASE", provider.root)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
-    provider.say(answer("Seen."))
-    story = await (await plan(model="anthropic/claude-sonnet-4-5")).tell("What is this?", images=[await put(png(1))])
-    assert story.end.raw_answer == "Seen."
-    (first,) = (message for message in provider.ledger[0].body["messages"] if message["role"] == "user")
-    (image,) = (part for part in first["content"] if part["type"] == "image")
-    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": base64.b64encode(png(1)).decode()}

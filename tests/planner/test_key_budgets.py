@@ -73,32 +73,6 @@ async def test_the_runs_of_a_key_share_its_budget(plan: Plan, provider: ModelSer
     assert (await planning.tell(**key(max_tokens=100))).end.raw_answer == "whole"
 
 
-async def test_a_price_is_a_budget(plan: Plan, provider: ModelServer) -> None:
-    """A model without a known price spends none, and a warning says so."""
-    provider.say(LOOK)
-    planning, mine = await plan(models=[PRICED]), key(max_cost_usd=0.0003)
-    stopped((await planning.tell(**mine, model=PRICED)).end, "max_cost_usd_per_day of 0.0003")
-    await settled(planning.bus, mine["key_id"], (80, 350_000))
-    story = await planning.tell(**key(max_cost_usd=0.0003), limits={"max_steps": 1})
-    assert any("the API key's max_cost_usd_per_day of 0.0003 could not be checked" in w for w in story.end.warnings)
-
-
-async def test_a_key_without_a_budget_costs_nothing(plan: Plan, provider: ModelServer) -> None:
-    """Nothing is stored about it."""
-    provider.say(FINAL)
-    planning, key_id = await plan(), new_id()
-    assert (await planning.tell(key_id=key_id)).end.raw_answer == "whole"
-    assert await stored(planning.bus, key_id) == []
-
-
-async def test_a_triage_counts_too(plan: Plan, provider: ModelServer) -> None:
-    """After it the budget may be spent."""
-    provider.say(Say(text='{"effort": "low"}', usage=USAGE))
-    planning = await plan(reasoning_effort="auto", triage_model="openai/small")
-    stopped((await planning.tell(**key(max_tokens=40))).end, "max_tokens_per_day of 40")
-    assert [seen.body["model"] for seen in provider.ledger] == ["small"]
-
-
 async def test_an_answer_is_not_scored_once_the_budget_is_spent(plan: Plan, provider: ModelServer) -> None:
     """By other runs meanwhile: it stands as it is."""
     provider.say(Say(text=answer("whole").text, usage=USAGE, stall_after=2))

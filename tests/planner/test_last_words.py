@@ -1,7 +1,6 @@
 """The last words of an answer, stored with its end: every character once, whenever the planner is killed."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -55,17 +54,6 @@ async def test_the_last_words_are_in_the_record_of_the_end(plan: Plan, provider:
     assert len(stream) == len(story.chunks()) - 1
     assert story.end.last_stream_seq == max(stream, default=0)
     assert (await log_of(planner, story.run))[-1].types() == "chunk,step,step,done"
-
-
-async def test_an_answer_that_is_judged_is_shown_first(plan: Plan, provider: ModelServer) -> None:
-    """The critique takes seconds, so no part of the answer waits for it."""
-    judged = {"answerer": {"reflection": {"threshold": 0.5}}}
-    planner = await plan(agents=judged)
-    provider.say(AT_ONCE, Say(text=json.dumps({"score": 0.9, "feedback": ""})))
-    story = await planner.tell(agent="answerer")
-    assert story.shown() == story.end.raw_answer == TEXT
-    assert (await log_of(planner, story.run))[-1].types() == "step,step,done"
-    assert story.end.last_stream_seq == max(await stream_of(planner, story.run))
 
 
 @pytest.mark.sample(3)

@@ -9,7 +9,6 @@ from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.ids import new_id
 from services.planner.agents import Agent, AgentTasks
-from services.planner.errors import CannotOpen
 from services.planner.resolution import Deployment, max_characters
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
@@ -40,13 +39,6 @@ def test_a_key_bounds_what_is_there() -> None:
     assert opened(requested(key_tools=["add", "gone"])) == ["add"]
     assert opened(requested(key_tools=["add", "draw"], agent="painter")) == ["draw"]
     assert opened(requested(key_tools=[])) == []
-
-
-def test_a_request_never_gets_more_than_its_key() -> None:
-    """The gateway refuses such a request; a planner that receives one leaves the tool out."""
-    assert opened(requested(tools=["add", "send"], key_tools=["add"])) == ["add"]
-    with pytest.raises(CannotOpen, match="gone"):
-        opened(requested(tools=["gone"], key_tools=["gone"]))
 
 
 def test_no_warning_names_a_tool_that_the_key_does_not_allow() -> None:

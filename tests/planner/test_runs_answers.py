@@ -91,14 +91,6 @@ async def test_an_answer_larger_than_a_record_is_cut(plan: Plan, provider: Model
     assert any("cut" in warning for warning in story.end.warnings)
 
 
-async def test_arguments_larger_than_a_record_are_refused(plan: Plan, provider: ModelServer) -> None:
-    """The model gets the reason, as for any other mistake."""
-    provider.say(Say(text=action("look", q=words(80_000)).text, piece=60_000), answer("shorter then"))
-    story = await (await plan()).tell()
-    assert "too large" in story.of("repaired")[0].reason
-    assert story.end.raw_answer == "shorter then"
-
-
 async def test_thoughts_are_shown_beside_the_answer(plan: Plan, provider: ModelServer) -> None:
     """Native reasoning streams, is kept on the step, and is never needed."""
     provider.say(Say(text=action("look", q="x").text, reasoning="I should look."), answer("found"))
@@ -110,12 +102,3 @@ async def test_thoughts_are_shown_beside_the_answer(plan: Plan, provider: ModelS
     assert (step.reasoning, step.thought) == ("I should look.", "I should look.")
     assert story.end.usage.reasoning_tokens > 0
     assert "I should look." not in provider.ledger[1].text
-
-
-async def test_native_reasoning_can_be_ignored(plan: Plan, provider: ModelServer) -> None:
-    """Neither asked for nor shown."""
-    provider.say(Say(text=answer("yes").text, reasoning="secret"))
-    story = await (await plan(use_native_reasoning=False, reasoning_effort="high")).tell()
-    assert not story.of("thinking")
-    assert story.of("step")[0].reasoning is None
-    assert "reasoning_effort" not in provider.ledger[0].body

@@ -7,7 +7,6 @@ import pytest
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import subjects
 from services.shared.redaction.stored_values import as_reference
-from services.shared.runs.waiting import waiting_after
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Handler
@@ -34,63 +33,6 @@ def paying(paid: list[Any], **changes: Any) -> dict[str, tuple[ToolSpec, Handler
     return {**TOOLS, "pay": (SPEC.model_copy(update=changes), pay)}
 
 
-@pytest.mark.parametrize("max_parallel", [1, 8])
-async def test_one_branch_waits_while_the_other_runs(plan: Plan, provider: ModelServer, max_parallel: int) -> None:
-    """After the approval the call is made, and the model gets both results."""
-    paid: list[Any] = []
-    planning = await plan(paying(paid))
-    provider.say(action("plan", steps=STEPS), answer("so be it"))
-    run = await planning.ask(limits={"max_parallel": max_parallel})
-    [pause] = await planning.paused(run)
-    story = await planning.until(run, lambda event: event.type == "observed")
-    assert story.of("observed")[0].tool == "look"
-    [view] = waiting_after(story.events).views(run)
-    assert (view.tool, view.arguments, view.token) == ("pay", {"sum": 5}, pause.token)
-    assert paid == []
-    assert (await planning.decide(pause, run, "approve", note="fine")).code is None
-    story = await planning.ended(run)
-    assert paid == [{"sum": 5}]
-    assert [resumed.digest for resumed in story.of("resumed")] == [pause.digest]
-    assert {each.status for each in story.of("observed")} == {"succeeded"}
-    for text in ("paid 5", "found x", "The person who approved pay says: fine"):
-        assert text in provider.ledger[-1].text
-
-
-async def test_a_rejection_is_a_result(plan: Plan, provider: ModelServer) -> None:
-    """The model gets the note. The call is never sent, and nobody is asked a second time."""
-    paid: list[Any] = []
-    planning = await plan(paying(paid))
-    provider.say(action("pay", sum=5), answer("so be it"))
-    run = await planning.ask()
-    [pause] = await planning.paused(run)
-    await planning.decide(pause, run, "reject", note="too much")
-    story = await planning.ended(run)
-    [observed] = story.of("observed")
-    assert observed.failure.code == "rejected"
-    assert "too much" in provider.ledger[-1].text
-    assert paid == []
-    assert await planning.bus.last(subjects.CALLS, subjects.call("default", run, "pay")) is None
-    assert (await planning.decide(pause, run, "approve")).code == "run_ended"
-
-
-async def test_an_edit_is_checked_and_executed(plan: Plan, provider: ModelServer) -> None:
-    """Arguments that do not fit leave the pause open. The model learns what ran."""
-    paid: list[Any] = []
-    planning = await plan(paying(paid))
-    provider.say(action("pay", sum=5), answer("so be it"))
-    run = await planning.ask()
-    [pause] = await planning.paused(run)
-    refused = await planning.decide(pause, run, "edit", args={"sum": 5000})
-    assert (refused.code, "maximum" in refused.reason) == ("invalid_input", True)
-    assert (await planning.decide(pause, run, "answer", input=1)).code == "invalid_decision"
-    changed = pause.model_copy(update={"token": pause.token + "0"})
-    assert (await planning.decide(changed, run, "approve")).code == "pause_changed"
-    assert (await planning.decide(pause, run, "edit", args={"sum": 3})).code is None
-    await planning.ended(run)
-    assert paid == [{"sum": 3}]
-    assert "A person changed the arguments of pay" in provider.ledger[-1].text
-
-
 async def test_a_policy_asks_again_about_edited_arguments(plan: Plan, provider: ModelServer) -> None:
     """The old token is worth nothing then."""
     paid: list[Any] = []
@@ -108,20 +50,6 @@ async def test_a_policy_asks_again_about_edited_arguments(plan: Plan, provider: 
     assert (await planning.decide(pauses[1], run, "approve")).code is None
     await planning.ended(run)
     assert sorted(each["sum"] for each in paid) == [1, 7]
-
-
-async def test_once_per_session(plan: Plan, provider: ModelServer) -> None:
-    """A second call in the run needs no further approval, and bears one about itself."""
-    paid: list[Any] = []
-    agents = {"default": {"approvals": [{"name": "once", "tools": ["pay"], "ask": "once_per_session"}]}}
-    planning = await plan(paying(paid), agents=agents)
-    provider.say(action("pay", sum=5), action("pay", sum=6), answer("so be it"))
-    run = await planning.ask()
-    [pause] = await planning.paused(run)
-    await planning.decide(pause, run, "approve")
-    story = await planning.ended(run)
-    assert paid == [{"sum": 5}, {"sum": 6}]
-    assert len(story.of("paused")) == 1
 
 
 async def test_a_join_waits_too(plan: Plan, provider: ModelServer) -> None:
@@ -152,17 +80,6 @@ async def test_native_calls(plan: Plan, provider: ModelServer) -> None:
     await planning.decide(pause, run, "approve")
     await planning.ended(run)
     assert paid == [{"sum": 5}]
-
-
-async def test_nobody_decides(plan: Plan, provider: ModelServer) -> None:
-    """The call is rejected when its pause expires, and the run goes on."""
-    paid: list[Any] = []
-    agents = {"default": {"approvals": [{"name": "soon", "tools": ["pay"], "expires_in_s": 1}]}}
-    planning = await plan(paying(paid), agents=agents)
-    provider.say(action("pay", sum=5), answer("so be it"))
-    story = await planning.tell()
-    assert (paid, story.of("resumed")[0].by) == ([], "timer")
-    assert story.of("observed")[0].failure.code == "approval_expired"
 
 
 async def test_the_message_of_an_approved_call(plan: Plan, provider: ModelServer) -> None:

@@ -1,16 +1,12 @@
 """Budgets that bind over whole runs: what ends, what is interrupted, and how a top-up lets a run go on."""
 
 import asyncio
-import time
-from functools import partial
 from typing import Any
 
 import pytest
 
-from contracts.runs.events import Done, Paused, RunEvent
-from contracts.runs.inbox import CancelRequested
+from contracts.runs.events import Done
 from contracts.tools.messages import ToolSpec
-from contracts.wire import subjects
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.waiting import wait_until
@@ -49,17 +45,6 @@ async def test_a_budget_ends_a_run_with_what_it_has(
     assert story.end.raw_answer == ("found x" if calls else "No answer produced.")
 
 
-async def test_a_price_is_a_budget(plan: Plan, provider: ModelServer) -> None:
-    """Where it is known; a model without a price cannot exceed it."""
-    provider.say(Say(text=LOOK.text, usage=USAGE))
-    planning = await plan(models=[PRICED])
-    story = await planning.tell(limits={"max_cost_usd": 0.0001}, model=PRICED)
-    stopped(story.end, "max_cost_usd of 0.0001")
-    assert len(provider.ledger) == 1
-    assert story.end.usage.cost_usd > 0.0001
-    stopped((await planning.tell(limits={"max_cost_usd": 0.0001, "max_steps": 3})).end, "max_steps of 3")
-
-
 @pytest.mark.parametrize(
     "broken", [Say(text="{", usage=USAGE), Say(text='{"next_node": "look", "args": {}}', usage=USAGE)]
 )
@@ -70,14 +55,6 @@ async def test_a_repair_is_a_call_like_any_other(plan: Plan, provider: ModelServ
     stopped(story.end, "max_tokens of 40")
     assert len(provider.ledger) == 1
     assert story.end.usage.prompt_tokens == 30
-
-
-async def test_what_can_be_salvaged_is_better_than_nothing(plan: Plan, provider: ModelServer) -> None:
-    """Prose that nobody may repair any more is the answer."""
-    provider.say(Say(text="It is 42.", usage=USAGE))
-    story = await (await plan()).tell(limits={"max_tokens": 40})
-    assert (story.end.reason, story.end.raw_answer) == ("answer_complete", "It is 42.")
-    assert story.shown() == "It is 42."
 
 
 async def test_the_model_reads_a_note_before_its_budget_ends(plan: Plan, provider: ModelServer) -> None:
@@ -105,56 +82,6 @@ async def test_a_deadline_interrupts_a_model(plan: Plan, provider: ModelServer, 
     stopped(story.end, "deadline_s of 1")
     assert story.end.raw_answer == story.shown() == "found x"
     await wait_until(lambda: provider.ledger[-1].ended == "gone", what="the model's request is closed")
-
-
-async def test_a_deadline_interrupts_a_tool(plan: Plan, provider: ModelServer) -> None:
-    """The run does not wait for it."""
-    began = asyncio.Event()
-
-    async def sleep(_: dict[str, Any]) -> Any:
-        began.set()
-        await asyncio.sleep(30)
-
-    provider.say(action("slow"))
-    story = await (await plan({"slow": (ToolSpec(name="slow"), sleep)})).tell(limits={"deadline_s": 1})
-    assert began.is_set()
-    stopped(story.end, "deadline_s of 1")
-    assert not [each for each in story.of("observed") if each.status == "succeeded"]
-
-
-async def test_a_run_with_a_grace_waits_for_a_top_up(plan: Plan, provider: ModelServer) -> None:
-    """What is given counts from then on; the log tells the whole story."""
-    provider.say(LOOK, LOOK, LOOK, FINAL)
-    planning = await plan()
-    run = await planning.ask(limits={"max_steps": 2, "grace_s": 60})
-    story = await planning.until(run, lambda event: event.type == "paused")
-    assert (story.end.reason, story.end.budget) == ("budget", "max_steps of 2")
-    assert 50_000 < story.end.until - time.time() * 1000 < 61_000
-    assert len(provider.ledger) == 2
-    await planning.top_up(run, max_steps=2)
-    story = await planning.ended(run)
-    facts = story.facts()
-    assert facts[facts.index("paused") :][:4] == ["paused", "topped_up", "resumed", "asked"]
-    assert (story.of("topped_up")[0].limits.max_steps, story.end.raw_answer) == (4, "whole")
-    assert story.shown() == "whole"
-
-
-def is_paused(event: RunEvent, budget: str) -> bool:
-    """Whether the run waits for this budget."""
-    return isinstance(event, Paused) and event.budget == budget
-
-
-async def test_a_run_may_be_topped_up_again_and_again(plan: Plan, provider: ModelServer) -> None:
-    """And pauses again when that was not enough."""
-    provider.say(LOOK, LOOK, FINAL)
-    planning = await plan()
-    run = await planning.ask(limits={"max_steps": 1, "grace_s": 60})
-    for nth in (1, 2):
-        await planning.until(run, partial(is_paused, budget=f"max_steps of {nth}"))
-        await planning.top_up(run, max_steps=1)
-    story = await planning.ended(run)
-    assert [paused.budget for paused in story.of("paused")] == ["max_steps of 1", "max_steps of 2"]
-    assert story.end.raw_answer == "whole"
 
 
 @pytest.mark.parametrize(
@@ -208,30 +135,6 @@ async def test_a_call_that_a_deadline_ended_is_shown_to_the_model(plan: Plan, pr
     assert story.end.raw_answer == "whole"
     assert [each.failure.code for each in story.of("observed")] == ["deadline_passed"]
     assert "deadline_passed" in provider.ledger[-1].text
-
-
-async def test_nobody_tops_it_up(plan: Plan, provider: ModelServer) -> None:
-    """A timer in NATS ends the wait, and the run with what it has."""
-    provider.say(LOOK)
-    story = await (await plan()).tell(limits={"max_steps": 1, "grace_s": 1})
-    stopped(story.end, "max_steps of 1")
-    assert story.facts()[-2:] == ["paused", "done"]
-    assert story.end.raw_answer == "found x"
-
-
-async def test_a_paused_run_can_be_cancelled(plan: Plan, provider: ModelServer) -> None:
-    """As at any other time; a top-up that comes later changes nothing."""
-    provider.say(LOOK)
-    planning = await plan()
-    run = await planning.ask(limits={"max_steps": 1, "grace_s": 60})
-    await planning.until(run, lambda event: event.type == "paused")
-    await planning.bus.publish(
-        subjects.control("default", run, "cancel"), CancelRequested(reason="no").model_dump_json().encode()
-    )
-    assert (await planning.ended(run)).end.type == "cancelled"
-    await planning.top_up(run, max_steps=9)
-    await planning.bus.barrier()
-    assert (await planning.ended(run)).end.type == "cancelled"
 
 
 async def test_a_top_up_before_the_end_extends_the_budget(plan: Plan, provider: ModelServer) -> None:

@@ -37,16 +37,6 @@ async def test_the_model_reads_the_text_beside_the_result(plan: Plan, provider: 
     assert read.index(TEXT) < read.index("celsius")
 
 
-async def test_the_outcome_of_a_tool_without_a_text_has_no_such_field(plan: Plan, provider: ModelServer) -> None:
-    """Neither in the log nor for the model."""
-    provider.say(action("look", q="x"), answer("whole"))
-    planning = await plan()
-    story = await planning.tell()
-    (observed,) = story.of("observed")
-    assert not {"content", "responded"} & observed.model_dump().keys()
-    assert r"\"status\":\"succeeded\",\"observation\"" in provider.ledger[-1].text
-
-
 async def test_a_tool_learns_the_id_of_the_request(plan: Plan, provider: ModelServer) -> None:
     """The caller's, or the run's where the caller gave none."""
     seen: list[ToolCall] = []

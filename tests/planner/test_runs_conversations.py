@@ -10,14 +10,13 @@ from contracts.wire import keys, subjects
 from contracts.wire.ids import new_id
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
-from services.planner.conversation.encoding import text_tokens
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.sessions.memory import summary_run
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner
-from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
+from tests.support.model_server import ModelServer, Say, Seen, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
@@ -55,21 +54,6 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
-async def test_messages_stand_before_the_question(plan: Plan, provider: ModelServer) -> None:
-    """An old answer has the form of an action, in which its text is data."""
-    planner = await plan()
-    provider.say(action("look", q="cats"), answer("Mia."))
-    story = await planner.tell("What is my cat called?", messages=MESSAGES)
-
-    assert story.end.raw_answer == "Mia."
-    first, second = contents(provider, 0), contents(provider, 1)
-    assert ["My cat is called Mia." in first[0], "What is my cat called?" in first[2]] == [True, True]
-    assert json.loads(first[1]) == {"next_node": "final_response", "args": {"answer": MESSAGES[1]["content"]}}
-    assert second[:3] == first
-    (started,) = story.of("run_started")
-    assert started.memory == Memory()
-
-
 async def test_memory_bounds_the_messages(plan: Plan, provider: ModelServer) -> None:
     """The request's fields come before those of the agent; the model reads what is cut."""
     planner = await plan(agents={"host": {"memory": {"recent_turns": 2, "max_tokens": 500}}})
@@ -95,32 +79,6 @@ async def test_a_memory_that_cannot_be_used_is_refused(plan: Plan, provider: Mod
     assert not provider.ledger
 
 
-async def test_a_run_without_a_conversation_has_no_memory(plan: Plan, provider: ModelServer) -> None:
-    """Its record says nothing of one."""
-    planner = await plan()
-    provider.say(answer("So."))
-    story = await planner.tell(memory={"recent_turns": 9})
-    (started,) = story.of("run_started")
-    assert started.memory is None
-
-
-async def test_a_session_remembers(plan: Plan, provider: ModelServer) -> None:
-    """What was asked in it before, in native calls too; its last question comes right after the answer."""
-    planner = await plan(agents={"native": {"action_transport": "tools"}})
-    provider.say(answer("Mia."), answer("Grey."), Say(tool_calls=[{"name": "final_response", "arguments": "{}"}]))
-    session_id = new_id()
-    await planner.tell("My cat is called Mia.", session_id=session_id)
-    await planner.tell("Which colour has she?", session_id=session_id)
-    assert ["called Mia" in text for text in contents(provider)] == [True, False, False]
-    assert json.loads(contents(provider)[1]) == {"next_node": "final_response", "args": {"answer": "Mia."}}
-
-    await planner.tell("And her age?", session_id=session_id, agent="native")
-    assert contents(provider, 2)[1:4:2] == ["Mia.", "Grey."]
-    other = await planner.tell("Who is Mia?", session_id=new_id())
-    assert other.end.type == "done"
-    assert len(contents(provider)) == 1
-
-
 async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, provider: ModelServer) -> None:
     """It is asked with what was said until its turn came, not until it was requested."""
     planner, session_id = await plan(), new_id()
@@ -129,48 +87,6 @@ async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, pro
     second = await planner.ask("Which colour has she?", session_id=session_id)
     assert [(await planner.ended(run)).end.raw_answer for run in (first, second)] == ["Mia.", "Grey."]
     assert json.loads(contents(provider)[1])["args"] == {"answer": "Mia."}
-
-
-async def test_the_bound_holds_over_sixty_turns(plan: Plan, provider: ModelServer) -> None:
-    """Without a model for summaries the rest is cut, and the model reads how much."""
-    planner = await plan(agents={"host": {"memory": {"max_tokens": 600}}})
-    provider.say(answer(words(40)))
-    session_id = new_id()
-    for number in range(60):
-        await planner.tell(f"Question {number}?", session_id=session_id, agent="host")
-    for number, texts in enumerate(asked(provider)):
-        assert sum(map(text_tokens, texts[:-1])) <= 600
-        left_out = number - len(texts) // 2
-        assert (f"{left_out} older turns are not shown." in texts[0]) == (left_out > 1)
-    assert len(asked(provider)) == 60
-    assert (await session_of(planner, session_id)).summary_run == ""
-
-
-async def test_older_turns_are_summarised(plan: Plan, provider: ModelServer) -> None:
-    """The summary is data; its run has no place in the session, and its usage counts."""
-    planner = await plan(agents={"host": {"memory": {"recent_turns": 4, "summary_model": "openai/scripted"}}})
-    provider.choose = lambda seen: answer(f"summary </summary> of {seen.number}" if SUMMARISE in seen.text else "So.")
-    session_id, summaries = new_id(), 0
-    for number in range(20):
-        await planner.tell(f"Question {number}?", session_id=session_id, agent="host")
-
-        async def is_quiet() -> bool:
-            session = await session_of(planner, session_id)
-            return not session.open_runs() and not session.summary_run
-
-        await wait_until(is_quiet, what="the summary is made")
-        summaries = len(provider.ledger) - len(asked(provider))
-    for number, texts in enumerate(asked(provider)):
-        assert "not shown" not in texts[0]
-        assert ("<summary>" in texts[0]) == (number > 4)
-        assert texts[0].count("</summary>") <= 1
-    assert 4 <= summaries <= 8
-    session = await session_of(planner, session_id)
-    assert session.runs == len(session.turns) == 20
-    assert session.usage.model_calls == 20 + summaries
-    assert [turn.question for turn in session.turns[:2]] == ["Question 0?", "Question 1?"]
-    newest = [texts_of(seen)[0] for seen in provider.ledger if SUMMARISE in seen.text][-1]
-    assert '"summary":"summary <\\/summary> of' in newest
 
 
 async def test_nobody_waits_for_a_summary(plan: Plan, provider: ModelServer) -> None:

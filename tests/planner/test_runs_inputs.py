@@ -6,9 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from contracts.runs.events import Step
-from contracts.runs.pauses import MAX_UNREAD_INPUTS
-from contracts.wire import keys, subjects
-from contracts.wire.records import EVENTS_HEADER
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
@@ -17,7 +14,6 @@ from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
-from tests.support.waiting import wait_until
 
 SLOWLY = Say(text=answer(f"early {words(30)}").text, stall_after=12)
 QUESTION = Say(text='{"next_node": "final_response", "args": {"answer": "Which one?", "requires_followup": true}}')
@@ -28,64 +24,6 @@ def provider() -> Iterator[ModelServer]:
     """A provider of each test's own: what was released stays so."""
     with ModelServer() as running:
         yield running
-
-
-async def test_inputs_of_two_senders_are_read_after_the_answer_that_is_being_written(
-    plan: Plan, provider: ModelServer
-) -> None:
-    """It is finished, and superseded by the answer of the next turn, which is the run's."""
-    planner = await plan()
-    provider.say(SLOWLY, answer("late"))
-    run = await planner.ask()
-    await planner.until(run, lambda event: event.type == "chunk")
-    for sender, text in (("ann", "in red"), ("bob", "in blue"), ("ann", "no, in green")):
-        answered = await planner.add(run, text, by=sender)
-        assert (answered.code, answered.is_repeated) == (None, False)
-    provider.release()
-    story = await planner.ended(run)
-    assert (story.end.raw_answer, story.shown()) == ("late", "late")
-    first = [chunk.text for chunk in story.of("chunk") if chunk.action_seq == 1]
-    assert "".join(first).startswith("early ")
-    assert [added.text for added in story.of("input_added")] == ["in red", "in blue", "no, in green"]
-    second = provider.ledger[1].text
-    places = [second.index(text) for text in ("in red", "in blue", "no, in green")]
-    assert places == sorted(places)
-    assert second.index("early ") < places[0]
-    assert len(provider.ledger) == 2
-    assert (await planner.add(run, "too late")).code == "run_ended"
-
-
-async def test_a_redirect_ends_the_request_and_asks_anew(plan: Plan, provider: ModelServer) -> None:
-    """What was written is superseded by a further attempt."""
-    planner = await plan()
-    provider.say(SLOWLY, answer("About Bonn."))
-    run = await planner.ask()
-    await planner.until(run, lambda event: event.type == "chunk")
-    assert (await planner.add(run, "What about Bonn?", redirect=True)).code is None
-    story = await planner.ended(run)
-    assert (story.end.raw_answer, story.shown()) == ("About Bonn.", "About Bonn.")
-    assert [(asked.turn, asked.attempt, asked.cause) for asked in story.of("asked")] == [
-        (1, 1, "turn"),
-        (1, 2, "resumed"),
-    ]
-    assert "What about Bonn?" in provider.ledger[1].text
-    await wait_until(lambda: provider.ledger[0].ended == "gone", what="the first request is closed")
-
-
-async def test_a_text_rejects_the_call_that_waits(plan: Plan, provider: ModelServer) -> None:
-    """The model reads it as the person's note, and nothing is paid."""
-    paid: list[object] = []
-    planner = await plan(paying(paid))
-    provider.say(action("pay", sum=5), answer("so be it"))
-    run = await planner.ask()
-    [pause] = await planner.paused(run)
-    assert (await planner.add(run, "not before Monday")).code is None
-    story = await planner.ended(run)
-    assert story.end.raw_answer == "so be it"
-    assert "not before Monday" in provider.ledger[-1].text
-    assert [resumed.note for resumed in story.of("resumed")] == ["not before Monday"]
-    assert story.of("input_added") == paid == []
-    assert (await planner.decide(pause, run, "approve")).code == "run_ended"
 
 
 async def test_the_reply_to_a_question_of_the_model(plan: Plan, provider: ModelServer) -> None:
@@ -149,36 +87,6 @@ async def test_a_text_that_a_person_must_admit_is_not_read_before(plan: Plan, pr
     assert "and my lawyer?" in provider.ledger[1].text
 
 
-async def test_at_most_64_inputs_wait(plan: Plan, provider: ModelServer) -> None:
-    """However many are sent at once; the others are refused, and the run reads those that were taken."""
-    planner = await plan()
-    provider.say(SLOWLY, answer("late"))
-    run = await planner.ask()
-    await planner.until(run, lambda event: event.type == "chunk")
-    answers = await asyncio.gather(*(planner.add(run, f"text {number}") for number in range(100)))
-    codes = [answered.code for answered in answers]
-    assert (codes.count(None), codes.count("too_many_inputs")) == (MAX_UNREAD_INPUTS, 100 - MAX_UNREAD_INPUTS)
-    provider.release()
-    story = await planner.ended(run)
-    assert len(story.of("input_added")) == MAX_UNREAD_INPUTS
-    assert all(added.text in provider.ledger[1].text for added in story.of("input_added"))
-
-
-async def test_a_request_that_steers_ends_as_merged(plan: Plan, provider: ModelServer) -> None:
-    """Its text is an input of the run that has the turn, which answers it."""
-    planner = await plan()
-    provider.say(SLOWLY, answer("late"))
-    first = await planner.ask(session_id="talk")
-    await planner.until(first, lambda event: event.type == "chunk")
-    second = await planner.ask("and in Bonn?", session_id="talk", on_busy="steer")
-    story = await planner.ended(second)
-    assert (story.end.route, story.end.extra) == ("merged", {"run_id": first})
-    provider.release()
-    story = await planner.ended(first)
-    assert story.end.raw_answer == "late"
-    assert [(added.text, added.run) for added in story.of("input_added")] == [("and in Bonn?", second)]
-
-
 async def test_an_input_to_a_run_that_waits_for_its_turn(plan: Plan, provider: ModelServer) -> None:
     """It is read with the question, once the run begins."""
     planner = await plan()
@@ -191,27 +99,6 @@ async def test_an_input_to_a_run_that_waits_for_its_turn(plan: Plan, provider: M
     provider.release()
     assert (await planner.ended(second)).end.raw_answer == "late"
     assert provider.ledger[1].text.index("and in Bonn?") < provider.ledger[1].text.index("by train")
-
-
-async def test_a_request_while_its_session_waits_for_a_person(plan: Plan, provider: ModelServer) -> None:
-    """Its text rejects the call that waits, and its own run ends as merged."""
-    paid: list[object] = []
-    planner = await plan(paying(paid))
-    provider.say(action("pay", sum=5), answer("so be it"))
-    first = await planner.ask(session_id="payments")
-    await planner.paused(first)
-    log = subjects.session_log("default", keys.session_key("payments"))
-
-    async def knows_that_it_waits() -> bool:
-        newest = await planner.bus.last(subjects.SESSIONS, log)
-        return newest is not None and (newest.headers or {})[EVENTS_HEADER] == "run_waits"
-
-    await wait_until(knows_that_it_waits, what="the session knows that its run waits")
-    second = await planner.ask("rather not", session_id="payments")
-    assert (await planner.ended(second)).end.extra == {"run_id": first}
-    story = await planner.ended(first)
-    assert [resumed.note for resumed in story.of("resumed")] == ["rather not"]
-    assert (story.end.raw_answer, paid) == ("so be it", [])
 
 
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])

@@ -53,25 +53,6 @@ async def test_a_triage_picks_among_several_models(plan: Plan, provider: ModelSe
     assert story.of("triaged")[0].model == ONE
 
 
-async def test_the_effort_of_a_request_wins(plan: Plan, provider: ModelServer) -> None:
-    """Over the agent's and the deployment's; it is passed on as it is."""
-    provider.say(answer("done"))
-    planning = await plan(models=["openai/o3"], reasoning_effort="auto", agents={"calm": {"reasoning_effort": "low"}})
-    story = await planning.tell(agent="calm", reasoning_effort="high", model="openai/o3")
-    assert story.of("triaged") == []
-    assert provider.ledger[0].body["reasoning_effort"] == "high"
-
-
-async def test_a_good_answer_gets_its_score(plan: Plan, provider: ModelServer) -> None:
-    """It replaces the model's own confidence, which stays in extra."""
-    provider.say(answer("fine", confidence=0.2), score(0.9))
-    story = await (await plan(agents=JUDGED)).tell(agent="judged")
-    assert (story.end.raw_answer, story.end.confidence) == ("fine", 0.9)
-    assert story.end.extra == {"model_confidence": 0.2}
-    assert story.end.usage.model_calls == 2
-    assert "fine" in provider.ledger[1].text
-
-
 async def test_a_poor_answer_is_revised_within_bounds(plan: Plan, provider: ModelServer) -> None:
     """The model gets the reason, once; its second answer stands, with its score."""
     provider.say(answer("first"), score(0.1, "it is too short"), answer("second, longer"), score(0.3, "still short"))
@@ -116,26 +97,11 @@ async def test_a_revision_that_does_not_come_leaves_the_answer(plan: Plan, provi
     assert sum("You judge an answer" in seen.text for seen in provider.ledger) == 1
 
 
-async def test_a_revision_that_meets_the_deadline_leaves_the_answer(plan: Plan, provider: ModelServer) -> None:
-    """As what the run had when its budget was gone."""
-    provider.say(answer("first"), score(0.1, "too short"), Say(text=answer("second, longer").text, stall_after=9))
-    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"deadline_s": 2})
-    assert (story.end.reason, story.end.raw_answer, story.shown()) == ("budget_exhausted", "first", "first")
-
-
 async def test_a_critique_takes_no_answer_away(plan: Plan, provider: ModelServer) -> None:
     """It ends before the deadline, and the answer stands without a score."""
     provider.say(answer("fine"), Say(silent=True))
     story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"deadline_s": 3})
     assert (story.end.reason, story.end.raw_answer, story.end.confidence) == ("answer_complete", "fine", None)
-
-
-async def test_no_critique_beyond_a_budget(plan: Plan, provider: ModelServer) -> None:
-    """It is a call like any other."""
-    provider.say(Say(text=answer("fine").text, usage={"prompt_tokens": 30, "completion_tokens": 10}))
-    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"max_tokens": 40})
-    assert (story.end.reason, story.end.raw_answer) == ("answer_complete", "fine")
-    assert len(provider.ledger) == 1
 
 
 async def test_no_revision_beyond_a_budget(plan: Plan, provider: ModelServer) -> None:

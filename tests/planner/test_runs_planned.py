@@ -10,23 +10,6 @@ from tests.planner.planned_tools import RESEARCH, Tools, native, planned, steps,
 from tests.support.model_server import ModelServer, Say, words
 
 
-async def test_a_direct_response_takes_one_request(plan: Plan, provider: ModelServer) -> None:
-    """Its content is the answer as it is, and is streamed while the model writes it."""
-    provider.say(native({"type": "direct_response", "content": f" {words(200)} "}))
-    story = await (await plan(Tools().of())).tell(strategy="planned")
-    assert story.end.raw_answer == story.shown() == f" {words(200)} "
-    assert len(story.chunks()) > 1
-    assert (len(provider.ledger), len(story.of("asked"))) == (1, 1)
-    assert steps(story) == [("plan", "started"), ("plan", "succeeded")]
-
-
-async def test_an_empty_direct_response_is_one(plan: Plan, provider: ModelServer) -> None:
-    """The model was asked once, and gave it; there is no other answer."""
-    provider.say(native({"type": "direct_response", "content": ""}))
-    story = await (await plan(Tools().of())).tell(strategy="planned")
-    assert (story.end.reason, len(provider.ledger)) == ("no_path", 1)
-
-
 async def test_a_plan_with_tools_takes_two_requests(plan: Plan, provider: ModelServer) -> None:
     """The calls run in order, each with what the earlier ones returned; the answer is streamed."""
     tools = Tools()
@@ -69,22 +52,6 @@ async def test_the_schema_of_the_plan_names_the_tools_of_the_run(plan: Plan, pro
     assert '"result":{"type":"object","properties":{"blog_id"' in system
 
 
-async def test_the_first_failure_halts_the_plan(plan: Plan, provider: ModelServer) -> None:
-    """Later calls are not executed, and the model answers from what there is."""
-    tools = Tools(written=Fault(code="tool_error", reason="out of order"))
-    provider.say(planned(RESEARCH, write(blog_id="x"), RESEARCH), Say(text="It failed."))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert (story.end.reason, story.end.raw_answer, len(provider.ledger)) == ("answer_complete", "It failed.", 2)
-    execution = story.of("step")[3]
-    assert (execution.status, execution.statuses) == ("failed", ["success", "failed", "not_executed"])
-    assert "out of order" in execution.halt_reason
-    told = provider.ledger[1].body["messages"][-1]["content"]
-    assert "2. write - FAILED" in told
-    assert "3. research - NOT EXECUTED" in told
-    assert "out of order" in told
-    assert len(tools.calls) == 2
-
-
 INVALID: dict[str, tuple[Say, str]] = {
     "a missing field": (planned(RESEARCH, write(blog_id="$0.output.blogId")), "field_not_found"),
     "a wrong type": (planned(RESEARCH, write(blog_id="x", words="$0.output.title")), "type_mismatch"),
@@ -114,21 +81,6 @@ INVALID: dict[str, tuple[Say, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", INVALID)
-async def test_nothing_runs_of_an_invalid_plan(plan: Plan, provider: ModelServer, case: str) -> None:
-    """The model is told each error, and answers."""
-    reply, code = INVALID[case]
-    tools = Tools()
-    provider.say(reply, Say(text="I could not plan that."))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert story.end.raw_answer == "I could not plan that."
-    assert len(provider.ledger) == 2
-    assert tools.calls == []
-    assert steps(story) == [("plan", "invalid"), ("respond", "started"), ("respond", "succeeded")]
-    assert code in {error.error.type for error in story.of("step")[0].errors}
-    assert "The plan was rejected" in provider.ledger[1].body["messages"][-1]["content"]
-
-
 AS_TEXT: dict[str, tuple[Say, str]] = {
     "JSON": (Say(text='{"type": "direct_response", "content": "Hello"}'), "Hello"),
     "fenced JSON": (Say(text='```json\n{"type": "direct_response", "content": "Hello"}\n```'), "Hello"),
@@ -151,21 +103,6 @@ async def test_a_text_may_hold_the_plan(plan: Plan, provider: ModelServer, case:
     assert ("tools" in provider.ledger[0].body) == (transport == "tools")
 
 
-TWO_TYPES = (
-    '{"type": "direct_response", "content": "Hello", "type": "tool_calls", "calls": [{"tool_name": "write", '
-    '"arguments": {"blog_id": "x"}}]}'
-)
-
-
-async def test_nothing_runs_of_a_plan_with_two_types(plan: Plan, provider: ModelServer) -> None:
-    """Its content was streamed, as that of an answer."""
-    tools = Tools()
-    provider.say(Say(tool_calls=[{"name": "__planning__", "arguments": TWO_TYPES}]), Say(text="Again."))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert (story.end.raw_answer, story.shown(), tools.calls) == ("Again.", "Again.", [])
-    assert steps(story)[0] == ("plan", "invalid")
-
-
 async def test_a_plan_that_an_answer_shows_does_not_run(plan: Plan, provider: ModelServer) -> None:
     """A text beside which the model could have called the function is the answer, whatever stands in it."""
     tools = Tools()
@@ -174,27 +111,6 @@ async def test_a_plan_that_an_answer_shows_does_not_run(plan: Plan, provider: Mo
     story = await (await plan(tools.of())).tell(strategy="planned")
     assert story.end.raw_answer == story.shown() == f"A plan looks like this:\n```json\n{shown}\n```"
     assert (tools.calls, len(provider.ledger)) == ([], 1)
-
-
-async def test_a_plan_of_calls_as_json(plan: Plan, provider: ModelServer) -> None:
-    """It is carried out like any other."""
-    tools = Tools()
-    text = json.dumps({"type": "tool_calls", "reasoning": "r", "calls": [RESEARCH, write(blog_id="$0.output.blog_id")]})
-    provider.say(Say(text=text), Say(text="Done."))
-    story = await (await plan(tools.of(), action_transport="json")).tell(strategy="planned")
-    assert (story.end.raw_answer, len(provider.ledger)) == ("Done.", 2)
-    assert tools.calls[1] == ("write", {"blog_id": "b-1"})
-    assert "response_format" in provider.ledger[0].body
-    assert "response_format" not in provider.ledger[1].body
-
-
-async def test_native_calls_of_the_tools_are_the_plan(plan: Plan, provider: ModelServer) -> None:
-    """Though only the planning function was offered; the payload says so."""
-    tools = Tools()
-    provider.say(Say(tool_calls=[{"name": "research", "arguments": '{"topic": "AI"}'}]), Say(text="Done."))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert tools.calls == [("research", {"topic": "AI"})]
-    assert any("__planning__" in warning for warning in story.end.warnings)
 
 
 async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provider: ModelServer) -> None:
@@ -208,15 +124,6 @@ async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provid
     assert execution.halt_reason.startswith("missing_output_field")
     assert "parts.3" in execution.halt_reason
     assert [name for name, _ in tools.calls] == ["research"]
-
-
-async def test_integers_are_exact(plan: Plan, provider: ModelServer) -> None:
-    """Also beyond 64 bits, for the next tool and for the model."""
-    tools = Tools({"blog_id": "b", "title": "t", "words": 2**200 + 1})
-    provider.say(planned(RESEARCH, write(blog_id="x", words="$0.output.words")), Say(text="Done."))
-    await (await plan(tools.of())).tell(strategy="planned")
-    assert tools.calls[1] == ("write", {"blog_id": "x", "words": 2**200 + 1})
-    assert str(2**200 + 1) in provider.ledger[1].text
 
 
 async def test_hidden_values_reach_the_tool_and_not_the_model(plan: Plan, provider: ModelServer) -> None:

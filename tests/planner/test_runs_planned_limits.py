@@ -29,13 +29,6 @@ async def test_a_plan_that_the_limits_do_not_carry_runs_nothing(plan: Plan, prov
     assert story.shown() == story.end.raw_answer
 
 
-async def test_one_step_is_enough_for_a_direct_response(plan: Plan, provider: ModelServer) -> None:
-    """It needs no second request."""
-    provider.say(native({"type": "direct_response", "content": "Hello"}))
-    story = await (await plan(Tools().of())).tell(strategy="planned", limits={"max_steps": 1})
-    assert (story.end.reason, story.end.raw_answer) == ("answer_complete", "Hello")
-
-
 async def test_a_top_up_lets_a_plan_begin(plan: Plan, provider: ModelServer) -> None:
     """It was kept while the run waited, so the model does not plan again."""
     tools = Tools()
@@ -96,23 +89,6 @@ async def test_another_question_halts_the_plan(plan: Plan, provider: ModelServer
     ended = [step for step in story.of("step") if step.node == "execute" and step.status != "started"]
     assert ended[0].statuses == ["success", "success", "not_executed"]
     assert len(tools.calls) == 2
-
-
-async def test_a_person_sees_the_resolved_arguments_and_the_whole_plan(plan: Plan, provider: ModelServer) -> None:
-    """Before a call that needs an approval. A refusal halts the plan."""
-    tools = Tools()
-    agents = {"careful": {"strategy": "planned", "approvals": [{"name": "w", "tools": ["write"]}]}}
-    provider.say(planned(RESEARCH, write(blog_id="$0.output.blog_id")), Say(text="Not written."))
-    planning = await plan(tools.of(), agents=agents)
-    run = await planning.ask(agent="careful")
-    (pause,) = await planning.paused(run)
-    assert pause.arguments == {"blog_id": "b-1"}
-    assert [call["tool_name"] for call in pause.payload["plan"]["calls"]] == ["research", "write"]
-    assert pause.payload["plan"]["calls"][1]["arguments"] == {"blog_id": "$0.output.blog_id"}
-    await planning.decide(pause, run, "reject")
-    story = await planning.ended(run)
-    assert story.end.raw_answer == "Not written."
-    assert [name for name, _ in tools.calls] == ["research"]
 
 
 @pytest.mark.parametrize("decision", ["approve", "edit"])

@@ -46,34 +46,6 @@ async def test_what_may_pass_is_retried_with_an_event(plan: Plan, provider: Mode
     assert story.end.usage.model_calls == len(provider.ledger) == 3
 
 
-async def test_a_pause_that_the_provider_asks_for_is_kept(plan: Plan, provider: ModelServer) -> None:
-    """`Retry-After` wins over our own pause."""
-    provider.say(Say(status=429, headers={"retry-after": "1"}), answer("now"))
-    story = await (await plan()).tell()
-    [failed] = story.of("model_failed")
-    assert failed.wait_s == 1
-    assert failed.fault.code == "model_rate_limited"
-    asked, done = story.of("asked")[0], story.end
-    assert (asked.type, done.raw_answer) == ("asked", "now")
-
-
-async def test_a_pause_too_long_loses_the_question_to_the_next_model(plan: Plan, provider: ModelServer) -> None:
-    """So do models that go on failing, and models that are not there."""
-    provider.say(Say(status=429, headers={"retry-after": "3600"}), answer("from the spare"))
-    story = await (await plan(fallback_models=[SPARE])).tell()
-    [failed] = story.of("model_failed")
-    assert (failed.then, failed.next_model, story.end.raw_answer) == ("fallback", SPARE, "from the spare")
-    assert provider.ledger[-1].body["model"] == "spare"
-
-
-async def test_a_model_that_goes_on_failing_is_left_for_the_next(plan: Plan, provider: ModelServer) -> None:
-    """After three requests; the run's log names them all."""
-    provider.say(Say(status=500), Say(status=500), Say(status=500), answer("from the spare"))
-    story = await (await plan(fallback_models=[SPARE])).tell()
-    assert [each.then for each in story.of("model_failed")] == ["retry", "retry", "fallback"]
-    assert story.end.raw_answer == "from the spare"
-
-
 async def test_the_model_that_failed_is_the_one_that_was_asked(plan: Plan, provider: ModelServer) -> None:
     """Of a fallback whose reply broke off it is said that it did; it is retried like the first model."""
     broken = Say(text=answer("so far " + words(50)).text, cut_after=20)
@@ -121,18 +93,6 @@ async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(
     [failed] = story.of("model_failed")
     assert (failed.attempt, failed.then) == (1, "retry")
     assert failed.fault.retryable
-
-
-async def test_the_number_of_retries_is_a_setting(plan: Plan, provider: ModelServer) -> None:
-    """With one, the third attempt calls the fallback, whether the replies broke off or never began."""
-    cut = Say(text=answer(words(30)).text, cut_after=9)
-    provider.say(cut, Say(status=500), answer("whole"))
-    story = await (await plan(fallback_models=[SPARE], max_provider_failures=1)).tell()
-    assert story.shown() == "whole"
-    assert [asked.model for asked in story.of("asked")] == ["openai/scripted", "openai/scripted", SPARE]
-    assert [failed.then for failed in story.of("model_failed")] == ["retry", "fallback"]
-    assert story.of("model_failed")[1].wait_s == 0
-    assert (story.end.usage.model_calls, story.end.usage.estimated) == (3, True)
 
 
 async def test_a_format_that_a_server_refuses_is_left_out(plan: Plan, provider: ModelServer) -> None:
@@ -195,40 +155,6 @@ async def test_a_cancel_ends_a_run_that_waits_for_a_provider(plan: Plan, provide
     assert len(provider.ledger) == 1
 
 
-async def test_a_top_up_does_not_cut_a_wait_short(plan: Plan, provider: ModelServer) -> None:
-    """The run goes on when the provider wants it to, with the new limits."""
-    planning = await plan()
-    provider.say(Say(status=429, headers={"retry-after": "3"}), answer("at last"))
-    run = await planning.ask(limits={"deadline_s": 60})
-    await planning.until(run, lambda event: event.type == "model_failed")
-    await planning.top_up(run, deadline_s=120)
-    story = await planning.ended(run)
-    assert (story.end.raw_answer, len(story.of("topped_up"))) == ("at last", 1)
-    assert [(asked.attempt, asked.cause) for asked in story.of("asked")] == [(1, "turn"), (2, "provider")]
-    assert provider.ledger[1].at - provider.ledger[0].at >= 3
-
-
-async def test_a_wait_that_a_pause_of_the_run_outlasts_is_over_after_it(plan: Plan, provider: ModelServer) -> None:
-    """The deadline pauses the run in the middle of the wait; the top-up resumes it."""
-    planning = await plan()
-    provider.say(Say(status=429, headers={"retry-after": "4"}), answer("at last"))
-    run = await planning.ask(limits={"deadline_s": 1, "grace_s": 60})
-    await planning.until(run, lambda event: event.type == "paused")
-    await planning.top_up(run, deadline_s=60)
-    story = await planning.ended(run)
-    assert story.end.raw_answer == "at last"
-    assert provider.ledger[1].at - provider.ledger[0].at >= 4
-
-
-async def test_every_fallback_is_asked(plan: Plan, provider: ModelServer) -> None:
-    """Also when all before it break off."""
-    cut = Say(text=answer(words(30)).text, cut_after=9)
-    provider.say(cut, cut, cut, cut, answer("whole"))
-    story = await (await plan(fallback_models=[SPARE, "openai/third"], max_provider_failures=1)).tell()
-    assert [asked.model for asked in story.of("asked")] == ["openai/scripted"] * 2 + [SPARE] * 2 + ["openai/third"]
-    assert story.shown() == "whole"
-
-
 async def test_an_answer_may_repeat_itself(plan: Plan, provider: ModelServer) -> None:
     """A rule of dashes is no loop; a model that never comes to an end is one, and is asked again."""
     planning, rule = await plan(), "--------"
@@ -240,13 +166,6 @@ async def test_an_answer_may_repeat_itself(plan: Plan, provider: ModelServer) ->
     story = await planning.tell()
     assert story.shown() == "whole"
     assert "said the same over and over" in story.of("model_failed")[0].fault.reason
-
-
-async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provider: ModelServer) -> None:
-    """Three of them before the model is given up."""
-    provider.say(Say(status=500))
-    story = await (await plan()).tell()
-    assert (story.end.type, story.end.usage.model_calls, len(provider.ledger)) == ("error", 3, 3)
 
 
 async def test_the_demo_model_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
@@ -302,14 +221,6 @@ async def test_a_conversation_that_is_too_long_is_compacted_once(plan: Plan, pro
     assert len(after) < len(before) / 2
     assert all(part in after for part in ("word0 ", "word2999", "found word0", "succeeded", "found short"))
     assert story.end.raw_answer == "compacted"
-
-
-async def test_a_conversation_that_stays_too_long_ends_the_run(plan: Plan, provider: ModelServer) -> None:
-    """Compacting is tried once per turn."""
-    provider.say(Say(status=400, error=TOO_LONG))
-    story = await (await plan()).tell()
-    assert (story.end.type, story.end.code) == ("error", "context_too_long")
-    assert len(provider.ledger) == 2
 
 
 async def test_a_long_conversation_is_compacted_before_it_is_refused(plan: Plan, provider: ModelServer) -> None:

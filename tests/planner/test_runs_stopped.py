@@ -53,26 +53,3 @@ async def test_a_cancelled_run_shows_no_raw_data(plan: Plan, provider: ModelServ
     await cancel(planning, run)
     story = await planning.ended(run)
     assert story.end.payload.raw_answer == "No answer produced."
-
-
-async def test_a_failed_run_shows_no_raw_data(plan: Plan, provider: ModelServer) -> None:
-    """A run that failed does not show it either."""
-    provider.say(action("rows"), Say(status=401))
-    story = await (await plan(ROWS)).tell()
-    assert story.end.type == "error"
-    assert story.end.payload.raw_answer == "No answer produced."
-
-
-async def test_steps_say_how_long_they_took(plan: Plan, provider: ModelServer) -> None:
-    """An answer too: since its model was asked."""
-    provider.say(action("look", q="x"), Say(text=answer("yes").text, delay_s=0.3))
-    story = await (await plan()).tell()
-    ended = [step for step in story.of("step") if step.status != "started"]
-    assert [step.node for step in ended] == ["look", "final_response"]
-    assert ended[1].latency_ms >= 300
-
-
-async def test_an_invalid_decision_names_what_was_to_be_done(plan: Plan, provider: ModelServer) -> None:
-    """A tool that is not there, or the kind of error."""
-    provider.say(action("lok", q="x"))
-    assert [step.node for step in (await (await plan(max_repairs=0)).tell()).of("step")] == ["lok"]

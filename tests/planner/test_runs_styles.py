@@ -11,7 +11,7 @@ import pytest
 
 from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import TOOLS, Plan
-from tests.support.model_server import ModelServer, Say, words
+from tests.support.model_server import ModelServer, Say
 from tests.support.run_services import Handler, Planning, Story
 
 STYLES = sorted(path.stem for path in (Path(__file__).parent / "styles").glob("*.json"))
@@ -76,18 +76,6 @@ async def test_mistakes_cost_repairs_and_nothing_else(plan: Plan, provider: Mode
     assert story.end.usage.repairs == 2
     assert any("confidence" in warning for warning in story.end.warnings)
     assert any("suggested_actions" in warning for warning in story.end.warnings)
-
-
-async def test_reasoning_is_beside_the_answer(plan: Plan, provider: ModelServer) -> None:
-    """Native reasoning wins; a thought in the object is kept too; neither is ever in the answer."""
-    story = await run_in_style(await plan(ALL), provider, "reasoning")
-    steps = [step for step in story.of("step") if step.status == "started"]
-    assert [step.thought for step in steps] == ["I need the sales first.", "Compare them.", "The text, then."]
-    assert [step.reasoning for step in steps] == ["I need the sales first.", None, "The text, then."]
-    assert (
-        "".join(thought.text for thought in story.of("thinking") if thought.action_seq == 1)
-        == "I need the sales first."
-    )
 
 
 def written(story: Story) -> str:
@@ -181,27 +169,6 @@ async def test_other_ways_of_native_calls(plan: Plan, provider: ModelServer, rep
     assert len(story.of("observed")) == calls
     assert len(story.of("repaired")) == (0 if calls else 1)
     assert "CANARY" not in "".join(chunk.text for chunk in story.of("chunk"))
-
-
-async def test_an_answer_in_a_native_call_streams(plan: Plan, provider: ModelServer) -> None:
-    """Piece by piece, as its arguments arrive."""
-    arguments = json.dumps({"answer": words(200), "confidence": 0.5})
-    provider.say(Say(tool_calls=[{"name": "final_response", "arguments": arguments}], pause_s=0.002))
-    story = await (await plan(ALL, action_transport="tools")).tell()
-    assert story.shown() == story.end.raw_answer == words(200)
-    assert len(story.chunks()) > 5
-
-
-async def test_a_background_task_is_refused(plan: Plan, provider: ModelServer) -> None:
-    """Clearly, and the prompt does not offer it."""
-    provider.say(
-        Say(text='{"next_node": "task", "args": {"query": "x"}}'),
-        Say(text='{"next_node": "final_response", "args": {"answer": "no"}}'),
-    )
-    story = await (await plan(ALL)).tell()
-    assert "Background tasks are not available" in story.of("repaired")[0].reason
-    assert '"task"' not in provider.ledger[0].text
-    assert story.end.raw_answer == "no"
 
 
 async def test_the_strict_format_repairs_what_the_lenient_one_takes(plan: Plan, provider: ModelServer) -> None:

@@ -113,56 +113,6 @@ async def test_the_tools_for_tasks(plan: Plan, provider: ModelServer) -> None:
     assert '"tool":"tasks_list"' in provider.ledger[-1].text.replace("\\", "")
 
 
-@pytest.mark.parametrize(
-    ("decision", "fields", "keeps_turn"),
-    [
-        ("answer", {"input": {"approve": True, "retain_turn": True}}, True),
-        ("approve", {}, False),
-        ("reject", {"note": "too dear"}, None),
-    ],
-)
-async def test_a_person_is_asked_before_a_spawn(
-    plan: Plan, provider: ModelServer, decision: str, fields: dict[str, Any], *, keeps_turn: bool | None
-) -> None:
-    """Where nothing is configured. They decide about the turn, too."""
-    planning = await plan(agents={"host": {"tasks": {}}})
-    session = ids.new_id()
-    scripted(provider, spawn("moon"), answer("So be it."), moon=answer("Far away."))
-    run = await planning.ask(PARENT, agent="host", session_id=session)
-    [pause] = await planning.paused(run)
-    assert (pause.reason, pause.source, pause.tool) == ("confirmation", "task", "task.spawn")
-    assert (pause.arguments or {})["query"] == "moon?"
-    assert (await planning.decide(pause, run, decision, **fields)).code is None
-    story = await planning.ended(run)
-    [observed] = story.of("observed")
-    if keeps_turn is None:
-        assert (observed.failure.code, "too dear" in observed.failure.reason) == ("rejected", True)
-    else:
-        assert ("Far away." in str(observed.observation)) == keeps_turn
-        await settled(planning.bus, session, reports=0 if keeps_turn else 1)
-
-
-@pytest.mark.parametrize("decision", ["approve", "reject"])
-async def test_a_model_only_passes_on_what_a_person_decided(plan: Plan, provider: ModelServer, decision: str) -> None:
-    """Its call for held results waits for a person, although spawns do not."""
-    planning, session = await plan(agents=AGENTS), ids.new_id()
-    scripted(provider, spawn("moon", group="g", merge_strategy="HUMAN_GATED"), answer("Begun."), moon=answer("Held."))
-    await planning.tell(PARENT, agent="host", session_id=session)
-    [group] = (await settled(planning.bus, session)).background.groups
-    apply = "Please accept what was found out."
-    provider.say(action("tasks_apply", group_id=group), answer("Done."), marker=apply)
-    run = await planning.ask(apply, agent="host", session_id=session)
-    [pause] = await planning.paused(run)
-    assert (pause.reason, pause.tool) == ("confirmation", "tasks.apply")
-    assert not (await session_of(planning.bus, session)).background.results
-    assert (await planning.decide(pause, run, decision)).code is None
-    story = await planning.ended(run)
-    [observed] = story.of("observed")
-    found = await settled(planning.bus, session, reports=1 if decision == "approve" else 0)
-    assert (observed.status == "succeeded") == (decision == "approve")
-    assert [each.digest for each in found.background.results] == (["Held."] if decision == "approve" else [])
-
-
 async def test_a_run_and_its_tasks_stay_within_the_limits(plan: Plan, provider: ModelServer) -> None:
     """What a task did not spend is the run's again. A model that spawns for ever is stopped."""
     agents = {"host": {"tasks": {**HOST["host"]["tasks"], "budget_share": 0.5}}}
@@ -181,21 +131,6 @@ async def test_a_run_and_its_tasks_stay_within_the_limits(plan: Plan, provider: 
     for task in (await session_of(planning.bus, session)).background.open_tasks():
         await planning.cancel(task.task_id)
     await settled(planning.bus, session)
-
-
-async def test_a_model_that_spawns_for_ever_is_stopped(plan: Plan, provider: ModelServer) -> None:
-    """By the number of tasks, by their depth, and by the limits of each run."""
-    policy = {"max_per_run": 2, "max_depth": 2, "group_report": "none", "spawn_requires_confirmation": False}
-    planning = await plan(agents={"host": {"tasks": policy, "limits": {"max_steps": 4}}})
-    session = ids.new_id()
-    provider.choose = lambda seen: spawn(f"task {seen.number}")
-    story = await planning.tell(PARENT, agent="host", session_id=session)
-    found = await settled(planning.bus, session)
-    assert story.end.reason == "budget_exhausted"
-    codes = [event.failure and event.failure.code for event in story.of("observed")]
-    assert codes == [None, None, "too_many_tasks", "too_many_tasks"]
-    depths = sorted(task.depth for task in found.background.tasks.values())
-    assert depths == [1, 1, 2, 2, 2, 2]
 
 
 async def test_the_limits_of_a_request_bound_its_tasks_and_reports(plan: Plan, provider: ModelServer) -> None:

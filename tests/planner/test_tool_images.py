@@ -73,20 +73,6 @@ async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
     assert TRAILER not in seen_by_model, "images of tools are cleaned"
 
 
-async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(
-    plan: Plan, provider: ModelServer, store: Store
-) -> None:
-    """The run goes on without it."""
-    _ = store
-    provider.say(action("draw", q="x"), answer("Nice."))
-    policy = {"enabled": True, "allowed_sources": ["*"]}
-    story = await (await plan({"draw": drawing(png(3, 64)[:200])}, vision_context=policy, **SEEING)).tell("Draw.")
-    (warning,) = story.end.warnings
-    assert warning.startswith("image_dropped: chart of draw: it is damaged")
-    assert story.end.artifacts == {}
-    assert all(not shown(seen) for seen in provider.ledger)
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "policy",

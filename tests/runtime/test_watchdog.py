@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -95,18 +94,6 @@ async def test_what_held_the_loop_is_named_without_values(watched: Watched, how:
     assert (await watched.status("/livez")).status_code == 200
 
 
-async def test_lines_are_few(watched: Watched) -> None:
-    """A loop that is held again and again does not fill the log."""
-    watched.start()
-    for _ in range(5):
-        await watched.client.publish("hold.sleep", b"0.3")
-        await asyncio.sleep(0.1)
-    await watched.client.publish("die", b"")
-    await watched.logged("background_task_died")
-
-    assert len(watched.lines("event_loop_blocked")) == 1
-
-
 @pytest.mark.parametrize("how", ["sleep", "spin"])
 async def test_a_process_whose_loop_stands_still_ends_itself(watched: Watched, how: str) -> None:
     """Whoever supervises it starts it again. The log says where it stood."""
@@ -116,15 +103,6 @@ async def test_a_process_whose_loop_stands_still_ends_itself(watched: Watched, h
     assert await watched.ended() == EXIT_CODE
     line = await watched.logged("process_ended")
     assert any(f"hold_by_{how}" in name for name in line["by"])
-
-
-async def test_a_loop_that_is_held_with_all_threads_ends_the_process_too(watched: Watched) -> None:
-    """No Python code runs any more. The kernel's timer ends the process, and its last log line says where it was."""
-    watched.start(RUNWIRE_STALL_EXIT_S="1")
-    await watched.client.publish("hold.match", b"60")
-
-    assert await watched.ended() == -signal.SIGVTALRM
-    assert "hold_by_matching" in watched.stack.log_of(NAME).read_text()
 
 
 async def test_a_stuck_loop_does_not_answer_livez(watched: Watched) -> None:

@@ -12,13 +12,11 @@ from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
 from tests.system.deployment import TOOL_NAMES, Parts, Whole, deployed
-from tests.system.faulty_tools import BEHAVIOURS
 from tests.system.model import AGENTS
 from tests.system.system import System, planned
 
 #: Few, so that a handful of runs fills them.
 SLOTS = 2
-_DIES = "dies"
 _SHOWN = 10
 
 
@@ -37,8 +35,7 @@ def storm_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 def shared_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """The system that all directed tests of this worker share; its planners have very few slots."""
     env = {"RUNWIRE_PLANNER_SLOTS": str(SLOTS), "RUNWIRE_PLANNER_REQUEST_SLOTS": str(SLOTS)}
-    rough = {"rough-1": [name for name in BEHAVIOURS if name != _DIES], "rough-2": [_DIES]}
-    with planned(tmp_path_factory.mktemp("system"), env=env, rough=rough) as system:
+    with planned(tmp_path_factory.mktemp("system"), env=env) as system:
         yield system
 
 

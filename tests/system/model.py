@@ -22,7 +22,6 @@ _PLANS = "direct_response"
 """What the system message of a request for a plan names."""
 Stage = Literal["act", "plan", "respond"]
 _FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
-_NUMBERS = ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
 _LINE = re.compile(r"SCRIPT(?P<script>(?: [a-z_]+=\S*)+)")
 
 

@@ -47,7 +47,6 @@ def planned(
     *,
     gateways: int = 1,
     env: dict[str, str] | None = None,
-    rough: dict[str, list[str]] | None = None,
     tapped: bool = False,
     tools: Path = TOOLS,
     model: type[PlannedModel] = PlannedModel,
@@ -58,7 +57,6 @@ def planned(
         folder: for everything that it writes.
         gateways: how many.
         env: for every process.
-        rough: processes of tests/system/faulty_tools.py: name -> the tools it serves.
         tapped: whether to watch what planners and tool runners send to NATS.
         tools: the file with the tools that are served.
         model: the provider.
@@ -77,8 +75,6 @@ def planned(
             stack = Stack(nats.url, folder / "stack", env=own, tools=tools, gateways=gateways, passwords=nats.passwords)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
-            for name, behaviours in (rough or {}).items():
-                stack.add(name, "-m", "tests.system.faulty_tools", *behaviours, sign=b"serving ")
             taps = {name: NatsTap(nats.port) for kind in _TAPPED if tapped for name in stack.names(kind)}
             for name, tap in taps.items():
                 stack.parts[name].env["RUNWIRE_NATS_URL"] = tap.url

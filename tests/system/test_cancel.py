@@ -11,7 +11,6 @@ from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.conftest import SLOTS
 from tests.system.evidence import records
-from tests.system.executions import STOPPED
 from tests.system.model import Plan
 from tests.system.system import System
 from tests.system.traces import Event
@@ -65,17 +64,6 @@ async def test_cancel_closes_the_request_of_a_model_that_says_nothing(system: Sy
     )
 
 
-async def test_cancel_tells_the_tool(system: System, client: Client) -> None:
-    """While a tool works: it is told to stop, and no further call or question follows."""
-    plan = Plan(turns=(("stoppable",), ("stoppable",)), call_ms=30_000, nth="cancel-tool")
-    run = await client.ask(plan.query, key=plan.nth)
-    await wait_until(lambda: system.executions(run), what="the tool works")
-    await _cancelled(client, run)
-    await wait_until(lambda: len(system.executions(run)) > 1, timeout=AT_ONCE, what="the tool is told to stop")
-    assert [each.key for each in system.executions(run)] == [f"{run}.1-1", f"{run}.1-1{STOPPED}"]
-    assert len(system.model.asked(plan)) == 1
-
-
 async def test_cancel_ends_a_run_that_was_never_opened(system: System, client: Client) -> None:
     """Slow models take all slots of all planners, for new runs and for running ones: a cancel waits for none."""
     planners = len(system.stack.names("planner"))
@@ -102,14 +90,3 @@ async def test_cancel_ends_a_run_that_was_never_opened(system: System, client: C
     seen: list[Frame] = []
     after = Plan(turns=(("often",),), nth="after-busy")
     assert (await client.follow(await client.ask(after.query, key=after.nth), seen))["type"] == "done"
-
-
-async def test_cancel_of_an_ended_run_changes_nothing(client: Client, bus: Bus) -> None:
-    """It is answered, and the log stays as it is."""
-    plan = Plan(nth="cancel-late")
-    run = await client.ask(plan.query, key=plan.nth)
-    assert (await client.follow(run, []))["type"] == "done"
-    before = await records(bus, run)
-    await client.cancel(run)
-    assert (await client.status(run))["status"] == "done"
-    assert await records(bus, run) == before

@@ -12,7 +12,7 @@ from PIL import Image, PngImagePlugin
 
 from tests.support.model_server import Say, Seen, action, answer, words
 from tests.support.waiting import wait_until
-from tests.system.deployment import BLIND, Whole
+from tests.system.deployment import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -68,16 +68,6 @@ async def test_a_planner_that_takes_over_shows_the_same_images(whole: Whole) -> 
     assert first == second
     for body, shown in zip(bodies, first, strict=True):
         assert Image.open(BytesIO(shown)).tobytes() == Image.open(BytesIO(body)).tobytes()
-
-
-async def test_a_model_that_does_not_see_is_refused_at_the_door(whole: Whole) -> None:
-    """The gateway knows the planner's models, and takes no other."""
-    images = [{"data": data_url(noise(3))}]
-    asked = await whole.http.post("/v1/runs", json={"query": "And?", "model": BLIND, "images": images})
-    assert (asked.status_code, asked.json()["code"]) == (422, "vision_unsupported")
-    asked = await whole.http.post("/v1/runs", json={"query": "And?", "model": "openai/unheard-of", "images": images})
-    assert (asked.status_code, asked.json()["code"]) == (422, "invalid_input")
-    assert BLIND in asked.json()["errors"][0]["message"]
 
 
 async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole) -> None:

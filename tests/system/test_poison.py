@@ -4,18 +4,13 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 
-import nats
 import pytest
-from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CancelRequested
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.ids import new_id
-from contracts.wire.rights import LOCAL_TOOLS
 from services.messaging.connection import Bus
-from services.messaging.errors import BusError, Refused
-from tests.support.catalogue import key_subject
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.evidence import dead, left, records
@@ -106,16 +101,6 @@ async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus:
 
 
 @pytest.mark.usefixtures("pids")
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("queue", QUEUES)
-async def test_too_large_a_message_is_refused_by_the_server(queue: str, client: Client, bus: Bus) -> None:
-    """Two megabytes are more than a queue takes."""
-    with pytest.raises(Refused):
-        await bus.publish(QUEUES[queue](new_id()), LARGE)
-    await _runs_normally(client, queue)
-
-
-@pytest.mark.usefixtures("pids")
 async def test_subjects_that_name_no_run_are_set_aside(client: Client, bus: Bus) -> None:
     """A stream takes what matches its wildcard; whoever reads it knows better."""
     body = CancelRequested().model_dump_json().encode()
@@ -169,21 +154,6 @@ async def test_a_run_goes_on_over_garbage_in_its_own_records(
 
 
 @pytest.mark.usefixtures("pids")
-async def test_garbage_after_the_end_of_a_run_changes_nothing(client: Client, bus: Bus) -> None:
-    """The run is still told to its end, and its status is what it was."""
-    plan = Plan(nth="garbage-late")
-    run = await client.ask(plan.query, key=plan.nth)
-    assert (await client.follow(run, []))["type"] == "done"
-    for body in SHAPELESS.values():
-        await bus.publish(subjects.log(TENANT, run), body)
-    assert (await client.follow(run, []))["type"] == "done"
-    assert (await client.status(run))["status"] == "done"
-    await client.cancel(run)
-    await _drained(bus)
-    assert [event["type"] for record in await records(bus, run) for event in record.events][-1] == "done"
-
-
-@pytest.mark.usefixtures("pids")
 async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, client: Client, bus: Bus) -> None:
     """Listeners take copies of what is stored, and nothing else."""
     plan = Plan(turns=(("often",),), call_ms=800, tokens=30, pace_ms=5, nth="garbage-live")
@@ -200,45 +170,3 @@ async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, clien
     stored = [event["type"] for record in await records(bus, run) for event in record.events]
     assert [event["type"] for _, event in seen] == stored
     await _runs_normally(client, "live")
-
-
-@pytest.mark.usefixtures("pids")
-async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: Bus, system: System) -> None:
-    """A service that announces nonsense is kept for people to look at; the tools are still found."""
-    nonsense = {
-        **SHAPELESS,
-        "two megabytes": LARGE,
-        "no endpoints": b'{"type": "io.nats.micro.v1.info_response", "endpoints": 5}',
-        "no spec": json.dumps({"endpoints": [{"subject": "tool.evil", "metadata": {"runwire.spec": "{"}}]}).encode(),
-    }
-    asked = 0
-
-    async def on_question(question: Msg) -> None:
-        nonlocal asked
-        asked += 1
-        for body in nonsense.values():
-            await question.respond(body)
-
-    async def on_ping(question: Msg) -> None:
-        await question.respond(b'{"name": "nonsense"}')
-
-    async with await nats.connect(system.nats.url, **system.nats.login(LOCAL_TOOLS)) as tool:
-        await tool.subscribe("$SRV.PING", cb=on_ping)
-        await tool.subscribe("$SRV.INFO.nonsense", cb=on_question)
-        await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")
-    for name, body in nonsense.items():
-        if body not in (b"", LARGE):  # More than a mebibyte is not read.
-            assert await _dead_lettered(bus, "discover.INFO.nonsense", body), name
-    await _runs_normally(client, "discovery")
-
-
-@pytest.mark.usefixtures("pids")
-async def test_garbage_in_the_catalogue_hides_no_tool(client: Client, bus: Bus) -> None:
-    """Entries that are no specification are passed over, and the server refuses what is too large."""
-    for number, body in enumerate(SHAPELESS.values()):
-        await bus.publish(key_subject(f"tool.evil{number}"), body)
-    await bus.publish(key_subject("tool.often"), b"\xff\x00{not json")
-    with pytest.raises(BusError):
-        await bus.publish(key_subject("tool.evil"), LARGE)
-
-    await _runs_normally(client, "catalogue")

@@ -1,6 +1,5 @@
 """`tool_context` reaches the tools in spite of crashes, and never a listener: it may contain credentials."""
 
-import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -10,12 +9,9 @@ from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CancelRequested
 from contracts.runs.requests import RunRequested
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from services.messaging.connection import Bus
-from services.planner.upkeep import retention
-from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import StorageUnavailable
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.model import Plan
@@ -70,24 +66,6 @@ async def test_tools_get_it_and_no_listener_does(system: System, client: Client,
     kept = await bus.last(subjects.RUNS, subjects.context("default", run))
     assert kept is not None
     assert CANARY.encode() in kept.data
-
-
-async def test_it_goes_with_the_run(client: Client, bus: Bus) -> None:
-    """When the run is purged after its retention, nothing is left of it."""
-    # There is no store here, for which the sweep would wait at the first run that other tests have left.
-    await bus.api(f"STREAM.PURGE.KV_{keys.RUNS_BUCKET}", {})
-    plan = Plan(nth="context-purged")
-    run = await client.ask(plan.query, key=plan.nth, tool_context=CONTEXT)
-    await client.follow(run, [])
-    where = subjects.context("default", run)
-    assert await bus.last(subjects.RUNS, where) is not None
-
-    async def purged() -> bool:
-        with contextlib.suppress(StorageUnavailable):
-            await retention.sweep(bus, ArtifactClient(bus, patience_s=0), time.time_ns() // 1_000_000 + 1000)
-        return await bus.last(subjects.RUNS, where) is None
-
-    await wait_until(purged, what="the run is purged")
 
 
 async def test_nothing_is_kept_of_a_run_that_was_cancelled_before_it_began(bus: Bus) -> None:

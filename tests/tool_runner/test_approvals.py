@@ -100,17 +100,6 @@ async def test_an_approval_is_of_one_call_with_its_arguments(planner: Planner) -
     assert (await planner.call("give_away", {"amount": 100}, run=run, approval=right)).observation == "given"
 
 
-@pytest.mark.usefixtures("runner")
-async def test_an_older_specification_is_no_way_around_an_approval(planner: Planner) -> None:
-    """A run pins the specification that it began with; the tool requires an approval by now."""
-    older = (await planner.spec("give_away")).model_copy(update={"requires_approval": False})
-    assert is_missing(await planner.call("give_away", {"amount": 5}, spec=await planner.declare(older)))
-    assert paid == []
-    run = await planner.open_run()
-    fields = {"spec": older.digest(), "run": run, "approval": approval(run, older, 5)}
-    assert (await planner.call("give_away", {"amount": 5}, **fields)).observation == "given"
-
-
 @pytest.fixture
 async def instance(server: NatsServer, serve_tools: Serve) -> AsyncIterator[str]:
     """The instance of a tool runner that takes direct calls."""

@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CallFinished
 from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
-from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, CallRequested, ToolCall, ToolSpec
+from contracts.tools.messages import REPLY_HEADER, CallRequested, ToolCall, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.ids import unix_ms
 from contracts.wire.limits import MAX_INLINE_BYTES
@@ -39,26 +39,6 @@ def content(body: bytes) -> Reply:
 def result(body: bytes) -> Reply:
     """The reply `result`."""
     return {REPLY_HEADER: "result"}, body
-
-
-async def test_the_last_content_is_kept_with_the_outcome(planner: Planner, start_runner: Start, client: Client) -> None:
-    """Beside the result, which stays as it is."""
-    await client.subscribe(
-        "tool.tells", "tells", cb=replying(client, content(b"draft"), content("12 °C".encode()), result(b'{"t": 12}'))
-    )
-    await start_runner(ToolSpec(name="tells"))
-    finished = await planner.call("tells", {})
-    assert (finished.observation, finished.content, finished.warnings) == ({"t": 12}, "12 °C", [])
-
-
-async def test_a_content_goes_with_a_result_in_parts(planner: Planner, start_runner: Start, client: Client) -> None:
-    """Parts are raw bytes and no content."""
-    parts = [({REPLY_HEADER: "part"}, b"[1,"), content(b"two numbers"), ({REPLY_HEADER: "part"}, b"2]")]
-    replies = [*parts, ({REPLY_HEADER: "result", PARTS_HEADER: "2"}, b"")]
-    await client.subscribe("tool.in_parts", "in_parts", cb=replying(client, *replies))
-    await start_runner(ToolSpec(name="in_parts"))
-    finished = await planner.call("in_parts", {})
-    assert (finished.observation, finished.content) == ([1, 2], "two numbers")
 
 
 async def test_a_text_alone_is_a_result_where_no_schema_says_otherwise(

@@ -156,16 +156,6 @@ async def test_a_call_that_was_not_received_is_refused_from_then_on(direct: Dire
     assert not ledger.lines("began")
 
 
-async def test_a_call_that_comes_too_late_is_declined(direct: Direct, ledger: Ledger) -> None:
-    """Its planner has given up by then."""
-    ledger.start()
-    run = await direct.planner.open_run()
-    call = await direct.message(f"unsafe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
-    assert kind(await direct.call(call)) == "declined"
-    assert not direct.has_begun
-    assert not ledger.lines("began")
-
-
 async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(direct: Direct, ledger: Ledger) -> None:
     """At once: it waits for one in CALLS, where it takes no slot of its planner."""
     process = ledger.start()
@@ -267,34 +257,6 @@ async def test_an_instance_that_stops_declines_what_planners_still_send(direct: 
             await bus.subscribe(subjects.runner(), on_announcement)
             await bus.barrier()
         assert kind(await replies[-1]) == "declined"
-
-
-async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, ledger: Ledger) -> None:
-    """As with a stored call: the tool is cancelled."""
-    ledger.start()
-    run = await direct.planner.open_run()
-    reply = asyncio.create_task(direct.call(await direct.message(f"safe_{ledger.suffix}", 30, run)))
-    await ledger.wrote("began")
-    await direct.planner.end_run(run)
-    await ledger.wrote("cancelled")
-    assert kind(await reply) == "unfinished"
-
-
-async def test_a_repeated_call_waits_for_a_tool_that_restarts(direct: Direct, ledger: Ledger) -> None:
-    """The planner's limit for the start was for the first request. Nobody serves the tool when it is over."""
-    ledger.start()
-    call = await direct.message(
-        f"safe_{ledger.suffix}", 0.5, await direct.planner.open_run(), start_by=unix_ms() + 3000
-    )
-    asking = asyncio.create_task(direct.call(call))
-    await ledger.wrote("began")
-    ledger.stop()
-    await wait_until(lambda: unix_ms() > (call.start_by or 0), what="the first request came too late by now")
-    ledger.start()
-    assert kind(await asking) == "unfinished"
-    await direct.store(call)
-    assert (await direct.planner.outcome(call.run_id, "1-1", wait_s=20)).status == "succeeded"
-    assert len(ledger.lines("began")) == 2
 
 
 async def test_a_pause_ends_a_direct_call_and_reaches_the_run_through_its_inbox(direct: Direct, client: Client) -> None:

@@ -27,26 +27,6 @@ from tests.support.waiting import wait_until
 from .conftest import Ledger, Planner, Start
 
 
-async def test_a_safe_call_is_repeated_when_its_tool_dies(
-    planner: Planner, start_runner: Start, ledger: Ledger
-) -> None:
-    """Heartbeats stop and no instance holds the call, so another one executes it. No piece is published twice."""
-    ledger.start()
-    await start_runner()
-    run = await planner.request(f"safe_{ledger.suffix}", {"seconds": 1.2})
-    await ledger.wrote("began")
-    await wait_until(lambda: planner.shown(run), what="the first piece is published")
-
-    ledger.working().kill()
-    ledger.start()
-    finished = await planner.outcome(run)
-
-    assert finished.observation == f"{run}.1-0"
-    assert len(ledger.lines("began")) == 2
-    pieces = [event.chunk for event in await planner.shown(run) if isinstance(event, ArtifactChunk)]
-    assert pieces == ["first", "second"]
-
-
 async def _start_unsafe(planner: Planner, ledger: Ledger, seconds: float) -> str:
     """Call a tool, and return the run once the first heartbeat of the call is there."""
     heartbeats: list[bytes] = []
@@ -92,56 +72,6 @@ async def test_a_suspended_tool_keeps_its_call(planner: Planner, start_runner: S
     ledger.working().send_signal(signal.SIGCONT)
 
     assert (await planner.outcome(run)).observation == f"{run}.1-0"
-
-
-async def test_the_death_of_the_only_instance_is_noticed_before_its_first_heartbeat(
-    planner: Planner, start_runner: Start, ledger: Ledger
-) -> None:
-    """Long before `timeout_s`: its specification promises heartbeats."""
-    ledger.start()
-    await start_runner()
-    finished = await planner.outcome(await planner.request(f"unsafe_{ledger.suffix}", {"seconds": -1}))
-    assert finished.failure is not None
-    assert finished.failure.code == "outcome_unknown"
-
-
-async def test_a_call_that_always_kills_its_tool_fails(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """After three attempts, so it does not kill all instances for ever."""
-    ledger.start()
-    await start_runner()
-    run = await planner.request(f"safe_{ledger.suffix}", {"seconds": 60})
-
-    for times in (1, 2, 3):
-        await ledger.wrote(f"began {run}", times)
-        working = ledger.working()
-        if times < 3:
-            ledger.start()
-        working.kill()
-    finished = await planner.outcome(run)
-
-    assert finished.failure is not None
-    assert finished.failure.code == "tool_unavailable"
-
-
-async def test_a_suspended_tool_does_not_execute_an_expired_call(
-    planner: Planner, start_runner: Start, ledger: Ledger
-) -> None:
-    """When its process continues, it finds a request in its socket that has ended meanwhile."""
-    process = ledger.start()
-    bus = await start_runner()
-    await planner.call(f"unsafe_{ledger.suffix}", {"seconds": 0})
-    process.send_signal(signal.SIGSTOP)
-    run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": 0}, deadline_at=_in_ms(1.0))
-
-    finished = await planner.outcome(run)
-    process.send_signal(signal.SIGCONT)
-    # The process has read everything that was waiting for it once it answers a call that was sent later.
-    await planner.call(f"unsafe_{ledger.suffix}", {"seconds": 0})
-
-    assert finished.failure is not None
-    assert finished.failure.code == "deadline_passed"
-    assert not ledger.lines(f"began {run}")
-    assert bus.is_connected
 
 
 async def test_a_suspended_tool_executes_no_request_of_a_lost_connection(
@@ -210,23 +140,6 @@ async def test_another_tool_runner_joins_the_call_in_flight(
     assert len(ledger.lines("began")) == 1
     pieces = [event.chunk for event in await planner.shown(run) if isinstance(event, ArtifactChunk)]
     assert pieces == ["first", "second"]
-
-
-async def test_a_finished_result_is_fetched_and_not_computed_again(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked
-) -> None:
-    """The tool finished while no tool runner was running."""
-    ledger.start()
-    run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": 1})
-    await ledger.wrote("began")
-    runner_process.kill()
-    await ledger.wrote("done")
-
-    await start_runner()
-    finished = await planner.outcome(run)
-
-    assert finished.observation == f"{run}.1-0"
-    assert len(ledger.lines("began")) == 1
 
 
 async def test_a_settled_call_is_not_executed_again(planner: Planner, start_runner: Start, ledger: Ledger) -> None:

@@ -1,9 +1,5 @@
 """Calls of tools that do not answer in time, start late, or are not there."""
 
-import asyncio
-import json
-from typing import Any
-
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -17,70 +13,6 @@ from services.messaging.streams.provision import ensure_consumer
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Start
-
-
-async def test_a_tool_that_never_replies_times_out(planner: Planner, start_runner: Start, client: Client) -> None:
-    """After `timeout_s` of silence; the tool receives a cancel."""
-    cancelled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    async def on_call(_message: Msg) -> None:
-        pass
-
-    async def on_cancel(message: Msg) -> None:
-        cancelled.set_result(json.loads(message.data))
-
-    await client.subscribe("tool.mute", "mute", cb=on_call)
-    await client.subscribe("tool.mute.cancel", cb=on_cancel)
-    await start_runner(ToolSpec(name="mute", timeout_s=0.4))
-
-    run = await planner.request("mute", {})
-    finished = await planner.outcome(run)
-
-    assert finished.failure is not None
-    assert finished.failure.code == "tool_timed_out"
-    assert "unknown" in finished.failure.reason
-    assert (await cancelled)["idempotency_key"] == f"{run}.1-0"
-
-
-async def test_heartbeats_keep_a_call_alive(planner: Planner, start_runner: Start, client: Client) -> None:
-    """`timeout_s` bounds silence, not the whole call."""
-
-    async def on_call(message: Msg) -> None:
-        for _ in range(4):
-            await asyncio.sleep(0.25)
-            await client.publish(message.reply, headers={"Runwire-Reply": "heartbeat"})
-        await message.respond(b"1")
-
-    await client.subscribe("tool.patient", "patient", cb=on_call)
-    await start_runner(ToolSpec(name="patient", timeout_s=0.6))
-
-    assert (await planner.call("patient", {})).observation == 1
-
-
-async def test_a_call_after_its_deadline_is_not_sent(planner: Planner, start_runner: Start, client: Client) -> None:
-    """The run's deadline ends the call before it is sent."""
-    called = []
-
-    async def on_call(message: Msg) -> None:
-        called.append(json.loads(message.data))
-
-    await client.subscribe("tool.dawdle", "dawdle", cb=on_call)
-    await start_runner(ToolSpec(name="dawdle"))
-
-    late = await planner.call("dawdle", {}, deadline_at=1)
-    assert late.failure is not None
-    assert late.failure.code == "deadline_passed"
-    assert not called
-
-
-async def test_a_tool_without_instances_is_unavailable(planner: Planner, start_runner: Start) -> None:
-    """Nobody subscribes for `unavailable_s`; the model may try again later."""
-    await start_runner(ToolSpec(name="absent"), unavailable_s=0.5)
-
-    finished = await planner.call("absent", {})
-
-    assert finished.failure is not None
-    assert (finished.failure.code, finished.failure.retryable) == ("tool_unavailable", True)
 
 
 async def test_a_tool_that_starts_a_little_late_is_waited_for(

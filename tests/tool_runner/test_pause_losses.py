@@ -49,19 +49,6 @@ async def test_another_tool_runner_takes_over_the_round_that_pauses(
     assert [line.split()[3] for line in ledger.lines("began")] == ["0", "1"], "one execution of each round"
 
 
-async def test_a_pause_that_no_tool_runner_received_is_fetched(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked
-) -> None:
-    """The tool paused while none was running. Its process keeps what has ended a round."""
-    ledger.start()
-    run = await ask(planner, ledger, "unsafely", 1)
-    runner_process.kill()
-    await ledger.wrote("pauses")
-    await start_runner()
-    assert (await paused(planner, run)).title == "Which seat?"
-    assert len(ledger.lines("began")) == 1
-
-
 @KINDS
 async def test_a_tool_that_dies_before_its_pause(
     planner: Planner, start_runner: Start, ledger: Ledger, kind: str
@@ -100,40 +87,3 @@ async def test_everything_dies_while_a_person_is_asked(
     assert pause.state == {"asked": True}
     assert [line.split()[3] for line in ledger.lines("began")] == ["0", "1"]
     assert len(ledger.lines("done")) == 1
-
-
-@KINDS
-async def test_another_tool_runner_takes_over_the_round_with_the_answer(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
-) -> None:
-    """The tool goes on, and the round is executed once."""
-    ledger.start()
-    run = await ask(planner, ledger, kind)
-    await answer(planner, ledger, kind, run, 1)
-    await ledger.wrote("resumed")
-    runner_process.kill()
-    await start_runner()
-    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
-    assert (len(ledger.lines("began")), len(ledger.lines("done"))) == (2, 1)
-
-
-@KINDS
-async def test_a_tool_that_dies_after_the_answer(
-    planner: Planner, start_runner: Start, ledger: Ledger, kind: str
-) -> None:
-    """The round with the answer is a call as any other; the first one is not executed again."""
-    ledger.start()
-    await start_runner(settling_s=0.1)
-    run = await ask(planner, ledger, kind)
-    await answer(planner, ledger, kind, run, 1)
-    await ledger.wrote("resumed")
-    ledger.start()
-    ledger.working().kill()
-    finished = await planner.outcome(run, "1-0-r1")
-    rounds = [line.split()[3] for line in ledger.lines("began")]
-    if kind == "safely":
-        assert (finished.observation, rounds) == ("window", ["0", "1", "1"])
-    else:
-        assert finished.failure is not None
-        assert (finished.failure.code, rounds) == ("outcome_unknown", ["0", "1"])
-    assert not await planner.inbox(run)

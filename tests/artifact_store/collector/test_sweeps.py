@@ -9,7 +9,7 @@ import pytest
 from contracts.artifacts.references import DeleteArtifact, GetArtifact
 from contracts.runs.events import RunStarted
 from contracts.runs.requests import RunLimits, RunRequested
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.ids import new_id
 from contracts.wire.records import Record
 from services.artifact_store.collector.sweeps import GarbageCollector
@@ -31,20 +31,6 @@ async def test_a_put_that_died_before_its_reference_goes_after_the_grace(embedde
     await inside.collector.sweep()
     assert not embedded.objects()
     assert not await inside.is_known(put)
-
-
-async def test_an_expired_artifact_goes_with_the_next_sweep(embedded: Store, inside: Inside) -> None:
-    """Its bytes, its entry and its list entry."""
-    kept = await embedded.client.put(embedded.tenant, b"kept", session="s")
-    put = embedded.put_of(b"brief", session_id="s", ttl_s=1)
-    await inside.store.put(put, b"brief")
-
-    async def is_gone() -> bool:
-        await inside.collector.sweep()
-        return not await inside.is_known(put)
-
-    await wait_until(is_gone, what="it has expired")
-    assert [key.endswith(kept.artifact_id) for key in embedded.objects()] == [True]
 
 
 async def test_what_belonged_to_a_purged_run_goes(
@@ -69,20 +55,6 @@ async def test_what_belonged_to_a_purged_run_goes(
     with pytest.raises(ArtifactNotFound):
         await embedded.client.head(embedded.tenant, two.artifact_id)
     assert len(embedded.objects()) == 2
-
-
-async def test_what_a_later_version_has_written_is_left_alone(embedded: Store, inside: Inside) -> None:
-    """After a downgrade its entries keep their bytes; a put of the same id says why it fails."""
-    put = embedded.put_of(b"an entry of tomorrow")
-    await inside.store.put(put, b"an entry of tomorrow")
-    await inside.kv.put(keys.reference(put.tenant, put.artifact_id), b'{"v": 9, "points": "elsewhere"}')
-    before = embedded.objects()
-    await inside.collector.sweep()
-    await inside.sweep_bucket(-HOUR_MS)
-    assert embedded.objects() == before
-    with pytest.raises(StorageUnavailable, match="later version") as failure:
-        await inside.store.put(put, b"an entry of tomorrow")
-    assert not failure.value.retryable
 
 
 class Dawdling(Bucket):

@@ -1,7 +1,5 @@
 """The bucket behaves alike on every S3 server: the conformance of what the store relies on, and of nothing else."""
 
-import asyncio
-import hashlib
 import secrets
 import time
 from collections.abc import Iterator
@@ -9,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from services.artifact_store.errors import BytesMissing
 from services.artifact_store.objects.bucket import Bucket
 from services.shared.artifacts.errors import ArtifactInvalid, StorageUnavailable
 from tests.support.nats_server import NatsServer
@@ -49,25 +46,6 @@ async def test_ranges_are_exact(bucket: Bucket) -> None:
     await bucket.write(key, body)
     for offset, length in ((0, 1), (1, 10), (MIB, MIB), (3 * MIB - 1, 1), (12345, 2 * MIB)):
         assert await bucket.read(key, offset, length) == body[offset : offset + length]
-
-
-async def test_what_is_not_there_has_one_answer(bucket: Bucket) -> None:
-    """Errors of reads, looks and removals are understood on every server."""
-    await bucket.ensure()
-    assert await bucket.size(new_key()) is None
-    with pytest.raises(BytesMissing):
-        await bucket.read(new_key(), 0, 10)
-    await bucket.remove(new_key())
-
-
-async def test_removed_is_gone(bucket: Bucket) -> None:
-    """A removal can be repeated."""
-    await bucket.ensure()
-    key = new_key()
-    await bucket.write(key, b"x")
-    await bucket.remove(key)
-    await bucket.remove(key)
-    assert await bucket.size(key) is None
 
 
 async def test_a_stream_that_breaks_leaves_nothing(bucket: Bucket) -> None:
@@ -120,11 +98,3 @@ async def test_wrong_keys_and_a_missing_server_are_one_kind_of_failure(s3: S3Ser
                 assert failure.value.retryable
         finally:
             bucket.close()
-
-
-async def test_the_same_key_written_at_once_by_many_is_whole(bucket: Bucket) -> None:
-    """Two copies of the store may bring the same bytes at the same time; readers meanwhile see all of them or none."""
-    await bucket.ensure()
-    key, body = new_key(), secrets.token_bytes(MIB)
-    await asyncio.gather(*(bucket.write(key, body) for _ in range(6)))
-    assert hashlib.sha256(await bucket.read(key, 0, MIB)).digest() == hashlib.sha256(body).digest()

@@ -53,14 +53,6 @@ async def test_an_id_names_the_newest_artifact(embedded: Store) -> None:
     assert [each.ref for each in by_skill.artifacts] == [first]
 
 
-@pytest.mark.parametrize("own_id", ["abc-123", "*", ">", "a.b", " ", "é" * 200, "x" * 200, "\n"])
-async def test_an_id_is_any_text(embedded: Store, own_id: str) -> None:
-    """It is compared as a whole, and matches nothing else."""
-    ref = await embedded.client.put(embedded.tenant, b"1", session="s", namespace="blog", own_id=own_id)
-    await embedded.client.put(embedded.tenant, b"2", session="s", namespace="blog", own_id="another")
-    assert await named(embedded, own_id) == [ref]
-
-
 async def test_each_tool_session_run_and_tenant_has_its_own(embedded: Store) -> None:
     """The newest of each tool, the newest first; in a run of a session what the run has made."""
     ask, runs = embedded.client, [new_id(), new_id()]
@@ -157,46 +149,3 @@ async def test_what_is_gone_has_no_id(embedded: Store, inside: Inside) -> None:
     again = blog(embedded, b"2")
     assert (await inside.store.put(again, b"2")).warning is None
     assert [ref.artifact_id for ref in await named(embedded)] == [again.artifact_id]
-
-
-async def test_an_artifact_that_is_stored_again_under_its_id_has_its_name_again(
-    embedded: Store, inside: Inside
-) -> None:
-    """Its second reference is the newer one, so a put in between is late."""
-    put = blog(embedded)
-    await inside.store.put(put, b"{}")
-    await embedded.client.delete(embedded.tenant, put.artifact_id)
-    asleep = await stored(inside, blog(embedded, b"[]"), b"[]")
-    assert (await inside.store.put(put, b"{}")).warning is None
-    assert await inside.artifact_keys.assign(asleep) == SHARED_KEY
-    assert [ref.artifact_id for ref in await named(embedded)] == [put.artifact_id]
-
-
-async def test_the_collector_removes_what_names_nothing(
-    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a day, in the session and in the run; what names an artifact stays."""
-    gone, kept = blog(embedded, run_id=new_id()), blog(embedded, own_id="kept", run_id=new_id())
-    for put in (gone, kept):
-        await inside.store.put(put, b"{}")
-    await embedded.client.delete(embedded.tenant, gone.artifact_id)
-    await inside.collector.sweep()
-    assert [len(await entries(inside, put)) for put in (gone, kept)] == [2, 2]
-    monkeypatch.setattr("services.artifact_store.references.artifact_keys.KEPT_MS", -1000)
-    await inside.collector.sweep()
-    assert [len(await entries(inside, put)) for put in (gone, kept)] == [0, 2]
-    assert [ref.artifact_id for ref in await named(embedded, "kept")] == [kept.artifact_id]
-
-
-async def test_what_a_later_version_has_written_stays(
-    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a downgrade the artifact is stored; what its id names is left alone."""
-    put = blog(embedded)
-    key = keys.own_id_key(put.tenant, keys.listing("s", None), "abc-123", "blog")
-    await inside.kv.put(key, b'{"v": 9, "points": "elsewhere"}')
-    assert (await inside.store.put(put, b"{}")).ref == (await embedded.client.head(put.tenant, put.artifact_id)).ref
-    monkeypatch.setattr("services.artifact_store.references.artifact_keys.KEPT_MS", -1000)
-    await inside.collector.sweep()
-    assert await entries(inside, put) == [b'{"v": 9, "points": "elsewhere"}']
-    assert await named(embedded) == []

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.artifact_store.references.entries import ArtifactEntry, Reference, Unfinished
+from services.artifact_store.references.entries import Unfinished
 from services.messaging.errors import Outdated
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from tests.artifact_store.inside import Inside
@@ -75,18 +75,6 @@ async def test_an_id_can_be_used_again_while_its_deletion_is_under_way(embedded:
     assert [each.ref for each in (await embedded.client.list(put.tenant, session="s")).artifacts] == [ref]
 
 
-async def test_an_expired_id_can_be_used_again(embedded: Store, inside: Inside) -> None:
-    """Before a sweep has come."""
-    put = embedded.put_of(b"brief", ttl_s=1)
-    first = await inside.store.put(put, b"brief")
-
-    async def is_stored_again() -> bool:
-        return await inside.store.put(put, b"brief") != first
-
-    await wait_until(is_stored_again, what="it has expired")
-    assert len(embedded.objects()) == 1
-
-
 async def test_one_of_many_deletions_succeeds(embedded: Store, inside: Inside) -> None:
     """The others say that there is no such artifact; its bytes, its entry and its list entry go."""
     put = embedded.put_of(b"doomed", session_id="s")
@@ -99,17 +87,3 @@ async def test_one_of_many_deletions_succeeds(embedded: Store, inside: Inside) -
         return not embedded.objects() and not await inside.is_known(put)
 
     await wait_until(is_unknown, what="everything of it is gone")
-
-
-async def test_entries_are_read_back(embedded: Store, inside: Inside) -> None:
-    """Pending, stored, and none."""
-    put = embedded.put_of(b"x", session_id="s")
-    assert await inside.references.read(put.tenant, put.artifact_id) == (None, 0)
-    entry = await inside.begin(put, b"x")
-    assert await inside.references.read(put.tenant, put.artifact_id) == (entry, entry.sequence)
-    await inside.store.put(put, b"x")
-    match (await inside.references.read(put.tenant, put.artifact_id))[0]:
-        case ArtifactEntry(content=Reference() as found):
-            assert (found.session_id, found.object_name) == ("s", entry.reference.object_name)
-        case other:
-            pytest.fail(f"{other} is no stored artifact")

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import random
 import secrets
@@ -24,7 +23,7 @@ from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.references.entries import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
-from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from services.shared.redaction.stored_values import from_blob, to_blob
 from tests.artifact_store.test_losses import NAME, Deployment, deployed
 from tests.support.buses import connected
@@ -219,22 +218,6 @@ async def test_where_pieces_are_missing_there_is_no_artifact(run: Run, embedded:
     assert isinstance(await run.assembled(3), ArtifactRef)
 
 
-async def test_pieces_that_have_expired_are_missing(run: Run) -> None:
-    """They live an hour on the run's stream; here a second."""
-    piece = ArtifactChunk(stream_id="s", seq=0, chunk="a", tool="t", call_id="1-0")
-    await run.show(piece, **{"Nats-TTL": "1"})
-    await run.piece(1, "b", done=True)
-    assert await run.assembled(2) == "ab"
-
-    async def is_gone() -> bool:
-        with contextlib.suppress(ArtifactNotFound):
-            await run.assembled(2)
-            return False
-        return True
-
-    await wait_until(is_gone, what="the first piece has expired")
-
-
 async def test_what_is_no_stream_or_too_much_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is kept, and without another try."""
     await run.piece(0, "a")
@@ -305,46 +288,6 @@ async def pending(run: Run, value: Any) -> None:
         return any(b'"pending"' in entry.data and digest.encode() in entry.data for entry in entries)
 
     await wait_until(is_pending, what="the store is about to write the bytes")
-
-
-@pytest.mark.system
-@pytest.mark.timeout(120)
-async def test_the_store_is_killed_while_it_assembles(deployment: Deployment, server: NatsServer) -> None:
-    """The call repeats its request once the store is back, and there is one reference with all its bytes."""
-    value = points(20, seed=7)
-    async with connected(server.url) as bus:
-        run = Run(bus, deployment.client, deployment.tenant)
-        pieces = await run.pieces(value)
-        deployment.s3.freeze()
-        try:
-            asking = asyncio.create_task(run.assembled(pieces))
-            await pending(run, value)
-            deployment.stack.kill(NAME)
-        finally:
-            deployment.s3.thaw()
-        await asyncio.to_thread(deployment.stack.mend)
-        assert await deployment.references() == []
-        ref = await asking
-        assert isinstance(ref, ArtifactRef)
-        assert await deployment.references() == [ref.artifact_id]
-        assert (await run.client.read(run.tenant, ref.artifact_id, limit=ref.size))[1] == to_blob(value).body
-
-
-@pytest.mark.system
-async def test_what_is_light_needs_no_s3_server(deployment: Deployment, server: NatsServer) -> None:
-    """What is heavy waits for it, and fails typed when that takes too long."""
-    async with connected(server.url) as bus:
-        run = Run(bus, ArtifactClient(bus, patience_s=2), deployment.tenant)
-        light, heavy = await run.pieces(["a", "b"]), await run.pieces(points(2), stream="heavy")
-        deployment.s3.kill()
-        try:
-            assert await run.assembled(light) == "ab"
-            with pytest.raises(StorageUnavailable) as failure:
-                await run.assembled(heavy, stream="heavy")
-            assert failure.value.retryable
-        finally:
-            deployment.s3.start()
-        assert isinstance(await run.assembled(heavy, stream="heavy"), ArtifactRef)
 
 
 @pytest.mark.system

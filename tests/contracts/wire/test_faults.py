@@ -37,12 +37,6 @@ def test_each_fault_names_its_field_and_what_it_should_be() -> None:
     )
 
 
-def test_as_many_faults_as_are_wanted_with_names_of_choice() -> None:
-    """The first ones."""
-    error = fault_of('{"limits": {"max_steps": 0}}')
-    assert describe(error, limit=1, name_of=lambda path: str(path[-1]).upper()) == "NAME: Field required"
-
-
 def test_a_fault_of_the_whole_has_no_name() -> None:
     """As of a text that is not JSON."""
     said = describe(fault_of('{"secret'))

@@ -14,13 +14,6 @@ def test_the_key_of_a_round_says_run_call_and_round(number: int) -> None:
     assert names.round_key(RUN, "3-1") == f"{RUN}.3-1"
 
 
-@pytest.mark.parametrize("key", ["", RUN, f"{RUN}.", f"{RUN}.3-1~", f"{RUN}.3-1~0", f"{RUN}.3-1~x", f"x.{RUN}.3-1"])
-def test_another_text_is_no_key_of_a_round(key: str) -> None:
-    """A message id of another sender, for example."""
-    with pytest.raises(names.InvalidName):
-        names.parsed_round_key(key)
-
-
 def test_a_round_has_an_outcome_or_a_pause() -> None:
     """Their names differ, also from those of other rounds, and may stand in a subject."""
     found = [

@@ -7,8 +7,8 @@ import pytest
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import Misconfigured, Refused
-from services.messaging.streams.definitions import PLANNER_INBOX, STREAMS, consumer
-from services.messaging.streams.provision import differing, ensure_consumer, provision
+from services.messaging.streams.definitions import STREAMS, consumer
+from services.messaging.streams.provision import ensure_consumer, provision
 
 
 async def test_provisioning_again_changes_nothing(bus: Bus) -> None:
@@ -37,12 +37,6 @@ async def test_what_cannot_be_changed_in_place_is_named(bus: Bus) -> None:
         await provision(bus)
 
 
-async def test_consumers_never_give_up_a_message(bus: Bus) -> None:
-    """`max_deliver` is unlimited, and acknowledgements are explicit."""
-    found = (await bus.api(f"CONSUMER.INFO.INBOX.{PLANNER_INBOX}", {}))["config"]
-    assert (found["max_deliver"], found["ack_policy"], found["max_ack_pending"]) == (-1, "explicit", 50_000)
-
-
 async def test_overlapping_consumers_are_refused_by_name(bus: Bus) -> None:
     """A work queue allows one consumer per filter: a second one raises an error."""
     with pytest.raises(Misconfigured, match="another"):
@@ -66,9 +60,3 @@ async def test_a_full_request_queue_refuses(bus: Bus) -> None:
     with pytest.raises(Refused) as refused:
         await bus.publish(subject, b"{}")
     assert refused.value.code == 10077
-
-
-def test_absent_and_empty_settings_are_the_same() -> None:
-    """The server leaves out what is false or zero."""
-    assert differing({"a": False, "b": 0, "c": 1}, {"c": 1, "d": 5}) == {}
-    assert differing({"a": {"b": 1}}, {"a": {"b": 2}}) == {"a": ({"b": 1}, {"b": 2})}

@@ -22,18 +22,6 @@ async def _queue(
     return tasks
 
 
-async def test_one_tenant_alone_has_all_places() -> None:
-    """And no more."""
-    order: list[str] = []
-    time_slices = TimeSlices(4)
-    tasks = await _queue(time_slices, "a", 10, order)
-    assert len(order) == 4
-    for begun in range(5, 11):
-        time_slices.give_back("a")
-        await wait_until(lambda begun=begun: len(order) == begun, what="the next one begins")  # type: ignore[misc]
-    await asyncio.gather(*tasks)
-
-
 async def test_a_newcomer_has_its_turn_before_those_that_wait() -> None:
     """From then on the one that fills the place has one turn at a time."""
     order: list[str] = []
@@ -105,19 +93,3 @@ async def test_a_turn_ends_by_itself_and_can_be_taken_again() -> None:
     long.end()
     short.end()
     await time_slices.take("a", is_new=True)
-
-
-async def test_a_tenant_whose_line_does_not_end_rests_while_others_have_work() -> None:
-    """So another finds the place free; alone it does not rest."""
-    time_slices, order = TimeSlices(4), list[str]()
-    await time_slices.take("b", is_new=True)
-    time_slices.give_back("b")
-    crowd = await _queue(time_slices, "a", 3, order)
-    assert order == ["a"]
-    await asyncio.sleep(0.05)
-    time_slices.give_back("a")
-    await asyncio.sleep(0)
-    assert order == ["a"]
-    await wait_until(lambda: len(order) == 2, what="the next one begins after a rest")
-    for task in crowd:
-        task.cancel()

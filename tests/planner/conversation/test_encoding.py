@@ -56,16 +56,6 @@ def test_only_the_newest_messages_and_those_with_images_are_objects() -> None:
     assert history.messages == 2001
 
 
-def test_a_request_does_not_change_when_its_history_grows() -> None:
-    """A request may be sent while the next message is added."""
-    history = history_of([NOTE, {"role": "assistant", "content": "act"}])
-    request = history.request(SYSTEM, [])
-    before = request.objects()
-    history.add(NOTE)
-    history.add({"role": "assistant", "content": "act"})
-    assert request.objects() == before
-
-
 def test_python_does_no_work_per_message() -> None:
     """The same number of calls builds the body of a request, for 10 messages and for 10,000."""
 

@@ -69,32 +69,6 @@ def test_past_turns_come_before_the_question(transport: ActionTransport) -> None
         assert "not answered" in nothing
 
 
-def test_a_past_answer_has_the_form_of_the_runs_actions() -> None:
-    """In the format `legacy` too."""
-    answer = json.loads(messages(TALK, action_format="legacy")[1]["content"])
-    assert answer == {
-        "thought": "",
-        "next_node": None,
-        "args": {"answer": "A mathematician."},
-        "plan": None,
-        "join": None,
-    }
-
-
-def test_a_first_question_is_rendered_as_ever() -> None:
-    """A session with nothing in it changes no byte."""
-    assert (
-        messages(Conversation())
-        == messages(Conversation(context={}))
-        == [
-            {
-                "role": "user",
-                "content": "<question>\nwhat?\n</question>\n<asked_on>1970-01-01, Thursday (UTC)</asked_on>",
-            }
-        ]
-    )
-
-
 def test_a_conversation_without_whole_turns_leads_the_question() -> None:
     """The cut is named, and the summary is shown."""
     (only,) = messages(Conversation(left_out=1, summary="Much."))

@@ -116,18 +116,6 @@ def test_a_decision_reads_back_as_itself() -> None:
         assert action.next_node == node
 
 
-def test_the_prefix_is_the_same_from_turn_to_turn() -> None:
-    """The same tools, in new objects, give the same text, rendered once."""
-    again = [ToolSpec.model_validate_json(spec.model_dump_json()) for spec in (SEARCH, PLAN)]
-    assert system([SEARCH, PLAN]) == system(again)
-
-
-def test_tasks_are_only_offered_where_there_are_any() -> None:
-    """A model that reads of an action uses it."""
-    assert '"next_node": "task"' in system([], tasks=True)
-    assert "task" not in system([], Agent())
-
-
 def catalogue(*tools: ToolSpec) -> list[dict[str, Any]]:
     """The lines of the tools' section."""
     text = system(list(tools))
@@ -152,15 +140,6 @@ def test_the_catalogue_can_be_read_by_a_program() -> None:
             "required": ["query"],
         },
     }
-
-
-def test_a_property_may_be_called_title() -> None:
-    """Only the keyword is dropped, not an argument of that name."""
-    spec = ToolSpec(
-        name="note",
-        input_schema={"type": "object", "title": "Note", "properties": {"title": {"title": "T", "type": "string"}}},
-    )
-    assert catalogue(spec)[0]["args"] == {"type": "object", "properties": {"title": {"type": "string"}}}
 
 
 @pytest.mark.parametrize(
@@ -217,16 +196,3 @@ def test_results_cannot_leave_their_section(value: Any) -> None:
     assert "</" not in text
     assert "\n" not in text
     assert json.loads(text)["observation"] == value
-
-
-def test_results_stand_in_the_order_of_the_calls() -> None:
-    """In the order of the calls, not of arrival; and only results are inside the markers."""
-    text = transcript()
-    section = text.split('<results step="1">\n')[1].split("\n</results>")[0]
-    assert [json.loads(line)["call"] for line in section.splitlines()] == ["1-0", "1-1"]
-    assert "The join did not run" not in section
-
-
-def test_there_is_no_note_while_there_is_budget() -> None:
-    """The note about budgets comes only when little is left."""
-    assert conversation.budget_notes(steps_left=3, tool_calls_left=1) == []

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.actions import Join
 from contracts.runs.events import Observed, PlannedCall, Step
 from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import compaction
-from services.planner.conversation.encoding import Messages, compact, decoded
+from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models.wire import pieces_for
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
@@ -70,18 +69,6 @@ def test_native_calls_and_their_results_belong_together() -> None:
     assert results[-1]["content"].endswith("</results>\nBy the way.")
 
 
-def test_a_plan_with_a_join_is_one_native_call() -> None:
-    """Its result holds the branches and the join."""
-    planned = step(join=Join(node="look", args={"x": 1}, inject={}))
-    decision = NATIVE.decision(planned)
-    [call] = decision["tool_calls"]
-    arguments = json.loads(call["function"]["arguments"])
-    assert (call["function"]["name"], arguments["join"]) == ("plan", {"node": "look", "args": {"x": 1}, "inject": {}})
-    [result] = NATIVE.outcomes(planned, observed("1", "2", "join"))
-    assert result["tool_call_id"] == call["id"]
-    assert len(result["content"].splitlines()) == 5
-
-
 def test_native_messages_stay_apart() -> None:
     """Texts in a row of one role become one message; calls and results do not."""
     decision = NATIVE.decision(step())
@@ -129,13 +116,3 @@ def test_compaction_keeps_every_step(transport: Any) -> None:
     for message in newest:
         for call in message.get("tool_calls", ()):
             json.loads(call["function"]["arguments"])
-
-
-def test_numbers_keep_their_digits() -> None:
-    """Numbers of any length stay as they are; what is no JSON becomes a text."""
-    assert compact({"n": BIG, "m": [-BIG]}) == f'{{"n":{BIG},"m":[-{BIG}]}}'
-    assert compact({"o": Path("x")}) == '{"o":"x"}'
-    decision = conversation.dialect().decision(
-        Step(step=1, node="look", status="started", calls=[PlannedCall(call_id="1-1", tool="look", args={"n": BIG})])
-    )
-    assert str(BIG) in decision["content"]

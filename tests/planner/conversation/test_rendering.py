@@ -12,8 +12,7 @@ import pytest
 
 from contracts.artifacts.images import ImageRef, VisionContextPolicy
 from contracts.runs.actions import Join
-from contracts.runs.events import ActionTransport, Cancelled, RunStarted, Step
-from contracts.runs.payload import FinalPayload
+from contracts.runs.events import ActionTransport, RunStarted, Step
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
@@ -28,7 +27,6 @@ from services.planner.run.state.history import Conversation, Decided, PastTurn
 from services.planner.run.state.run import Run, begin_history
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
 from services.planner.strategies.react.strategy import React
-from tests.planner.golden.journals import NAMES, Journal
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.run_world import finished, started
 from tests.planner.shown_images import png
@@ -151,14 +149,6 @@ def test_every_request_begins_with_the_one_before(transport: ActionTransport) ->
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("model", ["openai/x", "anthropic/x"])
-def test_the_prefix_is_stable_on_the_wire_too(model: str, transport: ActionTransport) -> None:
-    """In the form that providers receive, apart from the mark of what to cache, which moves to the newest message."""
-    sent = [wire(model, request.messages) for request in Recorded(transport).stable]
-    assert all(after[: len(before)] == before for before, after in pairwise(sent))
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_bytes_that_a_server_receives_begin_with_those_before(transport: ActionTransport) -> None:
     """Tools included, with nothing left out: this is what the server compares."""
     bodies = [body_of(request, "scripted") for request in Recorded(transport).stable]
@@ -201,16 +191,6 @@ TALK = Conversation(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_conversation_is_part_of_the_prefix(transport: ActionTransport) -> None:
-    """It stands before the question from the first request on, and another planner sends the same bytes."""
-    requests = Recorded(transport, conversation=TALK).requests
-    for (stable, before), (_, after) in pairwise(requests):
-        assert json.dumps(after[:stable]) == json.dumps(before[:stable])
-    assert [message["role"] for message in requests[0][1]][:6] == ["system", *["user", "assistant"] * 2, "user"]
-    assert json.dumps(Recorded(transport, conversation=TALK, restart_every=3).requests) == json.dumps(requests)
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_compaction_cuts_past_turns_and_keeps_the_question(transport: ActionTransport) -> None:
     """After a restart as well."""
     live = Recorded(transport, conversation=TALK, max_characters=4000)
@@ -245,6 +225,11 @@ def asked_once(query: str) -> Run:
     return run
 
 
+def shown(renderer: Renderer, run: Run) -> list[dict[str, Any]]:
+    """The messages of the history."""
+    return renderer.request(run, SYSTEM, []).objects()[1:]
+
+
 @pytest.mark.parametrize("keeps", [True, False])
 def test_only_new_items_are_rendered(*, keeps: bool) -> None:
     """The cost of a step does not grow with the steps before it; an item that is not needed any more is dropped."""
@@ -260,38 +245,3 @@ def test_only_new_items_are_rendered(*, keeps: bool) -> None:
 
 
 SYSTEM = {"role": "system", "content": "Be brief."}
-
-
-def shown(renderer: Renderer, run: Run) -> list[dict[str, Any]]:
-    """The messages of the history."""
-    return renderer.request(run, SYSTEM, []).objects()[1:]
-
-
-def test_the_cache_lives_as_long_as_the_history() -> None:
-    """That is until the run has ended, or has left the planner's cache of runs."""
-    renderer, runs = Renderer(), [asked_once(f"why {number}?") for number in range(3)]
-    assert len({json.dumps(shown(renderer, run)) for run in runs}) == len(renderer._rendered) == 3
-    runs.pop()
-    assert len(renderer._rendered) == 2
-    fold(runs[0], 2, 0, [Cancelled(reason="enough", payload=FinalPayload(raw_answer=""))])
-    assert len(renderer._rendered) == 1
-
-
-def rendered(renderer: Renderer, run: Run) -> str:
-    """Everything that the model would read of a run."""
-    return json.dumps([*shown(renderer, run), *renderer.rejections(run)])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_restart_renders_recorded_runs_alike(name: str) -> None:
-    """A planner that lived through the run, and one that has just read its log."""
-    journal = Journal(name)
-    run, live, seen = Run(), Renderer(), 0
-    for asked in journal.asked():
-        for sequence, record in journal.records.items():
-            if seen < sequence <= asked["after"]:
-                fold(run, sequence, record.at, record.events)
-                seen = sequence
-        again = journal.run(asked["after"])
-        assert rendered(live, run) == rendered(Renderer(), again)
-        assert any(isinstance(item, Decided) for item in run.history.items) == (run.step is not None)

@@ -146,21 +146,3 @@ async def test_a_long_end_is_stored_as_chunks(bus: Bus) -> None:
     await reply.publisher.drained()
     assert reply.publisher.last_words() == ()
     assert [(len(event.text), event.done) for event in await reply.events()] == [(MAX_HELD_CHARACTERS + 1, True)]
-
-
-async def test_a_superseded_reply_stores_nothing(bus: Bus) -> None:
-    """Another record on the log refuses the write, and the text of other replies goes on."""
-    writer = ChunkWriter(bus)
-    reply = Reply(bus, writer, tail=None)
-    await bus.publish(subjects.log(*reply.where), b"{}")
-    stopped = asyncio.Event()
-    reply.publisher.on_stop = stopped.set
-    reply.publisher.say("answer", "late")
-    await stopped.wait()
-    await reply.publisher.drained()
-    assert reply.publisher.superseded
-    assert await reply.events() == []
-    other = Reply(bus, writer)
-    other.publisher.say("answer", "there")
-    await other.publisher.drained()
-    assert len(await other.events()) == 1

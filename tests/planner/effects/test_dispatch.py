@@ -9,9 +9,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
-from contracts.runs.inbox import CancelRequested
 from contracts.runs.requests import RunLimits, RunRequested
-from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
+from contracts.tools.direct import DIRECT_HEADER
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.ids import new_id, unix_ms
@@ -96,33 +95,6 @@ async def test_a_slow_call_goes_on_through_the_stored_queue(plan: Plan, provider
     assert None in instances(story)
 
 
-async def test_calls_that_end_together_are_recorded_together(plan: Plan, provider: ModelServer) -> None:
-    """A slow branch of a plan comes later, and the run waits for it."""
-
-    async def slow(_: dict[str, Any]) -> Any:
-        await asyncio.sleep(1.4)
-        return {"text": "late"}
-
-    tools: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "slow": (ToolSpec(name="slow", idempotent=True), slow)}
-    steps = [{"node": "look", "args": {"q": "a"}}, {"node": "slow", "args": {}}, {"node": "look", "args": {"q": "b"}}]
-    provider.say(action("parallel", steps=steps), FINAL)
-    planning = await directly(plan, tools=tools)
-    story = await planning.tell()
-    log = [[event.type for event in events] for events in await records(planning.bus, story.run)]
-    assert log[1:4] == [["step"], ["observed", "observed"], ["observed", "step", "asked"]]
-    assert story.end.raw_answer == "whole"
-
-
-async def test_without_a_tool_runner_calls_are_stored(plan: Plan, provider: ModelServer) -> None:
-    """Its announcements have stopped; the call waits for the next one."""
-    provider.say(LOOK, FINAL)
-    planning = await plan(direct=True)
-    planning.direct_calls._instances.clear()
-    story = await planning.tell()
-    assert instances(story) <= {None}
-    assert story.end.raw_answer == "whole"
-
-
 async def test_an_instance_that_is_gone_costs_nothing(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,21 +125,6 @@ async def test_a_call_is_not_made_directly_a_second_after_its_record(
     assert not story.of("call_started")
 
 
-async def test_instances_that_are_gone_are_forgotten(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often tool runners crash and are started again."""
-    monkeypatch.setattr(direct_calls, "_MAX_SILENCE_S", 1.5)
-    planning = await directly(plan)
-    [alive] = planning.direct_calls._instances
-    gone = RunnerAnnouncement(instance="f" * 32).model_dump_json().encode()
-    await planning.bus.send(subjects.runner(), gone)
-    await wait_until(lambda: len(planning.direct_calls._instances) == 2, what="the planner knows both")
-
-    def is_forgotten() -> bool:
-        return planning.direct_calls.rules() is not None and [*planning.direct_calls._instances] == [alive]
-
-    await wait_until(is_forgotten, what="the planner knows only the one that announces itself")
-
-
 @pytest.mark.parametrize("begins", [False, True])
 async def test_an_instance_that_does_not_answer(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch, *, begins: bool
@@ -189,26 +146,6 @@ async def test_an_instance_that_does_not_answer(
     assert instances(story) == {stopped}
     assert [event.status for event in story.of("observed")] == ["succeeded"]
     assert bool(story.of("call_started")) == begins
-
-
-async def test_a_cancel_reaches_a_direct_call(plan: Plan, provider: ModelServer) -> None:
-    """The run ends at once, not when the call does."""
-    begun = asyncio.Event()
-
-    async def endless(_: dict[str, Any]) -> Any:
-        begun.set()
-        await asyncio.sleep(60)
-
-    tools: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "endless": (ToolSpec(name="endless"), endless)}
-    provider.say(action("endless"), FINAL)
-    planning = await directly(plan, tools=tools)
-    run = await planning.ask()
-    await asyncio.wait_for(begun.wait(), 10)
-    await planning.bus.publish(
-        subjects.control("default", run, "cancel"), CancelRequested(reason="enough").model_dump_json().encode()
-    )
-    story = await planning.ended(run)
-    assert story.end.type == "cancelled"
 
 
 async def test_an_entry_in_the_index_is_written_after_a_while_or_at_the_end(
@@ -252,17 +189,6 @@ async def is_left_without_timers(bus: Bus, run: str) -> None:
     await wait_until(is_closed, what="the request is acknowledged")
     state = (await bus.api(f"STREAM.INFO.{subjects.TIMERS}", {"subjects_filter": timers}))["state"]
     assert not state.get("subjects")
-
-
-async def test_the_timer_of_a_top_up_in_the_first_second_ends_with_the_run(plan: Plan, provider: ModelServer) -> None:
-    """The handling that ends the run has set none itself."""
-    provider.say(replace(FINAL, delay_s=0.7))
-    planning = await directly(plan)
-    run = await planning.ask()
-    await planning.until(run, lambda event: event.type == "asked")
-    await planning.top_up(run, deadline_s=3600)
-    assert (await planning.ended(run)).end.type == "done"
-    await is_left_without_timers(planning.bus, run)
 
 
 async def test_a_handling_that_only_ends_a_run_removes_the_timer_of_an_earlier_one(plan: Plan) -> None:

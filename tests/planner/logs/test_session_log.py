@@ -8,7 +8,6 @@ import pytest
 from contracts.sessions.records import (
     CHECKPOINT_EVERY,
     CHECKPOINT_HEADER,
-    ContextSet,
     KnownSessionEvent,
     RunBegun,
     RunEnded,
@@ -90,20 +89,3 @@ async def test_the_state_at_a_sequence_stays_as_it_was(bus: Bus) -> None:
     for state in (states[0], states[50], states[CHECKPOINT_EVERY - 1], states[-2], states[-1]):
         assert await SessionLogs(bus).at(where, state.seq) == state
         assert await logs.at(where, state.seq) == state
-
-
-async def test_a_planner_with_an_older_state_reads_what_followed(bus: Bus) -> None:
-    """From its cache on."""
-    where, mine, theirs = address(), SessionLogs(bus), SessionLogs(bus)
-    await written(mine, where, [STARTED])
-    await written(theirs, where, [ContextSet(values={"city": "Bern"})])
-    assert (await mine.load(where)).context == {"city": "Bern"}
-
-
-async def test_a_session_has_one_lock_while_somebody_uses_it(bus: Bus) -> None:
-    """Another session has another one, and none is kept."""
-    where, logs = address(), SessionLogs(bus)
-    async with logs.lock(where):
-        assert logs.lock(where).locked()
-        assert not logs.lock(address()).locked()
-    assert not logs._locks

@@ -1,7 +1,5 @@
 """The rules of a run, without a server: one message at a time, then thousands of interleavings with crashes."""
 
-import random
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -26,10 +24,9 @@ from services.planner.run.commands import (
     Resolve,
 )
 from services.planner.run.state.fold import fold
-from services.planner.run.turn.decision import Calls, Failed, Final, Invalid
-from tests.planner.handlings import Attempt, advance, attempt
+from services.planner.run.turn.decision import Calls
+from tests.planner.handlings import advance
 from tests.planner.run_world import World, calls, final, finished, started
-from tests.support.samples import seeds
 
 
 def test_a_run_with_one_tool_call() -> None:
@@ -146,36 +143,6 @@ def test_a_plan_succeeds_with_all_its_branches(*, failing: bool) -> None:
     assert ended.status == ("failed" if failing else "succeeded")
 
 
-def test_an_answer_counts_from_when_the_model_was_first_asked() -> None:
-    """Also where the handling that had asked it died and another one took the turn over."""
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()))
-    again = world.handling("REQUESTS:1", holder="second", started=started())
-    again.now = 5000
-    world.play(again, final())
-    ended = [event for events in world.written for event in events if event.type == "step"][-1]
-    assert (ended.status, ended.latency_ms) == ("succeeded", 3000)
-
-
-def test_an_answer_without_text_is_no_path() -> None:
-    """The run has ended, and not with an answer."""
-    world = World()
-    empty = Final(args={}, has_text=False)
-    world.play(world.handling("REQUESTS:1", started=started()), empty, empty)
-    end = world.run.terminal
-    assert isinstance(end, Done)
-    assert (end.reason, end.raw_answer) == ("no_path", "No answer produced.")
-    assert world.types()[-3:] == ["step", "step", "done"]
-
-
-def test_an_invalid_decision_has_a_node() -> None:
-    """What was to be done, as far as the reply says so."""
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()), *[Invalid(complaint="no", reply="", node="wrok")] * 3)
-    [step] = [event for events in world.written for event in events if event.type == "step"]
-    assert (step.node, step.status, step.latency_ms) == ("wrok", "invalid", 0)
-
-
 def test_a_deadline_ends_a_run_with_what_there_is() -> None:
     """The payload holds the last observation, the route is partial, a warning names the budget."""
     world = World()
@@ -226,15 +193,6 @@ def test_a_budget_is_checked_before_it_is_spent(limits: dict[str, object], budge
     assert any(budget in warning for warning in done.warnings)
 
 
-def test_tool_calls_are_a_budget_too() -> None:
-    """A decision for more calls than are left runs none of them."""
-    world = World()
-    moves = world.play(world.handling("REQUESTS:1", started=started(max_tool_calls=2)), calls(3))
-    assert not any(isinstance(move, Dispatch) for move in moves)
-    assert isinstance(world.run.terminal, Done)
-    assert "max_tool_calls of 2" in world.run.terminal.warnings[0]
-
-
 def test_calls_beyond_max_parallel_wait_for_a_place() -> None:
     """Of five calls two run at once; each outcome lets the next one start."""
     world = World()
@@ -246,86 +204,6 @@ def test_calls_beyond_max_parallel_wait_for_a_place() -> None:
         sent += [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls]
     assert sent == ["1-1", "1-2", "1-3", "1-4", "1-5"]
     assert world.run.asked is not None
-
-
-def test_an_invalid_reply_is_repaired_a_few_times() -> None:
-    """Each repair is an event under a new attempt; in the end the run says that there was no path."""
-    world = World()
-    broken = Invalid(complaint="no action", reply="hm")
-    world.play(world.handling("REQUESTS:1", started=started()), broken, broken, broken)
-    assert world.types().count("repaired") == 2
-    done = world.run.terminal
-    assert isinstance(done, Done)
-    assert done.reason == "no_path"
-    assert done.usage.repairs == 2
-
-
-def test_a_failing_provider_is_asked_again_and_then_reported() -> None:
-    """What may be retried is retried a few times; the run ends in an error with the provider's code."""
-    world = World()
-    failing = Failed(fault=Fault(code="model_failed", reason="503", retryable=True))
-    world.play(world.handling("REQUESTS:1", started=started()), failing, failing, failing)
-    assert isinstance(world.run.terminal, Error)
-    assert world.run.terminal.code == "model_failed"
-    assert world.types().count("asked") == 3
-
-
-def _step(
-    world: World, rng: random.Random, handlings: list[tuple[Attempt, int]], model_calls: Counter[tuple[int, int]]
-) -> None:
-    """Let one handling carry out its next command, or crash."""
-    position = rng.randrange(len(handlings))
-    handling, seen = handlings[position]
-    if rng.random() < 0.12:
-        handlings[position] = handling.again(f"{rng.random()}"), 0
-        return
-    command = advance(world.run, handling, world.rules)
-    match command:
-        case Append(events) if rng.random() < 0.9:
-            world.write(handling, events)
-        case Ask(asked):
-            model_calls[asked.turn, asked.attempt] += 1
-            handling.decision = final() if asked.turn > 3 else calls(rng.randint(1, 3))
-        case Dispatch(sent, _):
-            handling.dispatched |= {call.call_id for call in sent}
-            for call in sent:
-                owner = f"INBOX:{call.call_id}"
-                if not any(other.owner == owner for other, _ in handlings):
-                    outcome = attempt(owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id))
-                    handlings.append((outcome, 0))
-        case Open():
-            handling.opened = True
-        case Close():
-            handling.closed = True
-        case Ack():
-            handlings[position] = (handling, seen + 1)
-        case _:
-            pass
-
-
-@pytest.mark.sample(25)
-@pytest.mark.parametrize("seed", seeds(300))
-def test_every_interleaving_ends_once(seed: int) -> None:
-    """Handlings take turns at random, crash and are redelivered; the run still ends once and settles each call once."""
-    rng = random.Random(seed)
-    world = World()
-    model_calls: Counter[tuple[int, int]] = Counter()
-    handlings = [(world.handling("REQUESTS:1", started=started(max_parallel=2)), 0)]
-    for _ in range(4000):
-        _step(world, rng, handlings, model_calls)
-        if world.run.terminal is not None:
-            break
-    types = Counter(world.types())
-    observed = Counter(event.call_id for events in world.written for event in events if event.type == "observed")
-    planned = {c.call_id for events in world.written for e in events if e.type == "step" for c in e.calls}
-    if types["error"]:
-        assert world.run.lost >= MAX_LOST
-    else:
-        assert types["done"] == 1
-        assert set(observed) == planned
-    assert types["done"] + types["error"] == 1
-    assert max(observed.values(), default=0) <= 1
-    assert max(model_calls.values()) == 1, "no attempt is asked by two handlings"
 
 
 def test_what_a_handling_needs_is_loaded_by_commands() -> None:

@@ -2,16 +2,13 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from contracts.runs.actions import Join
 from contracts.runs.events import Asked, Done, Error
 from contracts.runs.inbox import TimerFired
 from contracts.runs.payload import Usage
-from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
@@ -101,32 +98,6 @@ def test_a_top_up_counts_once() -> None:
     assert world.types().count("topped_up") == 1
 
 
-def test_old_timers_change_nothing() -> None:
-    """Those of a pause that is over, and of a deadline that was moved."""
-    world = World()
-    asked_to(world, calls(), max_steps=1, grace_s=5)
-    carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
-    top_up(world, max_steps=3, deadline_s=100)
-    before = len(world.written)
-    for timer in (TimerFired(timer="pause", at=NOW + 5000), TimerFired(timer="deadline", at=61_000)):
-        assert carry_out(world, world.handling("INBOX:60", "timer", timer=timer)) == [Ack()]
-    assert len(world.written) == before
-    carry_out(world, world.handling("INBOX:61", "timer", timer=TimerFired(timer="deadline", at=NOW + 100_000)))
-    assert world.run.paused is not None
-
-
-def test_a_pause_ends_by_its_own_timer() -> None:
-    """And by no other message, unless its time is over."""
-    world = World()
-    asked_to(world, calls(), max_steps=1, grace_s=5)
-    carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
-    carry_out(world, world.handling("INBOX:2", "resumed"))
-    assert world.run.terminal is None
-    carry_out(world, world.handling("INBOX:3", "timer", timer=TimerFired(timer="pause", at=NOW + 5000)))
-    assert isinstance(world.run.terminal, Done)
-    assert world.run.terminal.raw_answer == "41"
-
-
 def test_an_outcome_in_a_pause_is_recorded_and_used_later() -> None:
     """The last fact says that the run is paused still; afterwards the step ends and the next one begins."""
     world = World()
@@ -183,21 +154,6 @@ def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:
     assert [call.call_id for call in moves[0].calls] == ["1-2"]  # type: ignore[attr-defined]
 
 
-def test_a_join_is_not_begun_after_the_deadline() -> None:
-    """It is called once the run goes on."""
-    world = World()
-    asked_to(world, replace(calls(2), join=Join(node="merge")), grace_s=5)
-    specs = {"merge": ToolSpec(name="merge")}
-    carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
-    late = world.handling("INBOX:2", "call_finished", finished=finished("1-2"), specs=specs)
-    late.now = 61_000
-    carry_out_one(world, late)
-    assert world.types()[-2:] == ["observed", "paused"]
-    top_up(world, deadline_s=60)
-    moves = carry_out(world, world.handling("INBOX:3", "resumed", specs=specs))
-    assert [call.call_id for call in moves[0].calls] == ["1-join"]  # type: ignore[attr-defined]
-
-
 def test_an_answer_is_restated_without_asking() -> None:
     """Under a new attempt of the same handling; what was decided stays decided."""
     world = World()
@@ -227,25 +183,6 @@ def test_nothing_is_asked_again_beyond_a_budget(decision: Decision) -> None:
     assert isinstance(world.run.terminal, Done)
     assert world.run.terminal.reason == "budget_exhausted"
     assert world.run.terminal.usage.prompt_tokens == 9
-
-
-def test_a_failed_call_for_the_text_leaves_the_rest_of_the_answer() -> None:
-    """The run ends with what the first reply had."""
-    world = World()
-    failing = Failed(fault=Fault(code="model_refused", reason="no"))
-    asked_to(world, Final(args={"confidence": 0.5}, has_text=False), failing)
-    done = world.run.terminal
-    assert isinstance(done, Done)
-    assert (done.reason, done.confidence) == ("no_path", 0.5)
-
-
-def test_the_text_of_an_answer_is_asked_for_once() -> None:
-    """A second reply without it ends the run with what there is."""
-    world = World()
-    empty = Final(args={}, has_text=False)
-    asked_to(world, empty, empty)
-    assert isinstance(world.run.terminal, Done)
-    assert world.types().count("repaired") == 1
 
 
 class Storm:

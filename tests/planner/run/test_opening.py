@@ -14,7 +14,6 @@ from services.planner.run.commands import (
     Ack,
     Append,
     Ask,
-    Close,
     Enter,
     Incoming,
     KeepContext,
@@ -27,7 +26,7 @@ from services.planner.run.commands import (
     SetTimer,
 )
 from services.planner.run.opening import opened
-from services.planner.run.state.run import Begun, Busy, Place, Refused, Waiting
+from services.planner.run.state.run import Begun, Busy, Place, Waiting
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import RUN, World, final, started
 
@@ -121,22 +120,6 @@ def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
         assert (payload.route, payload.extra, payload.raw_answer) == ("merged", {"run_id": "b" * 32}, "")
 
 
-def test_a_run_that_may_not_join_ends() -> None:
-    """The fault is that of the session."""
-    world = World()
-    handle(world, handling(REQUEST), [Busy(), Refused(FAULT)])
-    assert world.types() == ["queued", "error"]
-
-
-def test_the_timer_of_the_wait_tells_the_session() -> None:
-    """It decides; a run that has begun meanwhile does not care."""
-    world, timer = World(), TimerFired(timer="queue", at=6000)
-    handle(world, handling(REQUEST), [Busy(), Waiting()])
-    assert kinds(handle(world, handling(timer, "INBOX:5"))) == ["NotifySession", "Ack"]
-    handle(world, handling(RunBegins(session_seq=9), "INBOX:6"), dies=True)
-    assert kinds(handle(world, handling(timer, "INBOX:7"))) == ["Ack"]
-
-
 def test_a_run_is_attached_once() -> None:
     """And not at all if it has a session."""
     world, attach = World(), SessionAttached(session_id=f"run-{RUN}")
@@ -176,12 +159,3 @@ def test_a_run_begins_once_and_ends_once(kinds_of: list[str], has_turn: bool) ->
         assert types.index("queued") < types.index("run_started")
     if has_turn and "request" in kinds_of and "cancel" not in kinds_of:
         assert "run_started" in types
-
-
-def test_after_its_end_a_run_tells_the_session_again() -> None:
-    """Each message closes it; that repeats what a dead planner left undone."""
-    world = World()
-    handle(world, handling(REQUEST), [Begun(7)])
-    for message in (REQUEST, *MESSAGES.values()):
-        moves = handle(world, handling(message, "INBOX:8"))
-        assert [type(move) for move in moves] == [Close, Ack]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.inbox import CancelRequested, InputRequested
 from contracts.runs.requests import OnBusy, RunRequested
 from contracts.sessions.records import (
     ApprovedForSession,
@@ -28,7 +27,7 @@ from contracts.sessions.records import (
 from contracts.wire.ids import own_session_id
 from services.planner.run.state.run import Begun, Refused, Waiting
 from services.planner.sessions import decide
-from services.planner.sessions.decide import Begin, Tell, WriteEntry
+from services.planner.sessions.decide import Tell
 from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
 
@@ -186,32 +185,6 @@ def test_a_message_that_is_handled_again_repeats_its_commands_only() -> None:
         assert repeated == found, (message, state)
 
 
-def test_a_run_that_waits_for_a_person_is_steered() -> None:
-    """By `on_paused` of the request, whatever its `on_busy` is."""
-    world = World()
-    busy(world)
-    world.take(SessionRunWaits(waits=RunWaits(run=A, seq=7, waits=True)))
-    assert world.take(request(B, "reject"))[0] == ["run_queued", "input_forwarded"]
-    assert world.take(request(C, on_paused="reject"))[0] == ["run_refused"]
-    world.take(SessionRunWaits(waits=RunWaits(run=A, seq=9, waits=False)))
-    assert world.take(SessionRunWaits(waits=RunWaits(run=A, seq=8, waits=True)))[0] == []
-    assert world.take(request(D, "reject"))[0] == ["run_refused"]
-
-
-def test_a_cancelling_request_is_next() -> None:
-    """Before those that wait already; and the text that was missed comes first of all."""
-    world = World()
-    busy(world)
-    world.take(request(B))
-    world.take(request(C, "cancel"))
-    cancel = CancelRequested(reason=decide.REPLACED, session_id="s")
-    assert Tell(A, cancel, A) in decide.commands(world.session, request(C))
-    world.take(ended(A))
-    assert world.session.current is not None
-    assert world.session.current.run == C
-    assert Begin(C, world.session.seq) in decide.commands(world.session, ended(A))
-
-
 def test_users_do_not_wait_behind_reports() -> None:
     """Reports begin when no user waits, in their order."""
     world = World()
@@ -240,18 +213,6 @@ def test_a_text_under_way_does_not_begin_its_own_run() -> None:
     assert decide.place_of(world.session, B) == Begun(world.session.seq)
 
 
-def test_texts_that_were_missed_keep_their_order() -> None:
-    """Their runs begin before those that were queued."""
-    world = World()
-    busy(world)
-    world.take(request(B))
-    for run in (C, D):
-        world.take(request(run, "steer"))
-    for run in (C, D):
-        world.take(SessionInputTaken(run=run, into=A, taken=False))
-    assert [each.run for each in world.session.queue] == [C, D, B]
-
-
 def test_a_session_of_another_user_is_not_found() -> None:
     """Only a key that is pinned to a user is refused."""
     world = World()
@@ -262,19 +223,6 @@ def test_a_session_of_another_user_is_not_found() -> None:
     assert isinstance(place, Refused)
     assert place.fault.code == "not_found"
     assert decide.place_of(world.session, C) == Waiting()
-
-
-def test_a_session_that_is_deleted_takes_no_run() -> None:
-    """And begins none, until the last one has ended."""
-    world = World()
-    queued(world)
-    assert world.take(SessionDeletionRequested())[1] == ["Cancel", "Cancel"]
-    world.take(request(C))
-    place = decide.place_of(world.session, C)
-    assert isinstance(place, Refused)
-    assert place.fault.code == "session_deleting"
-    assert world.take(ended(A)) == (["run_ended"], ["Cancel"])
-    assert world.take(ended(B)) == (["run_ended"], ["Purge"])
 
 
 def test_a_session_continues_from_a_run_without_one() -> None:
@@ -370,12 +318,3 @@ def _check(written: Iterable[KnownSessionEvent], runs: Iterable[str]) -> None:
             assert seen.count((kind, run)) <= 1, (kind, run)
         outcomes = [kind for kind in ("run_begun", "run_merged", "run_refused") if (kind, run) in seen]
         assert len(outcomes) <= 1, (run, outcomes)
-
-
-def test_a_forwarded_text_is_the_whole_request() -> None:
-    """The session's log does not hold it: the handling of the request sends it."""
-    world = World()
-    steered(world)
-    text = InputRequested(id=B, text="from b", run=B, into=A, session_id="s")
-    assert decide.commands(world.session, request(B, "steer"))[-1] == Tell(A, text, B)
-    assert WriteEntry() in decide.commands(world.session, ended(C))

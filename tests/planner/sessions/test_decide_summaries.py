@@ -4,7 +4,7 @@ from typing import Any
 
 from contracts.runs.payload import Usage
 from contracts.runs.requests import Memory
-from contracts.sessions.records import RunEnded, SessionDeletionRequested, SessionRunEnded
+from contracts.sessions.records import RunEnded, SessionRunEnded
 from services.planner.sessions import memory
 from tests.planner.sessions.test_decide import A, B, C, World, ended, request
 
@@ -62,12 +62,3 @@ def test_a_failed_summary_is_made_again_after_the_next_answer() -> None:
     assert [turn.run for turn in world.session.turns] == [A, B]
     assert answered(world, C)[0] == ["run_ended", "run_queued"]
     assert world.session.summary_run == memory.summary_run("s", C)
-
-
-def test_no_summary_begins_while_the_session_is_deleted() -> None:
-    """It would be an open run of a session that is gone."""
-    world = World()
-    answered(world, A)
-    world.take(request(B))
-    world.take(SessionDeletionRequested())
-    assert world.take(ended(B).model_copy(update={"memory": MEMORY}))[0] == ["run_ended"]

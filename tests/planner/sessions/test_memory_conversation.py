@@ -31,33 +31,6 @@ def rendered_tokens(conversation: Conversation) -> int:
     return sum(text_tokens(message["content"]) for message in messages)
 
 
-def test_a_short_conversation_is_shown_whole() -> None:
-    """In its order; nothing is left out."""
-    assert bounded(turns(3), MEMORY) == Conversation(tuple(turns(3)))
-    assert bounded([], MEMORY) == Conversation()
-
-
-def test_the_newest_turns_are_shown() -> None:
-    """The others are counted."""
-    found = bounded(turns(32), Memory(recent_turns=20))
-    assert found.turns == tuple(turns(32)[12:])
-    assert found.left_out == 12
-    assert bounded(turns(32), Memory(recent_turns=20), older=5).left_out == 17
-    assert bounded(turns(3), Memory(recent_turns=0)) == Conversation(left_out=3)
-
-
-@pytest.mark.parametrize("max_tokens", [100, 200, 1_000, 8_000])
-@pytest.mark.parametrize("size", [1, 40, 3_000])
-@pytest.mark.parametrize("summary", ["", words(9_000)])
-def test_the_bound_of_tokens_holds(max_tokens: int, size: int, summary: str) -> None:
-    """Over sixty turns, for what is rendered, in the longest format."""
-    memory = Memory(recent_turns=60, max_tokens=max_tokens)
-    found = bounded(turns(60, size), memory, summary=summary, summarised=10 if summary else 0)
-    assert rendered_tokens(found) <= max_tokens
-    assert text_tokens(found.summary) <= max_tokens // 2
-    assert len(found.turns) < 60 or size == 1
-
-
 @pytest.mark.parametrize("text", ['"' * 50_000, "\n" * 50_000, "é😀" * 20_000, "\x00" * 50_000])
 def test_the_bound_holds_for_texts_that_grow_as_json(text: str) -> None:
     """Escapes and bytes count, not characters."""
@@ -78,12 +51,6 @@ def test_a_turn_that_is_too_long_is_cut() -> None:
     assert found.inputs == ("one\ntwo",)
 
 
-def test_an_older_turn_that_is_too_long_is_left_out() -> None:
-    """And so are all turns before it: what is shown has no gap."""
-    conversation = [*turns(2), PastTurn(words(50_000), "long"), *turns(2)]
-    assert bounded(conversation, MEMORY) == Conversation(tuple(turns(2)), left_out=3)
-
-
 def test_a_summary_represents_older_turns() -> None:
     """Turns that are neither shown nor summarised are counted."""
     memory = Memory(recent_turns=5)
@@ -91,12 +58,6 @@ def test_a_summary_represents_older_turns() -> None:
     found = bounded(turns(12), memory, summary="They greeted.", summarised=4)
     assert (found.summary, found.left_out, len(found.turns)) == ("They greeted.", 3, 5)
     assert bounded(turns(12), memory, summary="They greeted.", summarised=9).left_out == 0
-
-
-def test_a_summary_of_turns_that_are_all_shown_is_left_out() -> None:
-    """As where a run has a larger memory than the ones before."""
-    assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=7) == Conversation(tuple(turns(12)))
-    assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=3, older=3).summary == "They greeted."
 
 
 def test_messages_of_a_caller_become_turns() -> None:

@@ -6,7 +6,6 @@ from contracts.runs.requests import KeyBudget, Memory
 from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.agents import SUMMARY_AGENT, agent_of
 from services.planner.sessions.memory import (
-    MAX_COVERED_BYTES,
     RequestSummary,
     covered,
     of_session,
@@ -36,18 +35,6 @@ def session_of(count: int, size: int = 3) -> Session:
     return session
 
 
-def test_nothing_is_due_while_all_turns_are_shown() -> None:
-    """Nor without a model for it."""
-    assert covered(session_of(4), MEMORY) == []
-    assert covered(session_of(40), Memory(recent_turns=4)) == []
-    assert covered(session_of(40), None) == []
-
-
-def test_a_summary_covers_half_of_what_is_shown_too() -> None:
-    """So that it is not made again after each answer."""
-    assert [turn.question for turn in covered(session_of(5), MEMORY)] == ["q1", "q2", "q3"]
-
-
 @pytest.mark.parametrize("memory", [MEMORY, Memory(recent_turns=60, max_tokens=400, summary_model="m")])
 def test_no_turn_is_ever_lost_where_each_summary_is_made_in_time(memory: Memory) -> None:
     """Over 300 turns; and far fewer summaries than turns are made."""
@@ -68,15 +55,6 @@ def test_a_failed_summary_is_due_again_after_the_next_answer() -> None:
     assert covered(session_of(6), MEMORY)[:3] == covered(session_of(5), MEMORY)
     assert summary_run("s", "a") == summary_run("s", "a")
     assert len({summary_run("s", "a"), summary_run("s", "b"), summary_run("z", "a")}) == 3
-
-
-def test_one_summary_covers_a_limited_part() -> None:
-    """The next one goes on from there."""
-    session = session_of(40, 1_000)
-    turns = covered(session, MEMORY)
-    assert sum(turn.size for turn in turns) <= MAX_COVERED_BYTES
-    session = fold(session, 41, SessionRecord(events=[Summarised(through=turns[-1].run, run="0" * 32, text="So far.")]))
-    assert covered(session, MEMORY)[0].question == f"q{len(turns) + 1}"
 
 
 def test_the_request_of_a_summary() -> None:

@@ -1,6 +1,5 @@
 """A text that comes while a run has the turn becomes an input of that run."""
 
-from contracts.runs.events import Asked
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
 from contracts.wire import subjects
@@ -8,28 +7,9 @@ from contracts.wire.ids import new_id, unix_ms
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer
-from tests.support.session_logs import events_of, idle
+from tests.support.session_logs import idle
 
 SLOW = Say(text=action("look", q="x").text, delay_s=0.7)
-
-
-async def test_a_text_is_added_to_the_run_that_has_the_turn(plan: Plan, provider: ModelServer) -> None:
-    """The run that brought it ends as merged, without a turn of its own."""
-    planning, session_id = await plan(), new_id()
-    provider.say(SLOW, answer("both"))
-    first = await planning.ask("First?", session_id=session_id)
-    await planning.until(first, lambda event: isinstance(event, Asked))
-    second = await planning.tell("And this?", session_id=session_id, on_busy="steer")
-    assert second.facts() == ["queued", "done"]
-    end = second.end
-    assert (end.route, end.extra, end.raw_answer) == ("merged", {"run_id": first}, "")
-    story = await planning.ended(first)
-    assert [added.text for added in story.of("input_added")] == ["And this?"]
-    session = await idle(planning.bus, session_id)
-    assert [(turn.question, turn.inputs, turn.answer) for turn in session.turns] == [("First?", ["And this?"], "both")]
-    assert (await events_of(planning.bus, session_id))[3:] == [
-        *("run_queued", "input_forwarded", "run_merged", "run_ended"),
-    ]
 
 
 async def test_a_text_may_come_before_the_log_of_its_run(plan: Plan, provider: ModelServer) -> None:

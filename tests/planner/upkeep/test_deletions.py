@@ -121,16 +121,6 @@ async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
         assert (await store.client.read("default", stored.ref.artifact_id, limit=1000))[1]
 
 
-async def test_the_bytes_go_too(store: Store) -> None:
-    """They are removed from S3."""
-    before = set(store.objects())
-    writer = await a_run(store)
-    assert len(set(store.objects()) - before) == 2
-    await delete(store.bus, writer)
-    await Deletions(store.bus, **FOR_NOW).check()
-    await wait_until(lambda: not set(store.objects()) - before, what="the bytes are gone")
-
-
 async def test_a_planner_may_die_at_every_step(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its successor finds the deletion, and ends it."""
     steps, died = 0, True

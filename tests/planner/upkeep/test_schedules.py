@@ -42,11 +42,6 @@ def run_of(schedule: Schedule, at: int | None) -> str:
     return started_run_id(schedule.tenant, schedule.schedule_id, at or 0)
 
 
-def this_hour() -> int:
-    """The newest full hour."""
-    return unix_ms() // HOUR_MS * HOUR_MS
-
-
 async def test_a_fire_time_requests_its_run_and_sets_the_next_timer(bus: Bus) -> None:
     """With the request that was checked when the schedule was made; the time is that of now."""
     at = unix_ms()
@@ -85,24 +80,6 @@ async def test_a_request_that_still_waits_counts_as_stored(bus: Bus) -> None:
     after = await stored(bus, schedule)
     assert after is not None
     assert after.last_run == run
-
-
-async def test_a_planner_that_died_before_the_next_timer_is_made_up_for(bus: Bus) -> None:
-    """The entry says what is next; the redelivered message of the earlier time only sets the timer."""
-    earlier = unix_ms()
-    schedule = await store(bus, schedule_of(cron="0 0 1 1 *", at=earlier + HOUR_MS))
-    await due(bus, schedule, earlier)
-    assert await timer_of(bus, schedule) == earlier + HOUR_MS
-    assert await requested(bus, run_of(schedule, earlier)) is None
-
-
-async def test_an_outdated_timer_in_the_place_of_the_right_one_is_replaced(bus: Bus) -> None:
-    """A planner that stood still set it late; the right one was set a moment ago, with a message id of its own."""
-    schedule = await store(bus, schedule_of(at=unix_ms() + HOUR_MS))
-    await Schedules(bus).set_timer(schedule)
-    await Schedules(bus).set_timer(schedule.model_copy(update={"next_at": unix_ms() + 2 * HOUR_MS}))
-    await due(bus, schedule, unix_ms())
-    assert await timer_of(bus, schedule) == schedule.next_at
 
 
 async def test_a_deleted_schedule_starts_nothing(bus: Bus) -> None:

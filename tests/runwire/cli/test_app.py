@@ -74,15 +74,6 @@ def test_images(up: Path) -> None:
     assert (cut.returncode, "image_invalid" in cut.stderr, "images.0" in cut.stderr) == (6, True, True)
 
 
-def test_a_deleted_run_is_gone(up: Path) -> None:
-    """Deleting it again, or following it, ends with `not_found`."""
-    run = document("run", "What is 6*7?", data=up)["run_id"]
-    assert printed("delete", run, data=up) == ""
-    for command in ("delete", "tail"):
-        gone = runwire(command, run, data=up)
-        assert (gone.returncode, "not_found" in gone.stderr) == (6, True), gone.stderr
-
-
 def test_tools_and_doctor(up: Path) -> None:
     """Both list what there is, as JSON too."""
     tools = document("tools", data=up)
@@ -107,14 +98,6 @@ def test_version_and_completion(tmp_path: Path) -> None:
 def test_the_list_of_commands_says_what_each_one_says(name: str) -> None:
     """Its first paragraph: the list is printed without the modules of the commands."""
     assert " ".join(loaded(name).help.partition("\n\n")[0].split()) == COMMANDS[name]
-
-
-def test_a_file_of_tools_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    """With the error of its code, in one line."""
-    (tmp_path / "broken.py").write_text("import nowhere\n")
-    refused = runwire("tools", "digest", "broken.py", data=tmp_path)
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-    assert "broken.py cannot be loaded: ModuleNotFoundError: No module named 'nowhere'" in refused.stderr
 
 
 def test_an_unexpected_error_is_one_sentence(

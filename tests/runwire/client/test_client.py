@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from contracts.runs.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
-from contracts.tools.messages import RefusedTool, ToolSpec
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.ids import new_id
-from runwire.cli.commands.doctor import examine
 from runwire.client import Client, transport
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
-from tests.support.catalogue import key_subject
 from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
@@ -100,39 +97,6 @@ async def test_cancel(client: Client, bus: Bus) -> None:
     assert (await client.cancel(run)).status == "cancelled"
 
 
-async def test_chat_waits_for_the_end(client: Client, bus: Bus) -> None:
-    """Whichever end it is."""
-    waiting = asyncio.create_task(client.chat("why?", idempotency_key="k"))
-    run = await client.start("why?", idempotency_key="k")
-    writer = Writer(bus, run=run)
-    await writer.open()
-    await writer.failed()
-    result = await waiting
-    assert (result.run_id, result.status, result.code) == (run, "error", "model_failed")
-
-
-async def test_tools(client: Client, bus: Bus) -> None:
-    """What is in the catalogue."""
-    spec = ToolSpec(name="search", description="Find things.")
-    await bus.publish(f"$KV.catalogue.{keys.live_tool('search')}", spec.model_dump_json().encode(), {"Nats-TTL": "60"})
-
-    async def found() -> list[ToolSpec]:
-        return await client.tools()
-
-    assert await wait_until(found, what="the tool is listed") == [spec]
-
-
-async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, served: Served, bus: Bus) -> None:
-    """By the client, and by `runwire doctor`."""
-    refused = RefusedTool(name="endless", reason="input_schema: it is too large")
-    await bus.publish(key_subject(keys.refused_tool("endless")), refused.model_dump_json().encode())
-    assert await client.refused_tools() == [refused]
-    found = [check for check in await examine(served.url, None, {}) if check.name == "tools"]
-    assert ("warning", "endless is refused: input_schema: it is too large") in [
-        (check.status, check.finding) for check in found
-    ]
-
-
 async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:
     """Codes for programs, fields for people."""
     with pytest.raises(RunwireError) as refusal:
@@ -192,23 +156,6 @@ async def test_a_gateway_that_has_answered_before_is_waited_for(
         assert await waiting
 
 
-async def test_a_run_that_waits_says_so(client: Client, bus: Bus) -> None:
-    """Beside its events."""
-    run = await client.start("x")
-    comments: list[str] = []
-
-    async def listen() -> list[RunEvent]:
-        return [event async for event in client.follow(run, on_comment=comments.append)]
-
-    listening = asyncio.create_task(listen())
-    await wait_until(lambda: comments, what="it is told")
-    writer = Writer(bus, run=run)
-    await writer.open()
-    await writer.done()
-    await listening
-    assert comments == ["waiting"]
-
-
 @pytest.mark.parametrize(
     "url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::", "http://x:99999"]
 )
@@ -217,13 +164,6 @@ def test_an_invalid_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(RunwireError, match="is not a gateway's address; one looks like http://") as refusal:
         Client(url)
     assert refusal.value.code == "bad_url"
-
-
-@pytest.mark.parametrize("key", ["kéy", "key\n"])
-def test_an_invalid_key_is_refused_at_once(key: str) -> None:
-    """It could not be sent."""
-    with pytest.raises(RunwireError, match="visible ASCII characters only"):
-        Client("http://127.0.0.1", key)
 
 
 async def test_another_web_server_is_no_gateway() -> None:

@@ -16,22 +16,13 @@ from runwire.client.images import image_inputs
 from runwire.errors import RunwireError
 from services.messaging.connection import Bus
 from tests.support.gateways import serving
-from tests.support.images import FORMATS, data_url, drawn, encoded
+from tests.support.images import data_url, drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 from tests.support.stores import serving as storing
 
 PNG = encoded(drawn(), "png")
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_becomes_a_data_url(tmp_path: Path, kind: str) -> None:
-    """Of the type that its bytes have, whatever it is called."""
-    file = tmp_path / "picture.txt"
-    file.write_bytes(encoded(drawn(), kind))
-    expected = {"data": data_url(file.read_bytes(), f"image/{kind}"), "filename": "picture.txt"}
-    assert image_inputs([file, str(file)]) == [expected, expected]
 
 
 def test_the_forms_of_an_image() -> None:
@@ -112,11 +103,3 @@ async def test_the_client_sends_images(own_nats_server: NatsServer, bus: Bus, tm
             await client.start("what?", images=[PNG, PNG + bytes(50_000)])
         assert (refusal.value.code, refusal.value.errors[0]["field"]) == ("image_too_large", "images.1")
         assert base64.b64encode(PNG).decode()[30:60] not in str(refusal.value)
-
-
-async def test_far_too_many_bytes_get_an_answer(own_nats_server: NatsServer) -> None:
-    """The connection does not break: the client receives the refusal."""
-    async with serving(own_nats_server.url) as served, Client(served.url, patience_s=10) as client:
-        with pytest.raises(RunwireError) as refusal:
-            await client.start("what?", images=[PNG + bytes(images.MAX_IMAGES_BYTES - len(PNG))])
-    assert (refusal.value.status, refusal.value.code) == (413, "body_too_large")

@@ -11,7 +11,7 @@ import pytest
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import of_platform
 from runwire.credentials.identities import accounts_file, changed, identities_file, read
-from runwire.errors import IdentitiesUnreadable, UnknownIdentity
+from runwire.errors import UnknownIdentity
 from tests.support.needs import needs_program
 
 RUN = "0" * 32
@@ -78,15 +78,6 @@ def test_a_name_that_is_no_name_is_refused_and_nothing_is_written(tmp_path: Path
     with pytest.raises(InvalidName), changed(tmp_path) as known:
         known.add_listener("acme", "*")
     assert accounts_file(tmp_path).read_text() == before
-
-
-def test_a_file_that_is_damaged_stops_and_is_not_overwritten(tmp_path: Path) -> None:
-    """Else every credential that was given out would be void."""
-    for text in ("", "[]", '{"passwords": {}}', '{"passwords": [], "tools": 1, "listeners": {}}'):
-        identities_file(tmp_path).write_text(text)
-        with pytest.raises(IdentitiesUnreadable, match=r"identities\.json"), changed(tmp_path):
-            pass
-        assert identities_file(tmp_path).read_text() == text
 
 
 def test_many_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -57,18 +57,6 @@ async def test_a_wrong_configuration_ends_the_start_at_once(data: Path) -> None:
     assert (child.restarts, reports) == (0, [])
 
 
-async def test_repeated_exits_are_reported_ever_more_rarely(data: Path) -> None:
-    """The terminal is not flooded; lines of an earlier start are not reported."""
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
-    silent = _child("")
-    await processes.start(silent)
-    await wait_until(lambda: silent.restarts >= 3, timeout=30, what="three exits")
-    await processes.stop()
-    assert len(reports) == 2
-    assert "an old line" not in "".join(reports)
-
-
 async def test_the_report_of_a_killed_process_names_the_signal(data: Path) -> None:
     """Its last line has nothing to do with its end, and is left out."""
     reports: list[str] = []
@@ -131,20 +119,3 @@ async def test_a_service_that_hangs_ends_by_its_watchdog_and_is_started_again(da
     await wait_until(lambda: service.restarts and service.process is not first, timeout=30, what="it runs again")
     await processes.stop()
     assert reports[0].startswith(f"service ended with code {EXIT_CODE}")
-
-
-async def test_a_child_that_ignores_sigterm_is_restarted_all_the_same(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As nats-server is, where it does not store although its disk has room."""
-    monkeypatch.setattr(supervisor, "_RESTART_TIMEOUT_S", 0.1)
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
-    child = _child("import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
-    await processes.start(child)
-    await wait_until(lambda: "deaf" in (data / "logs" / "worker.log").read_text(), what="it ignores SIGTERM")
-    await processes.restart(child, "does not store")
-    await wait_until(lambda: child.restarts == 1, what="it is started again")
-    monkeypatch.setattr(supervisor, "_STOP_TIMEOUT_S", 0.1)
-    await processes.stop()
-    assert reports[0].startswith("worker does not store; ending it, to start it again")

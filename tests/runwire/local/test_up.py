@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runwire.credentials.identities import changed, identities_file, read
+from runwire.credentials.identities import changed, read
 from runwire.local import data_folder
 from tests.runwire.conftest import environment, runwire
 from tests.support.nats_server import NatsServer, admits
@@ -182,22 +182,6 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
 
 
 @pytest.mark.xdist_group("up")
-def test_the_password_is_in_private_files_only(up: Up) -> None:
-    """In no log, in no argument of a process, not in what `up` prints, not in `endpoints.json`."""
-    passwords = [each.encode() for each in read(up.data).passwords.values()]
-    files = [
-        path
-        for path in up.data.rglob("*")
-        if path.is_file() and path.suffix != ".blk" and any(each in path.read_bytes() for each in passwords)
-    ]
-    assert {path.name for path in files} == {"identities.json", "accounts.conf"}
-    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    for pid in (up.process.pid, *up.children().values()):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        assert not any(each in command for each in passwords)
-
-
-@pytest.mark.xdist_group("up")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> None:
     """As another process of the same user can read them."""
@@ -308,16 +292,6 @@ def test_a_wrong_configuration_ends_it_with_the_reason(
         assert up.process.wait(60) == 1
         assert said in " ".join(up.said.split())
         assert "starting it again" not in up.said
-
-
-def test_readable_passwords_are_made_private_again(tmp_path: Path) -> None:
-    """A copied folder may have lost its permissions."""
-    with changed(tmp_path, any_tool=True) as first:
-        pass
-    identities_file(tmp_path).chmod(0o644)
-    with changed(tmp_path, any_tool=True) as again:
-        assert again.passwords == first.passwords
-    assert identities_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_login_is_sent_to_the_server_of_the_folder_only(tmp_path: Path, own_nats_server: NatsServer) -> None:

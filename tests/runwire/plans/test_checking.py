@@ -68,32 +68,6 @@ def shown(result: PlanCheck) -> list[tuple[int | None, str, str]]:
     return [(error.tool_index, error.argument, error.error.type) for error in result.errors]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"text": "$0.output.id"},
-        {"text": "$00.output.art.title"},
-        {"number": "$0.output.count"},
-        {"text": "$0.output.any", "number": "$0.output.any.deeper.0"},
-        {"optional": "$0.output.maybe"},
-        {"optional": "$0.output.null"},
-        {"list": [{"n": 1}, {"n": "$0.output.count"}]},
-        {"pair": ["$0.output.id", "$0.output.count"]},
-        {"map": {"a.b": "$0.output.count", "$0.output.gone": 1}},
-        {"tags": "$0.output.tags"},
-        {"tags": ["$0.output.tags.0"]},
-        {"undeclared": {"x": ["$0.output.art"]}},
-        {"text": "costs $5.00"},
-    ],
-)
-def test_plans_that_run(arguments: dict[str, Any]) -> None:
-    """No error, no warning."""
-    result = second(arguments)
-    assert result == PlanCheck()
-    assert result.valid
-
-
 def mismatch(field: str, source: list[str], target: list[str]) -> dict[str, Any]:
     """The record of a field of `source` that has other types than the argument."""
     types = {"source_types": source, "target_types": target}
@@ -153,45 +127,10 @@ def test_warnings_do_not_keep_a_plan_from_running() -> None:
     ]
 
 
-def test_the_number_of_a_call_is_checked_before_its_tool() -> None:
-    """Self reference, out of bounds, later call; then what the earlier call declares."""
-    result = check(
-        ("silent", {"x": "$0.output.a", "y": "$1.output.a", "z": "$3.output.a"}),
-        ("ghost", {"x": "$0.output.a", "y": "$2.output.done", "z": "$1.output.a"}),
-        ("sink", {"text": "$1.output.a", "number": "$0.output.b"}),
-    )
-    assert shown(result) == [
-        (0, "x", "self_reference"),
-        (0, "y", "forward_reference"),
-        (0, "z", "index_out_of_bounds"),
-        (1, "", "unknown_tool"),
-        (1, "x", "no_output_schema"),
-        (1, "y", "forward_reference"),
-        (1, "z", "self_reference"),
-        (2, "number", "no_output_schema"),
-    ]
-    assert [error.error.model_dump() for error in result.errors][2:5] == [
-        {"type": "index_out_of_bounds", "referenced_index": 3, "max_valid_index": None},
-        {"type": "unknown_tool", "tool_name": "ghost", "available_tools": ["source", "sink", "silent"]},
-        {"type": "no_output_schema", "tool_name": "silent"},
-    ]
-
-
 def test_an_unknown_tool_takes_every_argument() -> None:
     """What its templates refer to is checked, their types are not; no error follows from it elsewhere."""
     result = check(("source", {}), ("ghost", {"x": "$0.output.null", "y": "$0.output.gone"}))
     assert shown(result) == [(1, "", "unknown_tool"), (1, "y", "field_not_found")]
-
-
-def test_a_template_that_comes_twice_is_reported_at_both_places() -> None:
-    """With the path of each."""
-    result = second({"a": {"b": ["$0.output.x"]}, "c": "$0.output.x"})
-    assert shown(result) == [(1, "a.b[0]", "field_not_found"), (1, "c", "field_not_found")]
-
-
-def test_an_empty_plan_has_no_errors() -> None:
-    """`read_plan` refuses it."""
-    assert check_plan([], {}) == PlanCheck()
 
 
 def test_a_plan_that_is_too_large_as_a_whole_is_not_read() -> None:

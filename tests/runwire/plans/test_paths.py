@@ -64,14 +64,6 @@ def test_a_schema_that_contains_itself_is_shown_once() -> None:
     assert shown({"properties": {"a": {"$ref": "#"}}}) == ["a object recursive"]
 
 
-def test_roots_of_other_types() -> None:
-    """A list has numbers, a map names, an open object nothing that is declared; no schema, no path."""
-    assert shown({"type": "array", "items": STRING}) == ["<number> string"]
-    assert shown({"additionalProperties": STRING}) == ["<name> string"]
-    assert shown({"type": "object"}) == shown({"type": "string"}) == shown({}) == []
-    assert template_paths(None) == []
-
-
 def test_the_list_is_bounded() -> None:
     """The last entry says so."""
     found = template_paths({"properties": {f"f{number}": STRING for number in range(10_000)}})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.plans import Plan, PlanCall, PlanError
-from runwire.plans import DirectResponse, read_plan
+from runwire.plans import read_plan
 
 
 def codes(value: Any) -> list[tuple[int | None, str]]:
@@ -14,12 +14,6 @@ def codes(value: Any) -> list[tuple[int | None, str]]:
     assert isinstance(found, list)
     assert all(isinstance(error, PlanError) for error in found)
     return [(error.tool_index, error.error.type) for error in found]
-
-
-def test_an_answer_is_verbatim() -> None:
-    """Blanks, line breaks and an empty text stay; other keys do not matter."""
-    for content in (" Hello!\n", "", "$0.output.x"):
-        assert read_plan({"type": "direct_response", "content": content, "calls": 5}) == DirectResponse(content)
 
 
 def test_a_plan() -> None:

@@ -44,16 +44,6 @@ def test_a_run_counts_once_in_whatever_order_its_totals_arrive(
     assert totals.sum == tuple(map(sum, zip(Spending(), *largest.values(), strict=True)))
 
 
-def test_a_forgotten_run_still_counts() -> None:
-    """The one that has not changed for longest is forgotten."""
-    totals = DayTotals()
-    for run in ("0a", "0b", "0a"):
-        totals.take(run, Spending(tokens=len(totals.runs) + 1))
-    totals.forget_oldest()
-    assert [*totals.runs] == [bytes.fromhex("0a")]
-    assert totals.sum.tokens == 5
-
-
 @pytest.mark.parametrize(
     ("budget", "spent", "limit"),
     [
@@ -78,8 +68,3 @@ def test_the_day_of_a_run_is_that_of_its_request() -> None:
         assert KeyDay.of(request.model_copy(update={"requested_at": at})) == ("acme", "ci", day)
     assert midnight_after(1_709_251_199_999) == midnight_after(1_709_164_800_000) == 1_709_251_200_000
     assert midnight_after(1_709_251_200_000) == 1_709_251_200_000 + 86_400_000
-
-
-def test_money_that_is_not_known_counts_as_none() -> None:
-    """Tokens count all the same."""
-    assert Spending.of(Usage(prompt_tokens=3, completion_tokens=4, cost_usd=None)) == (7, 0)

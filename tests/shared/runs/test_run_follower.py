@@ -154,22 +154,6 @@ async def write_run_surely(bus: Bus, run: str, records: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_long_backlog_comes_in_pages_and_in_order(bus: Bus) -> None:
-    """Of both subjects, which are not of one length; a record may be larger than a page."""
-    run, after, large = new_id(), 0, b"x" * 40_000
-    for number in range(30):
-        after = await bus.publish(subjects.log("default", run), b"%d" % number + large, {"Runwire-Events": "asked"})
-        for _ in range(number % 4):
-            await bus.publish(
-                subjects.stream("default", run), large * (25 if number == 3 else 1), {"Runwire-Events": "chunk"}
-            )
-    last = await bus.publish(subjects.log("default", run), b"{}", {"Runwire-Events": "done"})
-    whole = [record.sequence for record in await read(bus, run)]
-    assert whole == sorted(whole)
-    assert (len(whole), whole[-1]) == (30 + sum(number % 4 for number in range(30)) + 1, last)
-    assert [record.kind for record in await read(bus, run, log_after=after)] == ["stream"] * (len(whole) - 31) + ["log"]
-
-
 @pytest.fixture
 def reads(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every read and barrier of the connection."""
@@ -230,28 +214,6 @@ async def test_a_lost_last_chunk_is_read_back_at_the_end(
     found = await whole(follower)
     assert [record.data for record in found[:-1]] == [b'{"id":"first"}', b"0", b"1", b"2"]
     assert (found[-1].terminal, reads) == (True, ["stream"])
-
-
-async def test_what_was_missed_before_the_first_record_is_read_back(bus: Bus, reads: list[str]) -> None:
-    """A run that was there before, although its follower was told that it is new."""
-    run = new_id()
-    first = await append(bus, run, b"0", 0, {"Runwire-Events": "asked"})
-    follower = RunFollower(bus, "default", run)
-    await follower.start(is_new=True)
-    await append(bus, run, b"{}", first, {"Runwire-Events": "done"})
-    assert [record.terminal for record in await whole(follower)] == [False, True]
-    assert reads.count("log") == 1
-
-
-async def test_records_that_arrived_together_are_given_together(bus: Bus) -> None:
-    """One write to a client is enough for them."""
-    run = new_id()
-    follower = RunFollower(bus, "default", run)
-    await follower.start(is_new=True)
-    await write_answer(bus, run)
-    await bus.barrier()
-    await asyncio.sleep(0)
-    assert [len(records) async for records in follower.records()] == [5]
 
 
 async def test_a_follower_that_ends_leaves_nothing_behind(bus: Bus) -> None:

@@ -29,16 +29,3 @@ def test_the_status_of_a_task_names_the_run_that_spawned_it() -> None:
     request = REQUEST.model_copy(update={"cause": "job", "parent": "2" * 32})
     found = status_of(request.run_id, request, None, is_open=True, started_at=None, ended_at=None)
     assert (found.cause, found.parent) == ("job", "2" * 32)
-
-
-def test_a_run_is_queued_until_its_log_begins() -> None:
-    """Then it is running."""
-    for is_open, status in ((False, "queued"), (True, "running")):
-        found = status_of(REQUEST.run_id, REQUEST, None, is_open=is_open, started_at=None, ended_at=None)
-        assert (found.status, found.reason, found.usage) == (status, None, None)
-
-
-def test_a_run_whose_request_never_arrived_has_a_status() -> None:
-    """It was cancelled first."""
-    found = status_of("1" * 32, None, ENDS[2][0], is_open=True, started_at=None, ended_at=3)
-    assert (found.run_id, found.status, found.query, found.requested_at) == ("1" * 32, "cancelled", "", 0)

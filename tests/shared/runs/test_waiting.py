@@ -103,12 +103,6 @@ def test_pauses_open_and_close_one_by_one() -> None:
     assert ids(TWO_CALLS, paused("a"), Cancelled(payload=FinalPayload(raw_answer=""))) == []
 
 
-def test_a_higher_revision_replaces_a_pause() -> None:
-    """As after an edit that must be approved again."""
-    (view,) = views([TWO_CALLS, paused("a"), paused("a", revision=2, arguments={"n": 7})])
-    assert (view.revision, view.arguments, view.run_id, view.expires_at) == (2, {"n": 7}, "r", 9)
-
-
 def test_a_plan_is_shown_whole() -> None:
     """With the join, once it is called."""
     join = Called(step=1, by="m", calls=[PlannedCall(call_id="1-join", tool="sum")], join=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.sessions.schedules import Schedule
-from services.shared.schedules.fire_times import Firing, firing, first_after, next_times
+from services.shared.schedules.fire_times import Firing, firing, next_times
 from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)
@@ -31,21 +31,6 @@ def test_a_missed_fire_time_is_skipped_or_started_once() -> None:
         now = newest + MINUTE_MS + 1
         assert firing(hourly(missed="skip"), NOON, now) == Firing(None, newest + HOUR_MS)
         assert firing(hourly(missed="run_once"), NOON, now) == Firing(newest, newest + HOUR_MS)
-
-
-def test_a_planner_that_is_back_in_time_for_the_newest_starts_it() -> None:
-    """The earlier ones were missed, and that one was not."""
-    assert firing(hourly(missed="skip"), NOON, NOON + 2 * HOUR_MS + 1000) == Firing(
-        NOON + 2 * HOUR_MS, NOON + 3 * HOUR_MS
-    )
-
-
-def test_a_one_off_has_no_next_time() -> None:
-    """Whether it was missed or not."""
-    assert firing(schedule_of(at=NOON), NOON, NOON) == Firing(NOON, None)
-    assert firing(schedule_of(at=NOON), NOON, NOON + HOUR_MS) == Firing(None, None)
-    assert firing(schedule_of(at=NOON, missed="run_once"), NOON, NOON + HOUR_MS) == Firing(NOON, None)
-    assert first_after(schedule_of(at=NOON), NOON) is None
 
 
 def test_the_next_times_are_local() -> None:

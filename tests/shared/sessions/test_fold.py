@@ -13,15 +13,13 @@ from contracts.sessions.records import (
     RunEnded,
     RunQueued,
     RunWaits,
-    SessionDeleted,
     SessionRecord,
     SessionStarted,
-    Summarised,
 )
 from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskEnded, TaskSpawned
 from contracts.wire.limits import MAX_RECORD_BYTES
 from services.shared.sessions import fold as session_fold
-from services.shared.sessions.fold import MAX_RECENT_RUNS, MAX_TURNS, checkpoint, fold
+from services.shared.sessions.fold import MAX_TURNS, checkpoint, fold
 from services.shared.sessions.state import Session
 
 A = "a" * 32
@@ -40,15 +38,6 @@ def with_turns(count: int, answer: str = "yes") -> Session:
         session = folded(session, RunQueued(run=run, requested_at=number), RunBegun(run=run))
         session = folded(session, RunEnded(run=run, outcome="done", question="why?", answer=answer))
     return session
-
-
-def test_a_session_keeps_its_newest_turns() -> None:
-    """The others are counted."""
-    session = with_turns(MAX_TURNS + 5)
-    assert (len(session.turns), session.older_turns) == (MAX_TURNS, 5)
-    assert session.turns[-1].run == f"{MAX_TURNS + 4:032x}"
-    assert len(session.recent) == MAX_RECENT_RUNS
-    assert session.current is None
 
 
 def test_a_checkpoint_of_the_longest_turns_fits_a_record() -> None:
@@ -130,17 +119,3 @@ def test_a_checkpoint_is_the_state_before_it() -> None:
     same = {"seq": 0, "checkpoint_seq": 0, "records": 0}
     assert loaded.model_copy(update=same) == session.model_copy(update=same)
     assert loaded.context == {"city": "Bern"}
-
-
-def test_a_summary_represents_the_turns_up_to_its_run() -> None:
-    """The turns stay."""
-    session = folded(with_turns(4), Summarised(through=f"{2:032x}", run="f" * 32, text="In short."))
-    assert (session.summarised_turns, len(session.turns), session.older_turns) == (3, 4, 0)
-
-
-def test_a_deleted_session_does_not_exist() -> None:
-    """The next record begins another one."""
-    session = folded(with_turns(2), SessionDeleted())
-    assert not session.exists
-    assert session.deleted_seq == session.seq
-    assert folded(session, SessionStarted(session_id="s")).turns == []

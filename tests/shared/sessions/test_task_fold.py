@@ -9,17 +9,14 @@ from contracts.sessions.tasks import (
     GroupSealed,
     Reported,
     ResultsMerged,
-    TaskControlDone,
     TaskEnded,
     TaskSpawned,
 )
 from services.shared.sessions.task_fold import (
-    MAX_ANSWERED,
     MAX_DIGESTS_BYTES,
     MAX_RESULTS,
     MAX_RESULTS_BYTES,
     MAX_SETTLED_GROUPS,
-    MAX_SETTLED_TASKS,
     fold,
     run_ended,
     run_joined,
@@ -82,16 +79,6 @@ def test_the_newest_settled_groups_are_kept() -> None:
     assert not run_ended(background, "r").has_spawned("r", f"{0:032d}")
 
 
-def test_large_settled_groups_leave_room_for_fewer() -> None:
-    """The newest one is kept in any case."""
-    background = Background()
-    for number in range(4):
-        background = _folded(*_settled(number, tasks=MAX_SETTLED_TASKS // 2), background=background)
-    assert len(background.groups) == 2
-    background = _folded(*_settled(9, tasks=MAX_SETTLED_TASKS * 2), background=background)
-    assert len(background.groups) == 1
-
-
 def test_a_group_stays_until_its_report_has_joined_the_session() -> None:
     """However many are settled after it."""
     report = Reported(report_id=B, group_id=f"{0:032d}", kind="task", tasks=[f"{0:032d}"])
@@ -134,10 +121,3 @@ def test_the_newest_results_are_shown() -> None:
         background = _folded(*_settled(number, digest="x" * 8000), background=background)
     assert sum(len(each.digest) for each in background.results) <= MAX_RESULTS_BYTES
     assert len(background.results) == 8
-
-
-def test_the_newest_requests_are_known() -> None:
-    """Older ones are forgotten."""
-    background = _folded(*(TaskControlDone(id=f"{number}") for number in range(MAX_ANSWERED + 1)))
-    assert "0" not in background.answered
-    assert len(background.answered) == MAX_ANSWERED

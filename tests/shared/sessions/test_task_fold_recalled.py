@@ -7,7 +7,6 @@ from contracts.sessions.tasks import (
     GroupSealed,
     MergeStrategy,
     ResultsMerged,
-    ResultsRejected,
     TaskEnded,
     TaskSpawned,
 )
@@ -35,16 +34,3 @@ def test_a_dropped_task_is_recalled() -> None:
     found = recalled(Background(), records, A)
     assert list(found.tasks) == list(found.groups) == [A]
     assert (found.tasks[A].digest, found.tasks[A].is_merged, found.tasks[A].ended_at) == ("result a", True, 2)
-
-
-def test_a_rejected_result_stays_rejected() -> None:
-    """Models may not read it."""
-    found = recalled(Background(), records_of(A, ResultsRejected(group_id=A), merge="HUMAN_GATED"), A)
-    assert found.groups[A].decision == "rejected"
-    assert not found.groups[A].may_show_results
-
-
-def test_an_unknown_task_changes_nothing() -> None:
-    """The log of another session does not have it."""
-    background = Background()
-    assert recalled(background, records_of(B), A) is background

@@ -8,8 +8,7 @@ import rfc8785
 
 from contracts.runs.pauses import ApprovalRule, CallApproval
 from contracts.tools.messages import CallRequested, ToolSpec
-from services.shared.tools.approvals import asking_rule, call_digest, check_rules, is_allowed, rules_for
-from services.shared.tools.builtin import READ_ARTIFACT
+from services.shared.tools.approvals import asking_rule, call_digest, check_rules, is_allowed
 
 ALWAYS = ApprovalRule(name="all", tools=["*"])
 LARGE = ApprovalRule(name="large", tools=["pay"], arguments={"properties": {"sum": {"minimum": 100}}})
@@ -44,20 +43,6 @@ def test_the_first_rule_that_matches_counts() -> None:
     assert asking_rule([SMALL, ALWAYS], "pay", {"sum": 5}) is None
     assert asking_rule([ALWAYS, SMALL], "pay", {"sum": 5}) == ALWAYS
     assert asking_rule(rules, "look", {}) is None
-
-
-def test_every_tool_but_the_one_that_reads_results() -> None:
-    """A star means the tools of services."""
-    assert rules_for([ALWAYS, LARGE], "pay") == [ALWAYS, LARGE]
-    assert rules_for([ALWAYS, LARGE], "look") == [ALWAYS]
-    assert rules_for([ALWAYS], READ_ARTIFACT) == []
-
-
-def test_a_rule_that_cannot_be_checked_asks() -> None:
-    """It never waives an approval."""
-    schema = {"$ref": "http://elsewhere/schema"}
-    asks, waives = (ApprovalRule(name=mode, tools=["*"], arguments=schema, ask=mode) for mode in ("always", "never"))
-    assert asking_rule([waives, asks], "pay", {}) == asks
 
 
 def test_arguments_with_a_reference_count_against_the_call() -> None:

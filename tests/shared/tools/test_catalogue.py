@@ -43,24 +43,6 @@ def encoded(spec: ToolSpec) -> bytes:
     return spec.model_dump_json().encode()
 
 
-async def test_what_is_there_is_known_at_the_start_and_what_comes_is_seen(bus: Bus) -> None:
-    """Each change grows the version; a refresh is no change."""
-    first, second = ToolSpec(name="first"), ToolSpec(name="second")
-    await put(bus, "tool.first", encoded(first))
-    seen = await Catalogue(bus).start()
-    assert list(seen.live()) == ["first"]
-    version = seen.version
-
-    await put(bus, "tool.first", encoded(first))
-    await put(bus, "tool.second", encoded(second))
-    await wait_until(lambda: "second" in seen.live(), what="the second tool is seen")
-    assert seen.version == version + 1
-
-    await put(bus, "tool.second", encoded(second.model_copy(update={"description": "better"})))
-    await wait_until(lambda: seen.live()["second"].description == "better", what="the change is seen")
-    await seen.stop()
-
-
 async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,16 +103,6 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
         watching.cancel()
         await bus.leave()
         server.kill()
-
-
-async def test_a_pinned_specification_stays(bus: Bus) -> None:
-    """It is found by its digest whether the tool is there or not."""
-    spec = ToolSpec(name="pinned")
-    seen = await Catalogue(bus).start()
-    assert await seen.spec(spec.digest()) is None
-    await put(bus, keys.tool_spec(spec.digest()), encoded(spec))
-    assert await seen.spec(spec.digest()) == spec
-    await seen.stop()
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b'{"name": "other"}', b"[]"])

@@ -108,13 +108,6 @@ def _is_consent(resumed: Event) -> bool:
     )
 
 
-def _spawned(storm: TaskStorm) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each task with the run and the call that spawned it."""
-    for _, history in storm.histories():
-        for name, task, _ in history.tasks():
-            yield name, (task.spawned["run"], task.spawned["call_id"])
-
-
 def _spawns(run: RunEvidence) -> dict[str, Event | None]:
     """The calls of a run that spawn tasks -> what it sets aside for them."""
     return {

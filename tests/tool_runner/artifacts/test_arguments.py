@@ -154,17 +154,6 @@ async def test_parts_of_artifacts_that_are_too_large_as_a_whole(post: Post) -> N
         assert SECRET not in finished.failure.reason
 
 
-async def test_text_and_bytes_have_no_parts(post: Post) -> None:
-    """They may be meant as a whole: bytes as base64."""
-    text, body = await post.put("words"), await post.put(b"\xff\x00")
-    assert (await post.call({"text": meant(text), "body": meant(body)})).status == "succeeded"
-    assert post.calls == [{"text": "words", "body": "/wA="}]
-    for ref in (text, body):
-        finished = await post.call({"argument": meant(ref, "0")})
-        assert finished.failure is not None
-        assert finished.failure.code == "missing_output_field"
-
-
 async def test_a_part_is_resolved_where_the_whole_would_be(post: Post) -> None:
     """Not of another run or session, and not without an artifact."""
     foreign = await post.put(BLOG, session="another")

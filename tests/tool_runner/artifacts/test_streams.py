@@ -168,43 +168,6 @@ async def test_bytes_are_references_with_a_type(
     assert (await store.client.read("default", whole.artifacts["$"]["artifact_id"], limit=100))[1] == b"\xff" * 10
 
 
-async def test_light_bytes_travel_in_the_message_where_no_store_is(
-    planner: Planner, start_runner: Start, serve_tools: Serve
-) -> None:
-    """The call does not fail for want of one."""
-
-    @tool(idempotent=True)
-    async def few() -> bytes:
-        return b"\xff\xfe"
-
-    serve_tools(few)
-    await start_runner()
-    finished = await planner.call("few", {})
-    assert (finished.observation, finished.artifacts) == ("<artifact:bytes size=2B>", {"$": "//4="})
-
-
-async def test_light_streams_leave_the_message_when_they_are_too_many(
-    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
-) -> None:
-    """Six of 30 KB exceed the size of an event."""
-
-    @tool(idempotent=True)
-    async def six(ctx: ToolContext) -> str:
-        for number in range(6):
-            await ctx.emit_artifact(stream_id=f"s{number}", chunk=f"{number}" * 30_000, done=True)
-        return "six"
-
-    serve_tools(six)
-    await start_runner()
-    finished = await planner.call("six", {})
-
-    assert list(finished.artifacts) == [f"s{number}" for number in range(6)]
-    heavy = {path: each for path, each in finished.artifacts.items() if isinstance(each, dict)}
-    assert len(heavy) == 2
-    for path, ref in heavy.items():
-        assert (await store.client.read("default", ref["artifact_id"], limit=30_000))[1].decode() == path[1] * 30_000
-
-
 async def test_a_stream_whose_pieces_have_expired_is_left_out(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
 ) -> None:
@@ -233,24 +196,6 @@ async def test_a_stream_whose_pieces_have_expired_is_left_out(
 
     assert (finished.status, finished.observation, finished.artifacts) == ("succeeded", "done", {"new": "new"})
     assert not (await store.client.list("default", run=run)).artifacts
-
-
-async def test_without_a_store_the_call_fails_and_says_so(
-    planner: Planner, start_runner: Start, serve_tools: Serve
-) -> None:
-    """Once its patience is over."""
-
-    @tool(idempotent=True)
-    async def lonely(ctx: ToolContext) -> str:
-        await ctx.emit_artifact(stream_id="word", chunk="a", done=True)
-        return "done"
-
-    serve_tools(lonely)
-    await start_runner(artifact_patience_s=1)
-    finished = await planner.call("lonely", {})
-
-    assert finished.failure is not None
-    assert finished.failure.code == "storage_unavailable"
 
 
 async def test_a_run_that_ends_is_waited_for_no_longer(

@@ -1,25 +1,13 @@
 """The rules of a tool call, without a server: one event at a time."""
 
-import math
 from typing import get_args
 
 import pytest
 
-from contracts.tools.messages import ToolFailure
-from contracts.wire.faults import Fault
 from services.tool_runner.calls import commands, events
 from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.state import TRANSITIONS, Phase
 from tests.tool_runner.driven_call import CANCEL, DEADLINE, REPLIES, Call
-
-
-def test_a_call_is_sent_and_its_result_ends_it() -> None:
-    """One request; the result is passed on as it came."""
-    call = Call()
-    call.start()
-    assert call.commands == [commands.Send(1, start_by=10.0)]
-    assert call.at(0.1, events.Result(1, b"42")) == [commands.Succeed(b"42")]
-    assert call.phase == "ended"
 
 
 def test_the_result_of_a_longer_call_cancels_what_another_tool_runner_may_have_sent() -> None:
@@ -57,14 +45,6 @@ def test_the_end_of_the_run_cancels_the_call() -> None:
     call = Call().start()
     assert call.receive(events.RunEnded()) == [CANCEL, commands.Abandon(run_ended=True)]
     assert call.receive(events.Result(1, b"42")) == []
-
-
-def test_a_failure_of_the_tool_ends_the_call() -> None:
-    """With the tool's own words."""
-    call = Call().start()
-    call.receive(events.Failure(ToolFailure(reason="no paper", retryable=True)))
-    assert call.fault() == Fault(code="tool_error", reason="no paper", retryable=True)
-    assert CANCEL not in call.commands
 
 
 def test_a_silent_tool_is_queried_early_and_times_out_late() -> None:
@@ -130,16 +110,6 @@ def test_an_instance_that_is_not_connected_has_a_moment_to_come_back(instance: s
             assert 1.2 < call.now < 1.6
 
 
-def test_a_reply_ends_the_doubt_about_an_instance() -> None:
-    """That it was not connected comes too late."""
-    call = Call(heartbeat_s=0.5).start()
-    call.receive(events.Heartbeat(0.5, "one"))
-    call.wait()
-    call.receive(events.Heartbeat(0.5, "one"))
-    assert call.receive(events.NoResponders(2)) == []
-    assert call.phase == "waiting"
-
-
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_a_lost_call_is_repeated_only_if_that_is_safe(idempotent: bool) -> None:  # noqa: FBT001, a parameter
     """Its instance sends no more heartbeats, and no other one holds it. The status is checked first."""
@@ -166,15 +136,6 @@ def test_a_call_that_is_lost_again_and_again_is_given_up() -> None:
     call.wait_for("ended")
     assert call.sent() == 3
     assert call.fault().code == "tool_unavailable"
-
-
-@pytest.mark.parametrize("reply", REPLIES[:6])
-def test_an_instance_that_holds_the_call_ends_a_search(reply: Event) -> None:
-    """Any reply says so."""
-    call = Call(heartbeat_s=0.5).start()
-    call.wait_for("searching")
-    call.receive(reply)
-    assert (call.phase, call.sent()) == ("waiting", 1)
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -217,17 +178,6 @@ def test_a_tool_that_reconnects_later_is_queried_again() -> None:
         query = call.wait()
     assert 15 < times < 25
     assert call.phase == "searching"
-
-
-def test_a_reply_ends_the_queries_of_a_reconnect() -> None:
-    """The instance is back."""
-    call = Call(heartbeat_s=0.5).start()
-    call.connected_since = call.now
-    call.receive(events.Reconnected())
-    call.receive(events.NoResponders(2))
-    assert call.wait() == [commands.QueryStatus(3)]
-    assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
-    assert call.machine.state.query_at == math.inf
 
 
 def test_a_search_goes_on_until_nats_has_been_connected_for_a_while() -> None:
@@ -281,16 +231,6 @@ def test_a_busy_tool_is_called_again_until_the_deadline() -> None:
     assert call.machine.state.attempts == 0
 
 
-def test_a_tool_that_is_no_longer_busy_ends_the_call() -> None:
-    """And the pauses of a later repetition begin anew."""
-    call = Call().start()
-    call.receive(events.Declined(1, is_busy=True))
-    assert call.wait() == [commands.Send(2, start_by=10.04)]
-    assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
-    assert call.machine.state.times_busy == 0
-    assert call.receive(events.Result(2, b"1")) == [commands.Succeed(b"1")]
-
-
 def test_a_call_that_comes_too_late_again_and_again_is_given_up() -> None:
     """The clock of the tool may be wrong."""
     call = Call().start()
@@ -332,14 +272,6 @@ def test_a_decline_of_an_older_request_means_nothing(reply: Event) -> None:
     assert call.phase == "waiting"
 
 
-def test_no_responders_of_an_older_request_mean_nothing() -> None:
-    """An instance has replied since: it holds the call."""
-    call = Call().start()
-    call.receive(events.Heartbeat())
-    assert call.receive(events.NoResponders(1)) == []
-    assert call.phase == "waiting"
-
-
 def test_a_result_in_parts_is_complete_or_sent_again_once() -> None:
     """By the instance that holds it; parts of another request do not count."""
     call = Call().start()
@@ -375,12 +307,6 @@ def test_the_deadline_ends_a_call(event: Event) -> None:
     call = Call().start()
     assert call.at(DEADLINE, event)[0] == CANCEL
     assert call.fault().code == "deadline_passed"
-
-
-def test_a_call_without_time_is_not_sent() -> None:
-    """Its deadline has passed."""
-    call = Call(deadline=0.0).start()
-    assert (call.sent(), call.fault().code) == (0, "deadline_passed")
 
 
 def test_every_event_has_a_row_in_the_table() -> None:

@@ -21,14 +21,6 @@ def test_the_last_text_before_the_result_counts() -> None:
     assert call.receive(events.Result(1, b"1")) == [commands.Succeed(b"1")]
 
 
-def test_a_text_goes_with_a_result_in_parts() -> None:
-    """Wherever it stands among them."""
-    call = Call().start()
-    for event in (events.Part(1, b"12"), Content("a text"), events.Part(1, b"34")):
-        call.receive(event)
-    assert call.receive(events.Result(1, b"", parts=2)) == [commands.SucceedInParts(1, Content("a text"))]
-
-
 def test_a_text_is_a_sign_of_life() -> None:
     """It restarts `timeout_s`, and ends a search."""
     call = Call(timeout_s=2.0).start()
@@ -63,13 +55,6 @@ def test_only_a_result_has_a_text(ending: Event, kind: type[Command]) -> None:
     assert isinstance(call.receive(ending)[-1], kind)
 
 
-def test_a_text_after_the_end_changes_nothing() -> None:
-    """It came too late."""
-    call = Call().start()
-    call.receive(events.Result(1, b"1"))
-    assert call.receive(Content("late")) == []
-
-
 def test_a_call_that_is_repeated_begins_without_a_text() -> None:
     """The instance that sent it is lost: the result is that of another execution, which may have no text."""
     call = Call(idempotent=True, heartbeat_s=0.5).start()
@@ -78,11 +63,3 @@ def test_a_call_that_is_repeated_begins_without_a_text() -> None:
     call.receive(events.StatusConfirmed(call.now))
     assert call.sent() == 2
     assert call.receive(events.Result(9, b"1")) == [CANCEL, commands.Succeed(b"1")]
-
-
-def test_a_text_that_came_before_a_reconnect_is_kept() -> None:
-    """The instance goes on with the same execution, whether it sends the text again or not."""
-    call = Call().start()
-    call.receive(Content("a text"))
-    assert call.receive(events.Reconnected()) == [commands.QueryStatus(2)]
-    assert call.receive(events.Result(2, b"1"))[-1] == commands.Succeed(b"1", Content("a text"))

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from contracts.tools.checks import Finding
 from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolResponse, tool
-from services.tool_runner.compliance.announced import Announced, announcement_findings, required_names
+from services.tool_runner.compliance.announced import Announced, announcement_findings
 from services.tool_runner.compliance.findings import METADATA
 
 
@@ -55,14 +55,6 @@ def test_a_tool_that_returns_a_tool_response_is_as_it_should_be() -> None:
         )
     ]
     assert "$0.output.artifact_id" in by_name(found)["templates"].finding
-
-
-def test_a_tool_that_nobody_announces_has_one_line() -> None:
-    """With the reason, where there is one."""
-    for refused, reason in ((None, "no process announces it"), ("its schema is wrong", "its schema is wrong")):
-        (line,) = announcement_findings(facts(None, refused=refused))
-        assert (line.name, line.status, line.finding) == ("announced", "failed", reason)
-        assert line.mend
 
 
 def output(**changes: Any) -> dict[str, Any]:
@@ -135,17 +127,3 @@ def test_a_schema_by_hand_is_as_good() -> None:
     for schema in (output(), {"allOf": [output()]}, by_reference):
         found = announcement_findings(facts(SPEC.model_copy(update={"output_schema": schema})))
         assert {line.status for line in found} == {"ok"}
-
-
-def test_required_names_of_odd_schemas() -> None:
-    """Cycles end, and what is no schema requires nothing."""
-    cycle: dict[str, Any] = {"$ref": "#", "required": ["a", 1], "allOf": [{"$ref": "#/$defs/x"}, True, {"allOf": 3}]}
-    assert required_names(cycle) == {"a"}
-    assert required_names({"required": "abc", "$ref": "https://example.org/schema"}) == set()
-
-
-def test_texts_of_tools_are_cut() -> None:
-    """A line stays a line."""
-    (line,) = announcement_findings(facts(None, refused="x\n" * 2000))
-    assert len(line.finding) == 500
-    assert "\n" not in line.finding

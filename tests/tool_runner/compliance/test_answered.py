@@ -53,11 +53,6 @@ def line_of(answered: Answered, name: str) -> Finding:
     return found
 
 
-def test_an_answer_in_the_standard_form_is_as_it_should_be() -> None:
-    """Every line is ok."""
-    assert [(line.name, line.status) for line in answer_findings(SENT, GOOD)] == [(name, "ok") for name in NAMES]
-
-
 @pytest.mark.parametrize(
     ("answered", "line", "status"),
     [
@@ -90,13 +85,6 @@ def test_each_fault_has_a_line_that_says_how_to_mend_it(answered: Answered, line
     assert found.mend
     others = [one for one in answer_findings(SENT, answered) if one.name != line]
     assert {one.status for one in others} <= {"ok"}
-
-
-def test_a_tool_without_skills_names_none() -> None:
-    """Where the call named none."""
-    answered = replace(GOOD, skill_id=None)
-    (found,) = [line for line in answer_findings(replace(SENT, skill_id=None), answered) if line.name == "skill_id"]
-    assert found.status == "ok"
 
 
 def test_a_tool_with_skills_takes_them_as_an_argument() -> None:

@@ -175,38 +175,6 @@ async def test_each_fault_of_an_answer_is_found(
     assert ("repetition" in found and found["repetition"].status == "warning") == has_time
 
 
-async def test_what_is_not_in_the_standard_form_is_named(
-    operator: Operator, client: Client, start_runner: Start
-) -> None:
-    """A bare result, a result that never comes, and a tool that is not there."""
-    bare = await client.subscribe("tool.bare", "bare", cb=answering(client, bare={"text": "x"}))
-    await start_runner(ToolSpec(name="bare", idempotent=True), ToolSpec(name="silent"), unavailable_s=0.1)
-    found = await operator.check("bare", args={})
-    assert (found["standard form"].status, found["output_schema"].status) == ("failed", "failed")
-    silent = await operator.check("silent", args={})
-    assert silent["call"].finding.startswith("tool_unavailable")
-    absent = await operator.check("nowhere", args={})
-    assert {name: line.status for name, line in absent.items()} == {"announced": "failed"}
-    await bare.unsubscribe()
-
-
-async def test_a_tool_that_forgets_its_calls_is_not_called_twice(
-    operator: Operator, client: Client, start_runner: Start
-) -> None:
-    """One that is not idempotent: a second call could have a second effect."""
-    calls: list[Msg] = []
-    answer = answering(client)
-
-    async def on_call(message: Msg) -> None:
-        calls.append(message)
-        await answer(message)
-
-    await client.subscribe("tool.forgets", "forgets", cb=on_call)
-    await start_runner(ToolSpec(name="forgets", description="?", output_schema=OUTPUT))
-    found = await operator.check("forgets", args={})
-    assert (found["repetition"].status, len(calls)) == ("warning", 1)
-
-
 async def test_a_specification_that_is_not_accepted(
     operator: Operator, serve_tools: Serve, start_runner: Start
 ) -> None:

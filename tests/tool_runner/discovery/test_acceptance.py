@@ -16,7 +16,6 @@ from nats.micro.service import Service
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
 from services.messaging.streams.provision import provision
-from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.acceptance import differences
 from services.tool_runner.settings import ToolRunnerSettings
@@ -126,21 +125,6 @@ async def test_accepting_takes_effect_within_two_seconds(
     await offered(planner, old)
 
 
-async def test_accepting_may_come_before_the_rollout(planner: Planner, start_runner: Start, announce: Announce) -> None:
-    """Even before a tool is known at all: then no other specification is its first."""
-    expected, other = ToolSpec(name="vault", description="ours"), ToolSpec(name="vault", description="theirs")
-    await accept(planner.bus, "vault", expected)
-    await start_runner(trust_tools=False)
-
-    await announce(other, "9.0.0")
-    refused = await refusal(planner.bus, "vault")
-    assert "changed" not in refused.reason
-    assert "vault" not in planner.catalogue.live()
-
-    await announce(expected)
-    await offered(planner, expected)
-
-
 async def test_a_run_in_flight_keeps_its_specification(
     planner: Planner, start_runner: Start, announce: Announce
 ) -> None:
@@ -182,17 +166,6 @@ async def test_an_acceptance_survives_the_server(own_nats_server: NatsServer) ->
                 assert await accepted(bus, "lasting") == [old.digest()]
 
 
-async def test_trusted_tools_need_no_acceptance(planner: Planner, start_runner: Start, announce: Announce) -> None:
-    """The highest version is offered, and nothing is stored of what was accepted."""
-    old, new = ToolSpec(name="local", description="old"), ToolSpec(name="local", description="new")
-    await start_runner(trust_tools=True)
-    await announce(old, "1.0.0")
-    await offered(planner, old)
-    await announce(new, "2.0.0")
-    await offered(planner, new)
-    assert await accepted(planner.bus, "local") == []
-
-
 async def test_the_tools_file_is_accepted(planner: Planner, start_runner: Start, announce: Announce) -> None:
     """An instance that announces another specification than the file waits, although it would be the first one seen."""
     declared = ToolSpec(name="declared", description="as the file says")
@@ -205,24 +178,6 @@ async def test_the_tools_file_is_accepted(planner: Planner, start_runner: Start,
     assert "changed: description." in refused.reason
     assert planner.catalogue.live()["declared"] == declared
     assert await accepted(planner.bus, "declared") == []
-
-
-async def test_a_forgotten_acceptance_makes_the_next_specification_the_first(
-    planner: Planner, start_runner: Start, announce: Announce
-) -> None:
-    """Also while the deletion's marker is still there."""
-    old, new = ToolSpec(name="renewed", description="old"), ToolSpec(name="renewed", description="new")
-    await start_runner(trust_tools=False)
-    first = await announce(old)
-    await offered(planner, old)
-    await first.stop()
-    await announce(new)
-    await refusal(planner.bus, "renewed")
-
-    await bucket(planner.bus).delete(keys.accepted_specs("renewed"))
-
-    await offered(planner, new, within_s=2)
-    assert await accepted(planner.bus, "renewed") == [new.digest()]
 
 
 async def test_a_tool_that_flips_writes_little(planner: Planner, start_runner: Start, announce: Announce) -> None:
@@ -271,11 +226,3 @@ def test_differences_name_each_field() -> None:
         "requires_approval (false to true)",
     ]
     assert differences(after, after) == []
-
-
-async def test_the_catalogue_of_the_planner_ignores_acceptances(planner: Planner) -> None:
-    """They are in the same bucket as the tools."""
-    await accept(planner.bus, "unseen", ToolSpec(name="unseen"))
-    catalogue = await Catalogue(planner.bus).start()
-    assert "unseen" not in catalogue.live()
-    await catalogue.stop()

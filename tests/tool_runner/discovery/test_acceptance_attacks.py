@@ -11,7 +11,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts.tools.messages import MAX_ACCEPTED_SPECS, AcceptedSpecs, ToolSpec
+from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
 from runwire import tool
 from services.messaging.connection import Bus
@@ -68,34 +68,6 @@ async def test_of_several_tool_runners_one_decides(writers: Writers) -> None:
         assert list(chosen) == await accepted(writers.bus, name)
         assert all(chosen[0] not in waiting[name].digests for _, waiting in divided)
         assert all(len(waiting[name].digests) == 3 for _, waiting in divided)
-
-
-async def test_two_specifications_at_once(writers: Writers) -> None:
-    """The one that would be offered among trusted tools is the first; the other one waits."""
-    low, high = announced("double", "low", "1.0.0"), announced("double", "high", "2.0.0")
-    runner = await writers.one()
-    offered, waiting = await runner.divide({"double": [low, high]})
-    assert offered == {"double": [high]}
-    assert waiting["double"].digests == [low.digest]
-    assert "changed" not in waiting["double"].reason
-    await bucket(writers.bus).put(keys.tool_spec(high.digest), high.spec)
-    _, waiting = await runner.divide({"double": [low, high]})
-    assert "changed: description." in waiting["double"].reason
-
-
-async def test_an_entry_that_cannot_be_parsed_accepts_nothing(writers: Writers) -> None:
-    """As one that was written by hand with a malformed digest, or with too many."""
-    one = announced("broken", "only one")
-    for content in (b'{"digests": ["../../spec"]}', b"[]", AcceptedSpecs.model_construct(digests=["0" * 24] * 65)):
-        await bucket(writers.bus).put(keys.accepted_specs("broken"), content)
-        offered, waiting = await (await writers.one()).divide({"broken": [one]})
-        assert offered == {}
-        assert waiting["broken"].reason == (
-            f"its specification {one.digest} is not accepted. To accept it: runwire tools accept broken {one.digest}"
-        )
-    await bucket(writers.bus).put(
-        keys.accepted_specs("broken"), AcceptedSpecs(digests=[f"{n:024x}" for n in range(MAX_ACCEPTED_SPECS)])
-    )
 
 
 async def test_ten_thousand_specifications_are_neither_stored_nor_remembered(writers: Writers) -> None:
@@ -164,21 +136,6 @@ async def test_ever_new_specifications_over_nats_cost_little(
 async def _is_of(planner: Planner, key: str, name: str) -> bool:
     spec = (await bucket(planner.bus).get(key)).parsed(ToolSpec)
     return spec is not None and spec.name == name
-
-
-async def test_a_very_large_one_waits_too(writers: Writers) -> None:
-    """What changed is named by its field, and quoted nowhere."""
-    runner = await writers.one()
-    small = announced("large", "small")
-    await runner.divide({"large": [small]})
-    await bucket(writers.bus).put(keys.tool_spec(small.digest), small.spec)
-    properties = {f"field_{n}": {"type": "string", "description": "x" * 100} for n in range(1_000)}
-    large = announced("large", "y" * 50_000, input_schema={"type": "object", "properties": properties})
-
-    _, waiting = await runner.divide({"large": [small, large]})
-
-    assert "; changed: description, input_schema. " in waiting["large"].reason
-    assert len(waiting["large"].reason) < 300
 
 
 async def test_two_specifications_with_one_digest(planner: Planner, server: NatsServer) -> None:

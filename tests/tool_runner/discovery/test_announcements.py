@@ -41,15 +41,6 @@ def test_equal_specifications_have_equal_digests() -> None:
     assert first.digest == second.digest == checked(ToolSpec(name="echo")).digest()
 
 
-def test_services_without_tools_are_ignored() -> None:
-    """A micro service without a specification is no tool."""
-    assert (
-        read_announcement(b'{"name": "other", "endpoints": [{"name": "x", "subject": "x"}, {"metadata": null}, 3]}')
-        == []
-    )
-    assert read_announcement(b'{"name": "other", "endpoints": []}') == []
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -99,9 +90,3 @@ def test_the_highest_version_counts() -> None:
         "1.0.0-a.b",
         "1.0.0",
     ]
-
-
-def test_every_tool_runner_chooses_the_same() -> None:
-    """Among several announcements of one version their order does not matter."""
-    several = [announced("1.0.0", description) for description in "abcdef"]
-    assert len({choose(several[start:] + several[:start]).digest for start in range(len(several))}) == 1

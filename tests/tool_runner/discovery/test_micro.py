@@ -42,23 +42,6 @@ async def test_a_tool_of_any_micro_library_is_found(planner: Planner, start_runn
     await service.stop()
 
 
-async def test_an_error_of_a_micro_library_is_a_failure(planner: Planner, start_runner: Start, client: Client) -> None:
-    """Its text reaches the model."""
-
-    async def on_call(message: Msg) -> None:
-        await client.publish(
-            message.reply, b"", headers={"Nats-Service-Error": "out of paper", "Nats-Service-Error-Code": "500"}
-        )
-
-    await client.subscribe("tool.printer", "printer", cb=on_call)
-    await start_runner(ToolSpec(name="printer"))
-
-    finished = await planner.call("printer", {})
-
-    assert finished.failure is not None
-    assert (finished.failure.code, finished.failure.reason) == ("tool_error", "out of paper")
-
-
 async def test_the_specification_stays_and_the_tool_expires(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
@@ -105,38 +88,6 @@ async def test_a_new_version_takes_over(planner: Planner, start_runner: Start, s
 
     found = await planner.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer('greet')}", {})
     assert found["config"]["max_ack_pending"] == 5
-
-
-async def test_an_invalid_announcement_is_a_dead_letter_once(
-    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
-) -> None:
-    """Whatever a service replies to `$SRV.INFO`; other tools are not affected."""
-    asked = asyncio.Event()
-
-    async def on_question(message: Msg) -> None:
-        for answer in (b"", b"{", b"\xff", b'{"endpoints": [{"metadata": {"runwire.spec": "{}"}}]}'):
-            await message.respond(answer)
-        asked.set()
-
-    @tool
-    async def bystander() -> int:
-        return 1
-
-    await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "garbage"}', b"{", b"[]", b"", b'{"name": "a.b"}'))
-    await client.subscribe("$SRV.INFO.garbage", cb=on_question)
-    serve_tools(bystander)
-    await start_runner()
-    await asked.wait()
-
-    assert (await planner.call("bystander", {})).observation == 1
-
-    async def all_kept() -> bool:
-        return len(await planner.dead_letters("ANNOUNCED")) == 4
-
-    await wait_until(all_kept, what="the four are kept")
-    asked.clear()
-    await asked.wait()
-    assert await all_kept()
 
 
 def _answering(*answers: bytes) -> Callable[[Msg], Awaitable[None]]:
@@ -239,21 +190,6 @@ async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planne
     names = "the honest one alone is found"
     await wait_until(lambda: [one.spec.name for one in discovery.announcements()] == ["honest"], what=names)
     await discovery.stop()
-
-
-async def test_names_that_mean_something_to_the_planner_are_allowed(
-    planner: Planner, start_runner: Start, serve_tools: Serve
-) -> None:
-    """A tool may be called `plan`; the planner shows it under an alias."""
-
-    @tool
-    async def plan() -> str:
-        return "done"
-
-    serve_tools(plan)
-    await start_runner()
-
-    assert (await planner.call("plan", {})).observation == "done"
 
 
 async def test_a_tool_with_many_or_very_large_specifications_costs_bounded_memory(

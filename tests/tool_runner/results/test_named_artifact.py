@@ -1,6 +1,5 @@
 """Named artifacts: what the model sees of them, and how they are found again."""
 
-import base64
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,7 +16,6 @@ from contracts.tools.messages import ToolSpec
 from runwire import ToolContext, ToolResponse, tool
 from services.shared.redaction.stored_values import from_blob
 from services.tool_runner.results.forms import fingerprint
-from tests.support.images import CANARY, with_metadata
 from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Serve, Start
 
@@ -145,18 +143,6 @@ async def test_what_the_schema_hides_inside_is_not_in_the_preview(call: Call) ->
 
 
 @pytest.mark.usefixtures("store")
-async def test_an_artifact_that_the_schema_hides_has_no_preview(call: Call) -> None:
-    """Its id is shown nevertheless, and what its hidden members say is not."""
-    artifact = {"skill_id": SECRET, "x-artifact-type": SECRET, "text": SECRET}
-    finished = await call("whole", standard(artifact), schema_of(HIDDEN))
-    assert finished.artifacts == {"artifact": artifact}
-    assert finished.responded is not None
-    assert finished.responded.preview is None
-    assert finished.responded.artifact_id == "abc-123"
-    assert SECRET not in said_to_the_model(finished)
-
-
-@pytest.mark.usefixtures("store")
 async def test_hidden_members_beside_the_artifact_stay_hidden(call: Call) -> None:
     """In `_metadata`, and the id itself: then nothing is known of the artifact but its placeholder."""
     value = standard({"title": "AI"}, SECRET, user_id=SECRET, skill_id=SECRET, skill_name=SECRET)
@@ -190,24 +176,6 @@ async def test_an_id_that_cannot_be_used_is_named_in_a_warning(call: Call, artif
     assert warning.startswith("artifact_without_id: `artifact_id` of odd is not a text of 1 to 200 characters")
 
 
-@pytest.mark.usefixtures("store")
-async def test_an_artifact_of_null_is_none(call: Call) -> None:
-    """There is nothing to hide or to find."""
-    value = standard(None)
-    finished = await call("odd", value, schema_of())
-    assert (finished.observation, finished.artifacts, finished.responded) == (value, {}, None)
-
-
-@pytest.mark.usefixtures("store")
-async def test_any_text_is_an_id(call: Call) -> None:
-    """It stays as it is, in the outcome and in the store."""
-    for own_id in ("ü/../😀 \n", "x" * 200, "01a2177a6ae1700f8e74412a47650e3e"):
-        finished = await call("odd", standard(BLOG, own_id), schema_of())
-        assert finished.responded is not None
-        assert finished.responded.ref is not None
-        assert (finished.responded.artifact_id, finished.responded.ref.own_id) == (own_id, own_id)
-
-
 async def test_an_id_that_is_given_again_names_the_newest(planner: Planner, call: Call, store: Store) -> None:
     """In its run, and in its session; a warning says so."""
     run = await planner.open_run()
@@ -230,36 +198,6 @@ async def test_a_small_artifact_stays_in_the_message_while_there_is_no_store(cal
     assert finished.responded is not None
     assert (finished.responded.ref, finished.responded.artifact_id) == (None, "abc-123")
     assert finished.responded.preview is not None
-
-
-@pytest.mark.usefixtures("store")
-async def test_an_image_is_cleaned_and_so_is_its_preview(call: Call) -> None:
-    """It says no more than its pixels. One that is damaged is dropped, and its id names nothing."""
-    text = base64.b64encode(with_metadata("png")).decode()
-    assert CANARY.encode() in base64.b64decode(text)
-    finished = await call("shot", standard(text), schema_of())
-    assert finished.responded is not None
-    assert finished.responded.preview is not None
-    assert finished.artifacts["artifact"].startswith(finished.responded.preview.head[:500])
-    assert CANARY.encode() not in base64.b64decode(finished.artifacts["artifact"])
-    assert finished.responded.preview.size == len(finished.artifacts["artifact"])
-
-    broken = base64.b64encode(with_metadata("png")[:200]).decode()
-    dropped = await call("shot", standard(broken), schema_of())
-    assert (dropped.responded, dropped.artifacts) == (None, {})
-    assert dropped.warnings[0].startswith("image_dropped: artifact of shot:")
-
-
-async def test_bytes_are_a_reference_and_have_no_preview(call: Call, store: Store) -> None:
-    """No model reads bytes."""
-    body = bytes(range(256))
-    value = standard(base64.b64encode(body).decode())
-    finished = await call("binary", value, schema_of({"type": "string", "format": "binary"}))
-    assert finished.responded is not None
-    assert finished.responded.ref is not None
-    assert ArtifactRef.model_validate(finished.artifacts["artifact"]) == finished.responded.ref
-    assert (finished.responded.preview, finished.responded.ref.json_type) == (None, "bytes")
-    assert (await store.client.read("default", finished.responded.ref.artifact_id, limit=1 << 20))[1] == body
 
 
 class Report(BaseModel):

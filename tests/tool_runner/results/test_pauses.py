@@ -43,16 +43,6 @@ def test_a_pause_that_cannot_be_used_is_refused_with_the_reason(fields: dict[str
     assert "the pause of book cannot be used" in refused.value.fault().reason
 
 
-def test_a_call_with_very_large_answers_may_not_pause_again() -> None:
-    """The next round would not fit into a message."""
-    answers = [PauseAnswer(number=number, decision="answer", input="x" * 32_000) for number in range(7)]
-    data = json.dumps({"number": 7}).encode()
-    with pytest.raises(InvalidPause, match="answers so far have 224,379 bytes"):
-        read_pause(CALL.model_copy(update={"answers": answers}), data)
-    data = json.dumps({"number": 6}).encode()
-    assert read_pause(CALL.model_copy(update={"answers": answers[:6]}), data).number == 6
-
-
 def test_a_pause_expires_after_a_week_unless_it_says_so_and_after_a_year_at_most() -> None:
     """Its default answer is dropped when the default is to reject."""
 
@@ -151,21 +141,6 @@ async def test_a_round_that_is_delivered_again_is_settled(
 
     await planner.request(name, {}, run=run, round=1, answers=[ONE], again=True)
     assert (await planner.outcome(run, "1-0-r1")).observation == "window"
-
-
-async def test_the_author_of_a_tool_is_told_of_a_pause_that_cannot_be_used(
-    planner: Planner, start_runner: Start, client: Client
-) -> None:
-    """The call fails with the reason, and the instances of the tool receive it."""
-    tool = Asking(client, "book_wrongly", state={"notes": "x" * 40_000})
-    await tool.start()
-    await start_runner(ToolSpec(name="book_wrongly"))
-    finished = await planner.call("book_wrongly", {})
-    assert finished.failure is not None
-    assert (finished.failure.code, finished.failure.retryable) == ("invalid_pause", False)
-    assert "32,768" in finished.failure.reason
-    await wait_until(lambda: tool.rejected, what="the tool is sent the reason")
-    assert tool.rejected[0].code == "invalid_pause"
 
 
 async def _has_no_calls(planner: Planner, tool: str) -> bool:

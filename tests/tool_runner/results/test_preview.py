@@ -51,16 +51,6 @@ def test_any_json_has_a_preview(artifact: Any, expected: ArtifactPreview) -> Non
     assert preview_of(artifact, artifact) == expected
 
 
-def test_what_is_hidden_inside_is_not_counted() -> None:
-    """Size and type are those of the whole, as in its placeholder."""
-    artifact = {"title": "AI", "rows": [1] * 1000}
-    shown = {"title": "AI", "rows": "<artifact:list size=1000 items>"}
-    preview = preview_of(shown, artifact)
-    assert preview.head == '{"title":"AI","rows":"<artifact:list size=1000 items>"}'
-    assert preview.counts == {"": 2}
-    assert preview.size > 2000
-
-
 def test_a_large_artifact_is_cut() -> None:
     """To the beginning of its JSON, and to few counts."""
     artifact: dict[str, Any] = {f"list {number}": [[]] * number for number in range(100)}
@@ -85,10 +75,3 @@ def test_a_preview_stays_small(artifact: Any) -> None:
     """Some 4 KiB, however the texts and names are written."""
     if artifact is not None:
         assert wire_size(preview_of(artifact, artifact).model_dump()) < 4500
-
-
-def test_of_many_lists_the_first_are_counted() -> None:
-    """Beside the outer one."""
-    rows = [[number] for number in range(300_000)]
-    preview = preview_of(rows, rows)
-    assert (preview.counts[""], preview.counts["[18]"], len(preview.counts)) == (300_000, 1, 20)

@@ -45,20 +45,6 @@ def test_a_tool_that_requires_approval_waits_for_a_week() -> None:
     assert pause.token == f"{pause.pause_id}.1.{pause.digest[:32]}"
 
 
-def test_a_policy_names_its_rule() -> None:
-    """With the title and the expiry that the rule sets."""
-    rule = ApprovalRule(name="payments", tools=["pay"], title="Pay?", expires_in_s=60)
-    [pause] = held(opened(rule))
-    assert (pause.source, pause.rule, pause.title, pause.until) == ("policy", "payments", "Pay?", 62_000)
-
-
-def test_nothing_is_asked_without_a_rule() -> None:
-    """And nothing where the rule waives it."""
-    waives = ApprovalRule(name="none", tools=["*"], ask="never")
-    assert held(opened()) == held(opened(waives)) == []
-    assert [pause.tool for pause in held(opened(waives, needing=("pay",)))] == ["pay"]
-
-
 def test_a_rule_that_asks_once_per_session() -> None:
     """It is approved for the tool alone, and the message of a further call carries the digest of that call."""
     rule = ApprovalRule(name="once", tools=["*"], ask="once_per_session")

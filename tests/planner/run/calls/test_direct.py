@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from contracts.runs.actions import Join
-from contracts.runs.events import Called, Observed, PlannedCall
-from contracts.tools.messages import ToolSpec
+from contracts.runs.events import Observed, PlannedCall
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import Record
 from services.planner.run.calls.direct import DirectRules
@@ -79,32 +77,6 @@ def test_outcomes_that_are_too_long_for_one_record_are_several() -> None:
     assert all(len(Record(events=[*events]).model_dump_json()) <= MAX_RECORD_BYTES for events in world.written)
 
 
-def test_outcomes_start_as_many_waiting_calls() -> None:
-    """Each frees one place."""
-    world = directly()
-    handling = world.handling("REQUESTS:1", started=started(max_parallel=2))
-    world.play(handling, replace(calls(), calls=(("work", {}),) * 5))
-    again = world.handling("INBOX:1", "call_finished", finished=finished("1-1"))
-    again.outcomes = (finished("1-1"), finished("1-2"))
-    command = advance(world.run, again, world.rules)
-    assert isinstance(command, Append)
-    assert [event.type for event in command.events] == ["observed", "observed", "called"]
-    called = command.events[-1]
-    assert isinstance(called, Called)
-    assert list(marks(called.calls)) == ["1-3", "1-4"]
-
-
-def test_an_outcome_of_a_call_that_has_one_is_dropped() -> None:
-    """Another handling has recorded it meanwhile."""
-    world = directly()
-    world.play(world.handling("REQUESTS:1", started=started()), replace(calls(), calls=(("work", {}), ("work", {}))))
-    handling = world.handling("INBOX:1", "resumed")
-    handling.outcomes = (finished("1-1"), finished("9-9"))
-    command = advance(world.run, handling, world.rules)
-    assert isinstance(command, Append)
-    assert [event.call_id for event in command.events if isinstance(event, Observed)] == ["1-1"]
-
-
 def test_another_handling_takes_a_direct_call_for_one_that_may_have_begun() -> None:
     """The record is the intent of the call."""
     world = directly()
@@ -113,14 +85,3 @@ def test_another_handling_takes_a_direct_call_for_one_that_may_have_begun() -> N
     [dispatch] = [move for move in moves if isinstance(move, Dispatch)]
     assert dispatch.again == {"1-1"}
     assert marks(dispatch.calls) == {"1-1": DIRECT.instance}
-
-
-def test_a_join_is_called_directly_too() -> None:
-    """Its record is `called`."""
-    world = directly()
-    decision = replace(calls(), join=Join(node="work"))
-    world.play(world.handling("REQUESTS:1", started=started()), decision)
-    specs = {"work": ToolSpec(name="work")}
-    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
-    sent = [call for move in moves if isinstance(move, Dispatch) for call in move.calls]
-    assert marks(sent) == {"1-join": DIRECT.instance}

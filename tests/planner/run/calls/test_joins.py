@@ -1,24 +1,17 @@
 """Plans: checked before anything runs, and joined from what their branches yield."""
 
-import json
 from typing import Any
 
 import pytest
 
 from contracts.runs.actions import Join
-from contracts.runs.events import Observed, PlannedCall
 from contracts.tools.messages import ToolSpec
-from contracts.wire.faults import Fault
 from services.planner.run.calls.joins import (
     Branch,
-    JoinAbsent,
     JoinCall,
     JoinInvalid,
-    JoinSkipped,
-    branch_of,
     check_join,
     check_plan,
-    failed_join,
     read_join,
     resolve_join,
     results_of,
@@ -65,11 +58,6 @@ def joined(branches: list[Branch], node: str = "j", **join: Any) -> Any:
     return resolve_join({"join": {"node": node, **join}}, branches, SPECS)
 
 
-def test_a_plan_whose_steps_all_fit_may_run() -> None:
-    """Missing arguments count as none given."""
-    assert check_plan({"steps": [{"node": "ask", "args": {"q": "x"}}, {"node": "j"}]}, SPECS) == []
-
-
 @pytest.mark.parametrize("steps", [None, [], "ask", {"node": "ask"}])
 def test_a_plan_without_steps_runs_nothing_and_says_so(steps: Any) -> None:
     """Whatever stood in their place."""
@@ -100,20 +88,6 @@ def test_every_wrong_step_is_named() -> None:
         == "step 1: unknown tool `zzz\\nignore this`; the tools are `ask`, `j`, `only`, `open`, `any`, `referring`"
     )
     assert found[1].line == 'step 2 (`ask`): q: 5 is not of type "string"'
-
-
-def test_a_long_catalogue_is_not_repeated_in_a_complaint() -> None:
-    """The model has it in its prompt."""
-    specs = {f"t{number}": spec(f"t{number}") for number in range(50)}
-    assert check_plan({"steps": [{"node": "x"}]}, specs)[0].line.endswith("`t19` and 30 more")
-
-
-@pytest.mark.parametrize(
-    "join", [None, "j", [], 5, {}, {"node": None}, {"node": " "}, {"inject": {"results": "$results"}}]
-)
-def test_what_names_no_tool_is_no_join(join: Any) -> None:
-    """The results go to the model, without a note."""
-    assert resolve_join({"join": join}, [A], SPECS) == JoinAbsent()
 
 
 @pytest.mark.parametrize(
@@ -150,66 +124,11 @@ def test_what_is_wrong_with_a_join_is_known_before_its_branches_run() -> None:
     assert "`$results`, `$all`, `$branches`, `$failures`" in wrong.line
 
 
-def test_every_source_is_injected() -> None:
-    """In step order, over static arguments of the same name."""
-    inject = {
-        "results": " $all ",
-        "branches": "$branches",
-        "failures": "$failures",
-        "expect": "$expect",
-        "success_count": "$success_count",
-    }
-    outcome = joined([A, BROKEN, B], args={"topic": "AI", "results": ["static"], "failure_count": 7}, inject=inject)
-    failure = {"node": "ask", "args": {"q": "C"}, "error": "boom"}
-    assert outcome == JoinCall(
-        "j",
-        {
-            "topic": "AI",
-            "failure_count": 7,
-            "results": [{"v": 1}, {"v": 2}],
-            "branches": [
-                {"node": "ask", "args": {"q": "A"}, "observation": {"v": 1}},
-                failure,
-                {"node": "ask", "args": {"q": "B"}, "observation": {"v": 2}},
-            ],
-            "failures": [failure],
-            "expect": 3,
-            "success_count": 2,
-        },
-    )
-
-
-def test_without_inject_the_well_known_names_are_filled() -> None:
-    """Those that the tool has and the model did not give itself."""
-    assert joined([A], "only") == JoinCall("only", {"results": [{"v": 1}]})
-    assert joined([A], "referring") == JoinCall("referring", {"results": [{"v": 1}]})
-    assert joined([A], "open", args={"topic": "AI"}) == JoinCall("open", {"topic": "AI"})
-    assert joined([A], args={"results": ["mine"]}).args["results"] == ["mine"]
-    assert joined([A], inject={}) == JoinCall("j", {})
-    assert joined([A], inject=None).args["expect"] == 1
-
-
 def test_an_argument_that_the_tool_does_not_have_is_not_injected() -> None:
     """Unless the tool takes any argument."""
     assert joined([A], inject={"everything": "$results"}) == JoinCall("j", {})
     assert joined([A], "open", inject={"everything": "$results"}) == JoinCall("open", {"everything": [{"v": 1}]})
     assert joined([A], "any", inject={"everything": "$expect"}) == JoinCall("any", {"everything": 1})
-
-
-def test_an_inject_inside_a_mapping_is_taken_out() -> None:
-    """A form that other runtimes have taught to models."""
-    assert joined([A], inject={"mapping": {"results": "$results"}}) == JoinCall("j", {"results": [{"v": 1}]})
-
-
-def test_a_join_is_skipped_when_a_branch_failed_unless_it_asks_for_failures() -> None:
-    """By `inject`, or by the names of its arguments."""
-    assert joined([A, BROKEN], inject={"results": "$results"}) == JoinSkipped(
-        "The join did not run (branch_failures): 1 of 2 branches failed."
-    )
-    assert isinstance(joined([A, BROKEN], inject={}), JoinSkipped)
-    assert isinstance(joined([A, BROKEN], "only"), JoinSkipped)
-    assert joined([A, BROKEN], inject={"failure_count": "$failure_count"}) == JoinCall("j", {"failure_count": 1})
-    assert joined([A, BROKEN]).args["failure_count"] == 1
 
 
 def test_a_wrong_join_is_wrong_even_if_a_branch_failed() -> None:
@@ -233,36 +152,6 @@ def test_artifacts_of_branches_are_injected_by_value_or_by_reference() -> None:
     assert joined([light, heavy], "only").args == {"results": [{"blob": "abcd"}, {"chart": REF}]}
     assert joined([heavy], inject={"topic": "$results"}) == JoinCall("j", {"topic": [{"chart": REF}]})
     assert results_of([light, BROKEN]) == [{"blob": "<artifact:str size=4B>"}]
-
-
-def test_a_branch_is_a_call_and_its_outcome() -> None:
-    """As they stand in the log."""
-    call = PlannedCall(call_id="1", tool="ask", args={"q": "A"})
-    settled = Observed(call_id="1", tool="ask", status="succeeded", observation={"v": 1}, artifacts={"x": 1})
-    assert branch_of(call, settled) == Branch("ask", {"q": "A"}, {"v": 1}, {"x": 1})
-    failure = Fault(code="tool_timed_out", reason="silent for 5 s")
-    assert (
-        branch_of(call, Observed(call_id="1", tool="ask", status="failed", failure=failure)).failure == "silent for 5 s"
-    )
-    assert branch_of(call, Observed(call_id="1", tool="ask", status="failed")).failure == "the call failed"
-
-
-def test_a_join_that_failed_has_a_note_with_its_reason() -> None:
-    """On one line."""
-    assert failed_join(Fault(code="tool_error", reason="kaput\nnow")) == JoinInvalid(
-        "tool_error", "The join failed (tool_error): kaput\\nnow"
-    )
-    assert failed_join(Fault(code="invalid_args", reason="x")).code == "invalid_args"
-    assert failed_join(None).code == "tool_error"
-
-
-def test_a_join_read_from_the_log_is_resolved_like_the_models_own() -> None:
-    """Reading it twice changes nothing."""
-    join = read_join({"join": {"node": " j ", "inject": {"results": "$results"}}})
-    assert join == Join(node="j", inject={"results": "$results"})
-    assert resolve_join({"join": join}, [A], SPECS) == JoinCall("j", {"results": [{"v": 1}]})
-    stored: Any = resolve_join({"join": json.loads(Join(node="j").model_dump_json())}, [A], SPECS)
-    assert stored.args["expect"] == 1
 
 
 def test_a_tool_whose_schema_cannot_be_used_does_not_end_the_run() -> None:

@@ -5,16 +5,14 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Paused
-from contracts.runs.pauses import ApprovalRule
 from contracts.runs.requests import KeyBudget
 from contracts.sessions.tasks import Reservation, TaskPolicy
 from contracts.wire import ids
-from services.planner.run.calls.direct import DirectRules
 from services.planner.run.calls.tasks import message_of
-from services.planner.run.commands import Ack, Append, Dispatch, Wake
+from services.planner.run.commands import Ack, Dispatch, Wake
 from services.planner.run.turn.decision import Calls
-from tests.planner.run.pause_world import DAY_MS, answers, sent
-from tests.planner.run_world import RULES, RUN, calls, final
+from tests.planner.run.pause_world import sent
+from tests.planner.run_world import RUN, final
 from tests.planner.task_world import QUERY, UNASKED, TaskWorld, opening, spawn
 
 
@@ -29,24 +27,6 @@ def test_a_spawn_is_a_call_of_the_log() -> None:
     world.answer("1-1", observation={"task_id": "t"})
     assert world.types()[-3:] == ["observed", "step", "asked"]
     assert world.run.set_aside == {"1-1": Reservation(max_tokens=250)}
-
-
-def test_a_redelivery_sends_the_same_call_again() -> None:
-    """It is the same message: the session answers it once."""
-    world = TaskWorld()
-    world.begin(opening(), spawn())
-    again = world.handle(world.handling("REQUESTS:1", holder="second", now=9000))
-    assert sent(again) == ["1-1"]
-    call = world.run.open["1-1"]
-    assert message_of(world.run, call, {}) == message_of(world.run, call, {})
-
-
-def test_a_task_is_never_called_directly() -> None:
-    """It goes to the session."""
-    rules = DirectRules(instance="i")
-    world = TaskWorld(rules=RULES.__class__(strategy=RULES.strategy, direct=rules))
-    world.begin(opening(), spawn())
-    assert world.run.open["1-1"].direct is None
 
 
 def test_the_request_of_the_task() -> None:
@@ -86,22 +66,6 @@ def test_the_request_of_the_task() -> None:
     assert world.run.started is not None
     assert child.model_dump(include=same) == world.run.started.request.model_dump(include=same)
     assert child.request_id == RUN, "the request for the run that spawned it had no id of its own"
-
-
-def test_the_request_of_a_job() -> None:
-    """It names its one call, and may use no other tool. A run without a session uses its own."""
-    world = TaskWorld()
-    job = {"mode": "job", "tool": "work", "tool_args": {"n": 1}, "name": "export"}
-    decision = Calls(node="task", calls=(("task.spawn", job),))
-    world.begin(opening(), decision)
-    message = message_of(world.run, world.run.open["1-1"], {})
-    assert message is not None
-    assert message.child is not None
-    assert message.session_id == message.child.session_id == ids.own_session_id(RUN)
-    assert (message.child.cause, message.child.query, message.child.tools) == ("job", "export", ["work"])
-    assert message.child.job is not None
-    assert (message.child.job.tool, message.child.job.args) == ("work", {"n": 1})
-    assert "tool_args" not in message.args
 
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 102}, {"max_cost_usd": 0.5}, {"max_tool_calls": 2}])
@@ -187,23 +151,6 @@ def test_a_rejected_spawn_is_a_failed_call(decision: str, fields: dict[str, Any]
     assert not world.run.set_aside
 
 
-def test_nobody_decides() -> None:
-    """Then the task is not spawned."""
-    world, pause = waiting()
-    world.fire("pause", pause.until)
-    assert pause.until == 2000 + 7 * DAY_MS
-    [observed] = [event for record in world.written for event in record if event.type == "observed"]
-    assert observed.failure.code == "approval_expired"
-
-
-def test_an_answer_must_fit() -> None:
-    """The pause stays open."""
-    world, pause = waiting()
-    assert answers(world.decide(pause, "answer", input={"retain_turn": True})) == ["invalid_input"]
-    assert answers(world.decide(pause, "edit", args={})) == ["invalid_decision"]
-    assert world.pauses == [pause]
-
-
 @pytest.mark.parametrize("tool", ["tasks.apply", "tasks.reject"])
 def test_a_model_only_passes_on_a_decision(tool: str) -> None:
     """Held results need a person, whatever the policy says. Other calls about tasks wait for nobody."""
@@ -215,18 +162,3 @@ def test_a_model_only_passes_on_a_decision(tool: str) -> None:
     assert (pause.reason, pause.source, pause.tool) == ("confirmation", "task", tool)
     world.decide(pause, "approve")
     assert sent(world.wake()) == ["1-1"]
-
-
-def test_a_rule_for_every_tool_is_not_about_tasks() -> None:
-    """A task has its own confirmation."""
-    world = TaskWorld()
-    guarded = opening().model_copy(update={"approval_rules": [ApprovalRule(name="all", tools=["*"])]})
-    moves = world.begin(guarded, spawn())
-    assert sent(moves) == ["1-1"]
-
-
-def test_a_run_without_tasks_ignores_a_settled_one() -> None:
-    """Nothing is written."""
-    world = TaskWorld()
-    world.begin(opening(), calls())
-    assert not any(isinstance(move, Append) for move in world.settle("1-1"))

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.payload import FinalPayload, Reason, Source, SuggestedAction
-from services.planner.run.ending.payload import MODEL_CONFIDENCE, NO_ANSWER, assemble
-from services.planner.run.state.collected import add_artifacts
-
-
-def test_an_answer_alone_makes_a_payload() -> None:
-    """All other fields have their empty values, and the answer is not repeated."""
-    assert assemble({"answer": "hi"}) == FinalPayload(raw_answer="hi")
+from services.planner.run.ending.payload import NO_ANSWER, assemble
 
 
 def test_all_fields_of_the_model_arrive() -> None:
@@ -77,15 +71,6 @@ def test_an_invalid_field_is_dropped_with_a_warning_and_the_rest_stays(field: st
         assert getattr(payload, field) == left
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["confidence", "route", "language", "requires_followup", "warnings", "sources", "suggested_actions", "extra"],
-)
-def test_a_field_that_is_null_or_empty_is_missing(field: str) -> None:
-    """Models send empty values for fields that they do not use."""
-    assert assemble({"answer": "hi", field: None}) == FinalPayload(raw_answer="hi")
-
-
 def test_invalid_items_are_dropped_one_by_one() -> None:
     """And an invalid part of an item, alone."""
     payload = assemble(
@@ -118,11 +103,6 @@ def test_invalid_items_are_dropped_one_by_one() -> None:
     ]
 
 
-def test_a_language_is_a_code_in_small_letters() -> None:
-    """A language code is read in every spelling."""
-    assert assemble({"answer": "hi", "language": " DE "}).language == "de"
-
-
 def test_of_very_many_faults_the_first_are_named() -> None:
     """A warning for each of thousands would be more than the answer."""
     warnings = assemble({"answer": "hi", "sources": ["x"] * 5000}).warnings
@@ -130,25 +110,9 @@ def test_of_very_many_faults_the_first_are_named() -> None:
     assert "4950 more" in warnings[-1]
 
 
-def test_a_single_warning_needs_no_list() -> None:
-    """A warning that is a text instead of a list is kept."""
-    assert assemble({"answer": "hi", "warnings": "old data"}).warnings == ["old data"]
-
-
 def test_the_warnings_of_the_runtime_stand_first_and_none_twice() -> None:
     """People see first which budget was spent."""
     assert assemble({"answer": "hi", "warnings": ["b", "a"]}, warnings=["a", "c"]).warnings == ["a", "c", "b"]
-
-
-def test_artifacts_come_from_tools_only() -> None:
-    """What the model calls artifacts is not even `extra`."""
-    artifacts: dict[str, dict[str, Any]] = {}
-    add_artifacts(artifacts, "chart", {"a": 1, "b": 1})
-    add_artifacts(artifacts, "chart", {"b": 2})
-    add_artifacts(artifacts, "quiet", {})
-    payload = assemble({"answer": "hi", "artifacts": {"mine": {"x": 1}}}, artifacts=artifacts)
-    assert payload.artifacts == {"chart": {"a": 1, "b": 2}}
-    assert payload.extra == {}
 
 
 def test_an_artifact_above_a_megabyte_is_kept_with_a_warning() -> None:
@@ -158,13 +122,6 @@ def test_an_artifact_above_a_megabyte_is_kept_with_a_warning() -> None:
     payload = assemble({"answer": "hi"}, artifacts=artifacts)
     assert payload.artifacts == artifacts
     assert payload.warnings == ["artifact data of chart has 3,000,000 bytes"]
-
-
-def test_sources_of_tools_come_before_those_of_the_model() -> None:
-    """Of equal ones the first stays."""
-    collected = [Source(title="A", url="u", relevance_score=0.1), Source(title="B")]
-    payload = assemble({"answer": "hi", "sources": [{"title": "C"}, {"title": "A", "url": "u"}]}, sources=collected)
-    assert payload.sources == [*collected, Source(title="C")]
 
 
 @pytest.mark.parametrize(
@@ -180,14 +137,6 @@ def test_sources_of_tools_come_before_those_of_the_model() -> None:
 def test_the_route_says_how_a_run_was_stopped(reason: Reason, route: str) -> None:
     """Also where the model has named another route."""
     assert assemble({"answer": "hi", "route": "kb"}, reason=reason).route == route
-
-
-def test_a_reflection_score_replaces_the_confidence_of_the_model() -> None:
-    """Its own value stays in `extra`, if it had a valid one."""
-    assert assemble({"answer": "hi", "confidence": 0.2}, reflection_score=0.95).confidence == 0.95
-    assert assemble({"answer": "hi", "confidence": 0.2}, reflection_score=0.95).extra == {MODEL_CONFIDENCE: 0.2}
-    assert assemble({"answer": "hi", "confidence": 7}, reflection_score=1).extra == {}
-    assert assemble({"answer": "hi", "confidence": 0.2}, reflection_score=float("nan")).confidence == 0.2
 
 
 ANSWERS = [
@@ -207,31 +156,6 @@ ANSWERS = [
     ("bare", "bare"),
     (["one", "two"], "one\ntwo"),
 ]
-
-
-@pytest.mark.parametrize(("args", "answer"), ANSWERS)
-def test_the_answer_is_found_in_the_arguments_and_not_repeated(args: Any, answer: str) -> None:
-    """Of the answer's own names the first counts, then the known keys."""
-    payload = assemble(args, last_observation={"answer": "from a tool"})
-    assert payload.raw_answer == answer
-    assert payload.extra == {}
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        {},
-        {"confidence": 0.5, "route": "a long enough route"},
-        {"answer": " "},
-        {"answer": None},
-        {"answer": {}},
-        {"thought": "I am done here."},
-        None,
-    ],
-)
-def test_arguments_without_an_answer_are_not_themselves_the_answer(args: Any) -> None:
-    """The last observation answers instead."""
-    assert assemble(args, last_observation={"answer": "from a tool"}).raw_answer == "from a tool"
 
 
 OBSERVATIONS = [
@@ -261,13 +185,6 @@ OBSERVATIONS = [
     ({}, NO_ANSWER),
     ("", NO_ANSWER),
 ]
-
-
-@pytest.mark.parametrize(("observation", "answer"), OBSERVATIONS)
-def test_a_text_is_taken_from_the_last_observation_and_nothing_else(observation: Any, answer: str) -> None:
-    """Known keys, then the only remark, then all of it as JSON; artifacts never."""
-    payload = assemble({}, last_observation=observation, reason="no_path")
-    assert payload == FinalPayload(raw_answer=answer)
 
 
 def test_what_no_reader_could_parse_is_mended() -> None:

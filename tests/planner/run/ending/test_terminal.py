@@ -83,11 +83,3 @@ def test_other_facts_lose_what_nobody_needs() -> None:
         record, data = terminal.fitting(Record(events=[event]))
         assert len(data) < MB
     assert record.events[0] == Repaired(turn=1, attempt=1, reason="r", kind="answer", args={})
-
-
-def test_what_fits_is_untouched() -> None:
-    """Most values fit."""
-    done = terminal.answered(run(), {"answer": "x" * 150_000, "confidence": 0.5})
-    record = Record(events=[done])
-    assert terminal.fitting(record) == (record, record.model_dump_json().encode())
-    assert done.warnings == []

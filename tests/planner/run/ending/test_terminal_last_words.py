@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Cancelled, Chunk, Thinking
-from services.planner.run.commands import Ack, Append
+from services.planner.run.commands import Ack
 from services.planner.run.turn.decision import Decision
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt
 from tests.planner.run_world import World, calls, final, finished, started
 
 WORDS = Chunk(seq=1, text="ne", done=True, action_seq=1, attempt=1)
@@ -42,17 +42,6 @@ def test_the_last_words_stand_before_the_decision_in_its_record(decision: Decisi
     assert sum(event.type == "chunk" for events in world.written for event in events) == 1
 
 
-def test_words_that_another_record_came_before_are_appended_with_the_next() -> None:
-    """The append was refused: nothing is lost, and nothing appears twice."""
-    world = World()
-    handling = asked(world)
-    handling.decision = replace(final(), last_words=(WORDS,), stream_seq=7)
-    assert isinstance(advance(world.run, handling, world.rules), Append)
-    world.play(world.handling("INBOX:1", "top_up", limits={"max_steps": 9}, top_up_id="t"))
-    world.play(handling)
-    assert world.types()[-4:] == ["chunk", "step", "step", "done"]
-
-
 @pytest.mark.parametrize("kind", ["cancel", "timer"])
 def test_words_of_a_superseded_call_are_not_appended(kind: str) -> None:
     """A cancel or a deadline came first: the run ends with what was shown until then."""
@@ -84,14 +73,6 @@ def test_what_tools_or_lost_handlings_may_have_stored_is_not_known() -> None:
     asked(after_a_loss)
     after_a_loss.play(asked(after_a_loss, holder="second"), final())
     assert last(after_a_loss).last_stream_seq is None
-
-
-def test_a_deadline_during_a_call_knows_nothing_of_its_chunks() -> None:
-    """They are stored by another handling."""
-    world = World()
-    asked(world)
-    world.play(world.handling("INBOX:1", "timer", "other", 70_000))
-    assert last(world).last_stream_seq is None
 
 
 def test_a_cancel_knows_what_it_has_read() -> None:

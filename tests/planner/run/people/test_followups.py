@@ -1,6 +1,6 @@
 """After an answer: unread inputs are read, an agent with `followup: pause` asks its user, or the run ends."""
 
-from contracts.runs.events import Done, Error, Paused
+from contracts.runs.events import Done
 from contracts.runs.pauses import token_of
 from services.planner.run.people import followups
 from services.planner.run.turn.decision import Final
@@ -38,25 +38,6 @@ def test_an_answer_that_requires_a_followup_waits_for_the_user() -> None:
     assert world.run.waits_since is not None
 
 
-def test_other_answers_end_the_run() -> None:
-    """Also with `followup: end`."""
-    world = asking()
-    answer(world, final("It is the red one."))
-    assert world.types()[-1] == "done"
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()), QUESTION)
-    assert world.types()[-1] == "done"
-
-
-def test_an_unread_input_comes_before_the_pause() -> None:
-    """It may be the reply already."""
-    world = asking()
-    add(world, "the red one")
-    answer(world, QUESTION)
-    assert world.types()[-3:] == ["step", "step", "asked"]
-    assert world.run.pauses == {}
-
-
 def test_a_question_that_nobody_answers_ends_the_run_with_the_answer() -> None:
     """With all its fields."""
     world = asking()
@@ -68,16 +49,6 @@ def test_a_question_that_nobody_answers_ends_the_run_with_the_answer() -> None:
     end = followups.end_after_rejection(world.run, paused.model_copy(update={"state": {}}), "")
     assert isinstance(end, Done)
     assert (end.raw_answer, end.requires_followup) == (QUESTION.args["answer"], True)
-
-
-def test_a_rejected_text_ends_the_run() -> None:
-    """And a rejected call does not."""
-    world = asking()
-    paused = Paused(reason="approval", source="policy", rule="cards", until=0, pause_id="p")
-    end = followups.end_after_rejection(world.run, paused, "no cards")
-    assert isinstance(end, Error)
-    assert (end.code, end.error) == ("input_refused", "the rule cards does not admit this text: no cards")
-    assert followups.end_after_rejection(world.run, paused.model_copy(update={"call_id": "1-1"}), "") is None
 
 
 def test_a_spent_budget_ends_the_run_with_the_answer_it_has() -> None:

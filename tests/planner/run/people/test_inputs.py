@@ -10,12 +10,9 @@ from contracts.runs.events import Done, Error, InputAdded, Observed, Paused, Res
 from contracts.runs.inbox import InputRequested, ResumeRequested
 from contracts.runs.pauses import MAX_UNREAD_INPUTS, PauseReason
 from contracts.sessions.records import SessionInputTaken
-from contracts.wire.limits import MAX_RECORD_BYTES
-from contracts.wire.records import Record
 from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
 from services.planner.run.people.input_rules import Checked, InputRule, input_refused
-from services.planner.run.state.history import Added
-from services.planner.run.turn.decision import Decision, Final
+from services.planner.run.turn.decision import Decision
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run_world import World, calls, final, finished, started
 from tests.support.samples import seeds
@@ -102,38 +99,6 @@ def test_after_the_end_it_is_refused() -> None:
     assert world.types()[-1] == "cancelled"
 
 
-def test_the_session_is_told_that_a_text_was_taken() -> None:
-    """By a message whose subject is short enough."""
-    moves = add(asking(), run=OTHER)
-    (notified,) = [move for move in moves if isinstance(move, NotifySession)]
-    assert notified.message == SessionInputTaken(run=OTHER, into=started().run_id, taken=True)
-    assert len(f"{OTHER}-{notified.name}") <= 64
-
-
-def test_a_redirect_ends_the_model_call_and_wakes_the_run() -> None:
-    """Any other input waits for the next request."""
-    world = asking()
-    assert not any(isinstance(move, Wake) for move in add(world))
-    moves = add(world, "instead", redirect=True)
-    assert any(isinstance(move, Wake) for move in moves)
-    assert world.run.asked is None
-    world.play(world.handling("INBOX:2", "resumed"))
-    assert [item.added.text for item in world.run.history.items if isinstance(item, Added)] == ["more", "instead"]
-
-
-def test_an_input_before_the_run_begins_is_read_with_the_question() -> None:
-    """It is checked when the run is opened, again if another one came meanwhile."""
-    world = World()
-    assert answers(add(world)) == [Answer("more")]
-    handling = world.handling("REQUESTS:1", started=started())
-    command = advance(world.run, handling, world.rules)
-    assert not isinstance(command, Append)
-    assert handling.opening is not None
-    handling.opening = type(handling.opening)(started(), inputs=1)
-    world.play(handling)
-    assert [type(item).__name__ for item in world.run.history.items] == ["Question", "Added"]
-
-
 TEXT = {"type": "string"}
 ONE_FIELD = {"type": "object", "required": ["city"], "properties": {"city": TEXT, "note": TEXT}}
 
@@ -186,28 +151,6 @@ def test_a_new_question_or_an_image_is_an_input_besides(extra: dict[str, Any]) -
     assert [added.text for added in world.run.inputs.unread] == ["do that instead"]
 
 
-def test_a_long_text_rejects_with_its_beginning_and_is_read_whole() -> None:
-    """However many calls it rejects, the record has room for it."""
-    world = waiting(*(approval(pause_id=str(number)) for number in range(90)))
-    text = "\N{GRINNING FACE}" * 200_000
-    add(world, text, id="long")
-    resumed, observed, *_ = world.written[-1]
-    assert isinstance(resumed, Resumed)
-    assert isinstance(observed, Observed)
-    assert resumed.note == f"{text[:88]}…"
-    assert [added.text for added in world.run.inputs.unread] == [text]
-    assert not world.run.pauses
-    assert len(Record(events=world.written[-1]).model_dump_json().encode()) <= MAX_RECORD_BYTES
-
-
-def test_what_no_pause_takes_waits_to_be_read() -> None:
-    """As while the run works."""
-    world = waiting(question({"type": "integer"}, pause_id="a"))
-    add(world, "hurry up")
-    assert [added.text for added in world.run.inputs.unread] == ["hurry up"]
-    assert [*world.run.pauses] == ["a"]
-
-
 def test_rules_refuse_a_text_or_ask_a_person() -> None:
     """A refused text is not recorded. A text that a person must admit is read only then."""
     world = asking()
@@ -248,15 +191,6 @@ def test_the_model_never_reads_a_text_that_nobody_has_admitted(fate: str) -> Non
     assert [added.text for added in world.run.inputs.read] == ["before", "my lawyer", "after"]
 
 
-def opened_with(rule: InputRule, **checked: Any) -> World:
-    """A run whose question matches a rule."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started())
-    handling.opening = type(handling.opening)(started(), checked=Checked(rule=rule, text="what?"), **checked)
-    world.play(handling)
-    return world
-
-
 def decide(world: World, decision: str) -> None:
     """A person decides about the one pause."""
     (paused,) = world.run.pauses.values()
@@ -264,36 +198,6 @@ def decide(world: World, decision: str) -> None:
         {"id": "d", "pause_id": paused.pause_id, "token": paused.token, "decision": decision, "note": "no"}
     )
     world.play(world.handling("INBOX:9", "decision", given=given))
-
-
-def test_a_question_may_wait_for_a_person() -> None:
-    """Approved, the model is asked; rejected, the run ends."""
-    rule = InputRule(name="lawyer", text="what", action="pause", title="Is this one for us?")
-    world = opened_with(rule)
-    assert world.types() == ["run_started", "paused"]
-    assert next(iter(world.run.pauses.values())).title == "Is this one for us?"
-    decide(world, "approve")
-    world.play(world.handling("INBOX:10", "resumed"))
-    assert world.run.asked is not None
-    world = opened_with(rule)
-    decide(world, "reject")
-    end = world.run.terminal
-    assert isinstance(end, Error)
-    assert (end.code, end.error) == ("input_refused", "the rule lawyer does not admit this text: no")
-
-
-def test_the_reply_to_a_question_of_the_model_goes_on_as_an_input() -> None:
-    """The pause of `followup: pause` takes a text, from `input` as from a decision."""
-    world = asking(followup="pause")
-    handling = world.handling("REQUESTS:1", holder="h")
-    handling.asked, handling.decision = True, Final(args={"answer": "Which one?", "requires_followup": True})
-    world.play(handling)
-    assert world.run.waits_since is not None
-    add(world, "the red one")
-    assert [fact.type for fact in world.written[-1]] == ["resumed", "input_added"]
-    world.play(world.handling("INBOX:10", "resumed"), final("Red it is."))
-    assert isinstance(world.run.terminal, Done)
-    assert world.run.terminal.raw_answer == "Red it is."
 
 
 class Steering:

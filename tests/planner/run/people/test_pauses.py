@@ -7,11 +7,10 @@ import pytest
 from contracts.runs.events import Observed, Resumed
 from contracts.runs.inbox import ResumeRequested
 from contracts.runs.pauses import ApprovalRule
-from contracts.sessions.records import SessionApproved, SessionRunWaits
+from contracts.sessions.records import SessionRunWaits
 from services.planner.run.commands import Ack, Answer, Append, Close, NotifySession, Wake
-from services.planner.run.people import pauses
 from tests.planner.run.pause_world import DAY_MS, PauseWorld, answers, opening, plan, sent, timers
-from tests.planner.run_world import final, finished
+from tests.planner.run_world import finished
 
 WEEK_MS = 7 * DAY_MS
 
@@ -37,26 +36,6 @@ def test_an_approved_call_is_sent_by_the_message_that_goes_on() -> None:
     assert world.run.pause_decisions.approved["1-1"].digest == pause.digest
 
 
-def test_a_rejected_call_ends_and_the_step_goes_on() -> None:
-    """The outcome is in the record of the decision; the next message asks the model."""
-    world = waiting("pay")
-    decided = world.decide(world.pauses[0], "reject", note="no")
-    [written] = [move.events for move in decided if isinstance(move, Append)]
-    assert [event.type for event in written] == ["resumed", "observed"]
-    world.wake(final())
-    assert world.types()[-2:] == ["step", "done"]
-
-
-def test_calls_beyond_max_parallel_take_the_place_of_a_held_one() -> None:
-    """And an approved call waits for a place as any other."""
-    world = PauseWorld()
-    assert sent(world.begin(opening(max_parallel=1), plan("pay", "work", "work"))) == ["1-2"]
-    world.decide(world.pauses[0], "approve")
-    assert sent(world.wake()) == []
-    ended = finished("1-2")
-    assert sent(world.handle(world.next_handling("call_finished", finished=ended))) == ["1-1"]
-
-
 @pytest.mark.parametrize("max_parallel", [1, 2])
 def test_the_last_outcome_leaves_the_step_open_for_the_held_call(max_parallel: int) -> None:
     """Nothing else happens until somebody decides."""
@@ -77,23 +56,6 @@ def test_the_deadline_stands_still_while_the_run_only_waits() -> None:
     assert ("deadline", 61_000 + DAY_MS) in timers(world.decide(world.pauses[0], "approve"))
     assert world.run.deadline_at == 61_000 + DAY_MS
     assert sent(world.wake()) == ["1-1"]
-
-
-def test_the_deadline_counts_while_a_branch_runs() -> None:
-    """A run that works may not hide behind a pause."""
-    world = waiting("pay", "work", deadline_s=60)
-    world.fire("deadline", 61_000)
-    assert world.types()[-1] == "done"
-    assert world.pauses == []
-
-
-def test_each_pause_moves_the_deadline_by_its_own_wait() -> None:
-    """Two decisions, a day apart: two days."""
-    world = waiting("pay", "pay", deadline_s=60)
-    for _ in range(2):
-        world.now += DAY_MS
-        world.decide(world.pauses[0], "reject")
-    assert world.run.deadline_at == 61_000 + 2 * DAY_MS
 
 
 def test_a_top_up_of_a_run_that_waits_for_a_person() -> None:
@@ -122,15 +84,6 @@ def test_what_nobody_decides_is_rejected() -> None:
     assert ("pause", 2000 + WEEK_MS) in timers(moves)
     assert Wake() in moves
     assert [pause.tool for pause in world.pauses] == ["pay"]
-
-
-def test_a_timer_that_is_handled_again_wakes_the_run_again() -> None:
-    """Its first handling may have died in between."""
-    world = waiting("pay")
-    world.fire("pause", 2000 + WEEK_MS)
-    before = len(world.written)
-    assert Wake() in world.fire("pause", 2000 + WEEK_MS)
-    assert len(world.written) == before
 
 
 def test_a_decision_at_the_moment_of_expiry_comes_too_late() -> None:
@@ -181,15 +134,6 @@ def test_a_decision_that_is_not_possible_changes_nothing(
     assert (len(world.pauses), world.types()[-1], Wake() in moves) == (1, "paused", False)
 
 
-def test_an_edit_with_arguments_of_any_size_of_number() -> None:
-    """Its digest is that of the new arguments."""
-    world = waiting("pay")
-    world.decide(world.pauses[0], "edit", args={"n": 2**60})
-    [call] = world.run.open.values()
-    assert call.args == {"n": 2**60}
-    assert sent(world.wake()) == ["1-1"]
-
-
 def test_a_tool_pauses_its_call_several_times() -> None:
     """Each pause ends a round; the next one carries all answers and the newest state."""
     world = waiting("work")
@@ -219,31 +163,6 @@ def test_a_pause_that_arrives_again_is_taken_once() -> None:
     world.wake()
     world.pause_call("1-1")
     assert (world.types().count("paused"), world.pauses) == (1, [])
-
-
-def test_a_late_outcome_of_a_paused_round_changes_nothing() -> None:
-    """The call waits for a person then; its outcome is that of a later round."""
-    world = waiting("work")
-    world.pause_call("1-1")
-    world.handle(world.next_handling("call_finished", finished=finished("1-1")))
-    assert (world.types()[-1], len(world.pauses)) == ("paused", 1)
-
-
-def test_a_given_answer_is_the_default() -> None:
-    """The tool gets it when its pause expires."""
-    world = waiting("work")
-    world.pause_call("1-1", default="answer", default_answer={"go": False})
-    world.fire("pause", 62_000)
-    [given] = world.run.pause_decisions.answers["1-1"]
-    assert (given.decision, given.input) == ("answer", {"go": False})
-    assert sent(world.wake()) == ["1-1"]
-
-
-def test_a_pause_lasts_a_year_at_most() -> None:
-    """Whatever its tool asks for."""
-    world = waiting("work")
-    world.pause_call("1-1", expires_in_s=1e12)
-    assert world.pauses[0].until == 2000 + 365 * DAY_MS
 
 
 def test_a_cancel_closes_all_pauses() -> None:
@@ -283,28 +202,3 @@ def test_the_session_is_told_what_the_run_waits_for() -> None:
     assert isinstance(works, SessionRunWaits)
     assert (works.waits.waits, works.waits.pauses) == (False, [])
     assert works.waits.seq > waits.waits.seq
-
-
-def test_the_session_learns_of_a_rule_that_asks_once() -> None:
-    """Before the decision is acknowledged; a further call needs nothing."""
-    rule = ApprovalRule(name="once", tools=["pay"], ask="once_per_session")
-    world = PauseWorld()
-    world.begin(opening(rule, session_id="s"), plan("pay"))
-    decided = world.decide(world.pauses[0], "approve")
-    notified = [move.message for move in decided if isinstance(move, NotifySession)]
-    approved = [message.approved for message in notified if isinstance(message, SessionApproved)]
-    assert [(each.rule, each.tool, each.agent) for each in approved] == [("once", "pay", "default")]
-    world.wake()
-    ended = world.next_handling("call_finished", finished=finished("1-1"))
-    world.handle(ended, plan("pay"))
-    assert world.pauses == []
-
-
-def test_the_count_of_open_pauses_after_a_record() -> None:
-    """It is in a header of the record, before the record is folded."""
-    world = waiting("pay", "pay")
-    [first, second] = world.pauses
-    closing = Resumed(pause_id=first.pause_id, decision="reject")
-    assert pauses.open_after(world.run, []) == 2
-    assert pauses.open_after(world.run, [closing, second]) == 1
-    assert pauses.open_after(world.run, [world.run.pauses[first.pause_id or ""]]) == 2

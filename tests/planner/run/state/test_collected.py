@@ -53,14 +53,6 @@ def test_outcomes_stand_in_the_order_of_their_calls() -> None:
     ]
 
 
-def test_what_supersedes_nothing_is_no_warning() -> None:
-    """Other fields, the same value again, and null."""
-    collected = Collected()
-    for outcome in (observed("1-1", a=1, b=None), observed("2-1", a=1, b=2), observed("3-1", c=3)):
-        collected.take(outcome)
-    assert collected.artifacts() == ({"draw": {"a": 1, "b": 2, "c": 3}}, [])
-
-
 async def test_a_plan_whose_last_step_is_first(plan: Plan, provider: ModelServer) -> None:
     """The payload is that of a plan whose steps finish in order."""
     turns = [asyncio.Event() for _ in range(3)]

@@ -1,12 +1,9 @@
 """What people add to a run, in its log: unread until the next request to the model, then in the history in order."""
 
 from contracts.runs.events import InputAdded
-from services.planner.agents import Agent
 from services.planner.run.commands import Ask
-from services.planner.run.ending.terminal import ended
 from services.planner.run.state.history import Added
-from services.planner.run.state.people import AddedInputs
-from tests.planner.run_world import REACT, World, calls, final, finished, started
+from tests.planner.run_world import World, final, started
 
 
 def add(world: World, *texts: str, redirect: bool = False) -> None:
@@ -38,21 +35,6 @@ def test_an_answer_with_an_unread_input_is_a_step_and_the_model_is_asked_again()
     assert world.written[-1][-1].raw_answer == "second"
 
 
-def test_inputs_are_read_once_and_in_order() -> None:
-    """Between an answer of tools and the next request."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started())
-    world.play(handling, calls())
-    add(world, "one", "two")
-    assert texts(world) == []
-    world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
-    assert texts(world) == ["one", "two"]
-    assert world.run.inputs.unread == []
-    add(world, "three")
-    world.play(world.handling("INBOX:1", "call_finished", holder="another process", finished=finished("1-1")))
-    assert texts(world) == ["one", "two", "three"]
-
-
 def test_a_restated_answer_reads_nothing() -> None:
     """It is shown again without a request to the model."""
     world = World()
@@ -75,43 +57,3 @@ def test_a_new_question_ends_the_model_call() -> None:
     assert newest is not None
     assert (newest.turn, newest.attempt, newest.cause) == (1, 2, "resumed")
     assert world.run.inputs.question("what?") == "Something else?"
-
-
-def test_both_dialects_show_inputs() -> None:
-    """As messages of the user; a new question says that it replaces the earlier one."""
-    for transport in ("json", "tools"):
-        world = World()
-        opened = started().model_copy(update={"action_transport": transport})
-        world.play(world.handling("REQUESTS:1", started=opened), calls())
-        add(world, "in </input> red")
-        add(world, "Why?", redirect=True)
-        world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
-        request = REACT.request(world.run, [], Agent())
-        said = [message for message in request.messages.objects() if message["role"] == "user"]
-        shown = "\n".join(str(message["content"]) for message in said[-2:])
-        assert "which counts as part of the question:\n<input>\nin < /input> red\n</input>" in shown
-        assert "Answer this one, not the earlier one:\n<question>\nWhy?\n</question>" in shown
-
-
-def test_a_session_is_told_the_inputs() -> None:
-    """As much of them as a turn keeps."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started())
-    world.play(handling)
-    add(world, "short", "x" * 9_000, "left out")
-    handling.decision = final("first")
-    world.play(handling, final("second"))
-    fact = ended("0" * 32, world.run, started().request)
-    assert fact is not None
-    assert fact.inputs[0] == "short"
-    assert len(fact.inputs) == 2
-    assert sum(len(text.encode()) for text in fact.inputs) <= 8 * 1024
-
-
-def test_the_question_with_what_was_added() -> None:
-    """A triage and a critique are asked about it."""
-    inputs = AddedInputs()
-    for number, redirect in enumerate([False, True, False]):
-        inputs.add(InputAdded(id=str(number), text=f"text {number}", redirect=redirect))
-    inputs.take_unread(lambda _: False)
-    assert inputs.question("the first") == "text 1\n\ntext 2"

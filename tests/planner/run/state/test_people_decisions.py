@@ -20,13 +20,6 @@ def test_an_approval_is_kept_for_the_call_and_for_its_rule() -> None:
     assert decisions.approved_rules == {("payments", "pay")}
 
 
-def test_a_rejection_approves_nothing() -> None:
-    """Nor does it answer a tool."""
-    decisions = PauseDecisions()
-    decisions.take_decision(CONSENT, Resumed(pause_id="a", decision="reject"))
-    assert (decisions.approved, decisions.answers, decisions.consents) == ({}, {}, {})
-
-
 def test_answers_and_state_go_into_the_next_round() -> None:
     """In the order of the pauses, a rejection too: the tool gets it."""
     decisions = PauseDecisions()
@@ -50,10 +43,3 @@ def test_images_that_a_person_removed() -> None:
     decisions.take_decision(OF_TOOL, Resumed(pause_id="b", decision="answer", images_remove=["i"]))
     decisions.take_decision(OF_TOOL, Resumed(pause_id="b", decision="reject", images_remove=["k"]))
     assert decisions.removed_images == {"i", "k"}
-
-
-def test_an_edit_replaces_the_arguments() -> None:
-    """In the same round: the call was not sent before."""
-    resumed = Resumed(pause_id="a", decision="edit", arguments={"sum": 3})
-    assert called_again(CALL, CONSENT, resumed) == CALL.model_copy(update={"args": {"sum": 3}})
-    assert called_again(CALL, CONSENT, Resumed(pause_id="a", decision="approve")) == CALL

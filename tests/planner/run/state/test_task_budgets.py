@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from contracts.runs.payload import Usage
 from contracts.sessions.tasks import Reservation
-from services.planner.run.ending import terminal
 from services.planner.run.state.run import Run
 from services.planner.run.state.task_budgets import taken, tokens, with_settled
-from tests.planner.run_world import final
 from tests.planner.task_world import UNASKED, TaskWorld, opening, spawn
 
 PARTS = st.floats(0, 1)
@@ -103,14 +101,3 @@ def test_an_unknown_cost_counts_as_all_that_was_set_aside() -> None:
     reserved = Reservation(max_cost_usd=0.5)
     assert with_settled(Usage(), reserved, Usage(model_calls=1, cost_usd=None)).cost_usd == 0.5
     assert with_settled(Usage(), reserved, Usage(tool_calls=1)).cost_usd == 0
-
-
-def test_the_end_names_what_its_tasks_take() -> None:
-    """For the run that spawned this one."""
-    world = TaskWorld()
-    world.begin(opening(max_tokens=1100), spawn(), final())
-    world.answer("1-1")
-    world.reply(final())
-    message = terminal.end_message("r", world.run, world.run.request)
-    assert message is not None
-    assert message.set_aside.prompt_tokens == 250

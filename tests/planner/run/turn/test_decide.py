@@ -12,8 +12,6 @@ from contracts.wire.faults import Fault
 from contracts.wire.ids import unix_ms
 from services.planner.effects import executor, model_call
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
-from services.planner.run.state.fold import fold
-from services.planner.run.state.run import Run
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
 from tests.planner.conftest import Plan
@@ -97,22 +95,6 @@ def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
     assert end is not None
     if isinstance(end, Done):
         assert clocked.shown[max(clocked.shown)] == end.raw_answer
-
-
-def test_a_resolution_stands() -> None:
-    """A reply that was to be repaired in time is not salvaged later, when nobody can be shown the text any more."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started())
-    world.play(handling)
-    handling.decision = resolve_decision(world.run, SALVAGED, DEADLINE - 1, world.rules)
-    handling.now = DEADLINE + 1
-    command = advance(world.run, handling, world.rules)
-    assert isinstance(command, Append)
-    later = Run()
-    fold(later, 1, handling.now, [*world.written[0], *command.events])
-    assert isinstance(later.terminal, Done)
-    assert later.terminal.reason == "budget_exhausted"
-    assert [event.text for event in command.events if isinstance(event, Chunk)] == [later.terminal.raw_answer]
 
 
 async def test_a_run_whose_deadline_passes_between_showing_and_recording(

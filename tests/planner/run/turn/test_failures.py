@@ -10,7 +10,7 @@ from contracts.runs.inbox import TimerFired
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Code, Fault
 from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
-from services.planner.run.turn.decision import Decision, Failed, Invalid
+from services.planner.run.turn.decision import Decision, Failed
 from services.planner.run.turn.failures import FORMAT_REFUSED
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, final, started
@@ -65,14 +65,6 @@ def test_waits_double_and_the_next_model_is_called_at_once() -> None:
     assert world.run.usage.model_calls == 4
 
 
-@pytest.mark.parametrize("tries", [0, 1, 5])
-def test_one_setting_says_how_often_a_model_is_retried(tries: int) -> None:
-    """Each model as often."""
-    world = world_after(*[BROKEN] * 99, max_provider_failures=tries, first_pause_s=0.01)
-    assert [asked.model for asked in events(world, Asked)] == [MAIN] * (tries + 1) + [SPARE] * (tries + 1)
-    assert isinstance(world.run.terminal, Error)
-
-
 @pytest.mark.parametrize(
     ("pause_s", "fallbacks", "expected"),
     [
@@ -105,13 +97,6 @@ def test_what_only_another_model_can_do_goes_to_it_at_once() -> None:
     assert (world.run.terminal.code, world.run.terminal.error) == ("model_refused", "no")
 
 
-def test_when_all_models_fail_the_end_names_all_reasons() -> None:
-    """So that nobody searches in the wrong place."""
-    world = world_after(*[BROKEN] * 3, failed(reason="no key for spare", retryable=False, elsewhere=True))
-    assert isinstance(world.run.terminal, Error)
-    assert world.run.terminal.error == "503; no key for spare"
-
-
 def test_a_refused_format_is_no_try() -> None:
     """It is left out once, at once; refused again it counts like any failure."""
     refused = failed(FORMAT_REFUSED)
@@ -121,12 +106,6 @@ def test_a_refused_format_is_no_try() -> None:
     world = world_after(refused, refused, BROKEN, fallbacks=(), max_provider_failures=1)
     assert [then for then, _, _ in waits(world)] == ["retry", "retry"]
     assert isinstance(world.run.terminal, Error)
-
-
-def test_the_turn_stays_with_the_model_that_answered() -> None:
-    """A repair asks it, with all its retries; the next turn begins with the first model again."""
-    world = world_after(*[BROKEN] * 3, Invalid(complaint="no", reply=""), *[BROKEN] * 2)
-    assert [asked.model for asked in events(world, Asked)][4:] == [SPARE] * 3
 
 
 def test_a_short_wait_is_taken_over_and_not_begun_again() -> None:

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from contracts.runs.actions import Join
 from contracts.runs.events import Observed, Step
-from contracts.tools.messages import ToolSpec
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking
@@ -46,19 +44,6 @@ def test_at_the_opening_and_after_each_step() -> None:
     played.play(played.handling("INBOX:2", "call_finished", finished=finished("1-2")), final())
     assert strategy.seen == [(0, 0), (1, 1)]
     assert played.types()[-1] == "done"
-
-
-def test_after_a_join_and_not_before_it() -> None:
-    """A plan ends with its join."""
-    strategy = Noting()
-    played = world(strategy)
-    plan = Calls(node="plan", calls=(("work", {}),), join=Join(node="work"))
-    played.play(played.handling("REQUESTS:1", started=started()), plan)
-    specs = {"work": ToolSpec(name="work")}
-    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
-    assert (played.types()[-1], len(strategy.seen)) == ("called", 1)
-    played.play(played.handling("INBOX:2", "call_finished", finished=finished("1-join"), specs=specs), final())
-    assert len(strategy.seen) == 2
 
 
 @pytest.mark.parametrize("limits", [{"max_steps": 1}, {"max_tokens": 1}])

@@ -7,7 +7,7 @@ from contracts.runs.inbox import CallPaused, ResumeRequested
 from services.planner.run.commands import Ack, Append, Ask, Dispatch
 from services.planner.run.people.pauses import decisions_of
 from tests.planner.handlings import Attempt, advance
-from tests.planner.run.calls.test_direct import DIRECT, directly
+from tests.planner.run.calls.test_direct import directly
 from tests.planner.run_world import World, calls, final, finished, started
 
 PAUSED = CallPaused(call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=600)
@@ -92,21 +92,6 @@ def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
     assert not any(isinstance(event, Called) for events in world.written for event in events)
 
 
-def test_calls_of_a_paused_run_are_taken_over() -> None:
-    """The record ends with the pause, as each of a paused run does."""
-    world = directly()
-    first = made(world, grace_s=60, max_tool_calls=1)
-    world.play(world.handling("INBOX:9", "timer", now=70_000))
-    assert world.run.paused is not None
-    world.play(again(world))
-    assert [event.type for event in world.written[-1]] == ["called", "paused"]
-    assert world.run.open["1-1"].direct is None
-    first.outcomes = (finished("1-1"),)
-    records = len(world.written)
-    world.play(first)
-    assert len(world.written) == records
-
-
 def test_a_call_that_its_tool_has_paused_is_not_taken_over() -> None:
     """Nobody owns it until a person has answered; then its next round is sent."""
     world = directly()
@@ -121,23 +106,3 @@ def test_a_call_that_its_tool_has_paused_is_not_taken_over() -> None:
     assert world.run.waits_since is not None
     world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
     assert any(isinstance(move, Dispatch) for move in world.play(world.handling("INBOX:3", "resumed")))
-
-
-def test_the_next_round_of_a_call_is_sent_by_the_handling_that_waits_for_another() -> None:
-    """It has sent the first round."""
-    world = directly()
-    first = made(world, 2)
-    world.play(world.handling("INBOX:1", "call_paused", given=PAUSED))
-    world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
-    first.outcomes = (finished("1-2"),)
-    [dispatch] = [move for move in world.play(first) if isinstance(move, Dispatch)]
-    assert [(call.call_id, call.round) for call in dispatch.calls] == [("1-1", 1)]
-    assert not dispatch.again
-
-
-def test_the_handling_that_made_a_call_takes_nothing_over() -> None:
-    """A call that did not end in time is in CALLS, too."""
-    world = directly()
-    moves = world.play(made(world))
-    assert isinstance(moves[-1], Ack)
-    assert world.run.open["1-1"].direct == DIRECT.instance

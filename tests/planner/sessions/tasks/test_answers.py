@@ -4,23 +4,6 @@ from services.planner.sessions.tasks.answers import dropped_task
 from tests.planner.sessions.tasks.session_world import busy, called, control, ended, run_id, spawned
 
 
-def test_a_run_that_keeps_its_turn_has_the_results_in_hand() -> None:
-    """The call stays open until the group has ended, and no report follows."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g", retain_turn=True))
-    assert [type(each).__name__ for each in world.commands] == ["StartTask", "SetGroupTimer"]
-    world.take(ended("a"))
-    world.take(ended("b", "error"))
-
-    found = world.answer()
-    assert (found["status"], found["timed_out"]) == ("complete", False)
-    assert [(each["status"], each.get("result"), each.get("code")) for each in found["results"]] == [
-        ("succeeded", "result a", None),
-        ("failed", None, "model_failed"),
-    ]
-    assert world.of("reported") == []
-
-
 def test_lists_show_tasks_and_groups() -> None:
     """Without results: `status` shows these."""
     world = busy()
@@ -30,19 +13,6 @@ def test_lists_show_tasks_and_groups() -> None:
     assert [each["task_id"] for each in found["tasks"]] == [run_id("a"), run_id("b")]
     assert "result" not in found["tasks"][0]
     assert found["groups"] == [{"group_id": run_id("a"), "name": "g", "status": "open", "tasks": 1}]
-
-
-def test_a_status_shows_what_a_task_found() -> None:
-    """An unknown id fails with a code of its own."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), ended("a"))
-    world.take(called("r", "status", "c", task_id=run_id("a")))
-    assert world.answer()["result"] == "result a"
-    world.take(called("r", "status", "d", group_id=run_id("a")))
-    assert world.answer()["succeeded"] == [run_id("a")]
-    for args, code in (({"task_id": "f" * 32}, "task_not_found"), ({"group_id": "f" * 32}, "group_not_found")):
-        world.take(called("r", "status", "e", **args))
-        assert world.answer() == code
 
 
 def test_a_status_of_a_dropped_task_needs_the_log() -> None:
@@ -63,16 +33,3 @@ def test_a_model_is_not_shown_what_a_person_has_not_applied() -> None:
     assert "result" not in world.answer()["results"][0]
     world.take(called("r", "status", "d", task_id=run_id("a")))
     assert "result" not in world.answer()
-
-
-def test_a_refused_request_of_a_model_is_refused_again_when_repeated() -> None:
-    """Also if it would be possible by then."""
-    world = busy()
-    world.take(spawned("r", "a", group="g", group_sealed=True, merge_strategy="HUMAN_GATED"))
-    call = called("r", "apply", "c", group_id=run_id("a"))
-    world.take(call)
-    assert world.answer() == "group_not_complete"
-    world.take(ended("a"), call)
-    assert world.answer() == "group_not_complete"
-    world.take(control("apply", group="a"))
-    assert world.group("a").decision == "applied"

@@ -1,7 +1,5 @@
 """What follows from the tasks of a session."""
 
-from contracts.runs.payload import Usage
-from contracts.sessions.records import SessionDeletionRequested
 from contracts.sessions.tasks import Reservation, SessionGroupDue
 from services.planner.sessions.tasks.commands import (
     CancelTask,
@@ -38,19 +36,6 @@ def test_a_redelivery_repeats_the_commands() -> None:
         assert world.commands == first
 
 
-def test_a_cancelled_run_takes_its_tasks_with_it() -> None:
-    """And theirs; nobody reports on them."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), spawned("r", "b"), spawned("a", "c", child={"depth": 2}))
-    world.take(ended("r", "cancelled"))
-    assert sorted(_cancelled(world)) == sorted([run_id("a"), run_id("b")])
-    world.take(ended("a", "cancelled"))
-    assert _cancelled(world) == [run_id("c")]
-    world.take(ended("b", "cancelled"), ended("c", "cancelled"))
-    assert world.of("reported") == []
-    assert world.session.background.open_tasks() == []
-
-
 def test_a_time_out_cancels_what_is_open_and_reports_what_there_is() -> None:
     """The timer of a group is set with its first task."""
     world = busy()
@@ -69,38 +54,6 @@ def test_a_run_that_has_waited_long_enough_goes_on_and_the_report_follows() -> N
     assert world.answer()["timed_out"] is True
     world.take(ended("a"))
     assert [type(each) for each in world.commands] == [SettleParent, RequestReport]
-
-
-def test_a_cancelled_group_answers_the_run_that_waits_at_once() -> None:
-    """It does not wait for the ends of the tasks."""
-    world = busy()
-    world.take(spawned("r", "a", group="g", retain_turn=True), control("cancel", group="a"))
-    assert world.answer()["timed_out"] is False
-    assert _cancelled(world) == [run_id("a")]
-    world.take(ended("a", "cancelled"))
-    assert world.of("reported") == []
-
-
-def test_the_last_end_of_a_gated_group_requests_all_its_reports() -> None:
-    """Nothing succeeded, so nobody decides, and each task has a report."""
-    world = busy()
-    world.take(spawned("r", "a", group="g", group_report="any", merge_strategy="HUMAN_GATED"))
-    world.take(spawned("r", "b", group="g", group_sealed=True))
-    world.take(ended("a", "error"))
-    assert not [each for each in world.commands if isinstance(each, RequestReport)]
-    world.take(ended("b", "error"))
-    requested = [each.report.report_id for each in world.commands if isinstance(each, RequestReport)]
-    assert requested == [each.report_id for each in world.of("reported")]
-    assert len(requested) == 2
-
-
-def test_a_parent_gets_back_what_a_task_did_not_spend() -> None:
-    """What the task has set aside for open tasks of its own counts as spent."""
-    world = busy()
-    world.take(spawned("r", "a"), ended("a", set_aside=Usage(prompt_tokens=100, tool_calls=2, cost_usd=0.5)))
-    (settled,) = [each for each in world.commands if isinstance(each, SettleParent)]
-    assert (settled.run, settled.call_id, settled.task_id) == (run_id("r"), "a", run_id("a"))
-    assert (settled.spent.prompt_tokens, settled.spent.tool_calls, settled.spent.cost_usd) == (110, 2, 0.51)
 
 
 def test_a_parent_does_not_get_back_what_is_kept_for_the_report() -> None:
@@ -122,18 +75,6 @@ def test_the_context_kept_for_a_report_is_dropped_when_none_comes() -> None:
     (start,) = [each for each in world.commands if isinstance(each, StartTask)]
     world.take(ended("a"), control("reject", task="a"))
     assert world.commands == [DropReportContext(str(start.report_id))]
-
-
-def test_a_session_is_deleted_once_its_tasks_have_ended() -> None:
-    """They are cancelled, and nothing is reported."""
-    world = busy()
-    world.take(spawned("r", "a"), ended("r"), SessionDeletionRequested())
-    assert world.session.open_runs() == [run_id("a")]
-    world.take(spawned("r", "b"))
-    assert world.of("task_spawned")[1:] == []
-    world.take(ended("a", "cancelled"))
-    assert world.session.open_runs() == []
-    assert world.of("reported") == []
 
 
 def test_a_task_that_was_cancelled_before_its_request_was_sent_is_requested_and_cancelled() -> None:

@@ -7,44 +7,12 @@ import pytest
 from contracts.sessions.tasks import SessionGroupDue
 from services.planner.sessions.decide import Received
 from services.planner.sessions.tasks import machine
-from services.planner.sessions.tasks.commands import RequestReport, SetGroupTimer, SettleParent, StartTask
 from services.shared.sessions import task_fold as fold
 from tests.planner.sessions.tasks.session_world import World, busy, called, control, ended, run_id, spawned
 
 
 def _reports(world: World) -> list[tuple[str, list[str], list[str]]]:
     return [(each.kind, each.tasks, each.failed) for each in world.of("reported")]
-
-
-def test_a_task_without_a_group_is_reported_when_it_ends() -> None:
-    """Its result is shown to later runs, and a report tells the user."""
-    world = busy()
-
-    assert world.take(spawned("r", "a")) == ["group_opened", "task_spawned", "group_sealed"]
-    start, _answer, timer = world.commands
-    assert isinstance(start, StartTask)
-    assert start.request.run_id == run_id("a")
-    assert world.answer() == {"task_id": run_id("a"), "status": "running"}
-    assert isinstance(timer, SetGroupTimer)
-
-    assert world.take(ended("a")) == ["task_ended", "results_merged", "group_ended", "reported"]
-    assert [type(each) for each in world.commands] == [SettleParent, RequestReport]
-    assert [each.digest for each in world.session.background.results] == ["result a"]
-    assert _reports(world) == [("task", [run_id("a")], [])]
-
-
-def test_a_group_is_reported_once_when_it_is_sealed_and_all_have_ended() -> None:
-    """The end of the run that made it seals it; a failed task is named."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g"), ended("a"))
-    assert _reports(world) == []
-
-    world.take(ended("b", "error"))
-    assert world.group("a").status == "open"
-    assert world.take(ended("r")) == ["run_ended", "group_sealed", "group_ended", "reported"]
-
-    assert world.group("a").status == "complete"
-    assert _reports(world) == [("group", [run_id("a")], [run_id("b")])]
 
 
 def test_held_results_are_applied_once_and_then_reported() -> None:
@@ -123,38 +91,12 @@ def test_groups_change_as_the_table_says(cause: str) -> None:
         assert reached == table.get((cause, state), {state}), state
 
 
-def test_a_waiting_run_is_answered_once_its_held_results_are_decided() -> None:
-    """Until then it keeps its turn."""
-    world = busy()
-    world.take(spawned("r", "a", merge_strategy="HUMAN_GATED", retain_turn=True), ended("a"))
-    assert world.of("waiter_released") == []
-    assert world.take(control("apply", task="a")) == ["results_merged", "waiter_released", "task_control_done"]
-    assert world.of("reported") == []
-
-
 def test_a_run_that_ends_while_it_waits_has_a_report_instead() -> None:
     """Its call has no answer any more."""
     world = busy()
     world.take(spawned("r", "a", retain_turn=True), ended("r", "error"), ended("a"))
     assert [each.is_answered for each in world.of("waiter_released")] == [False]
     assert len(world.of("reported")) == 1
-
-
-def test_one_task_of_a_group_may_be_cancelled() -> None:
-    """It counts as failed; the others go on."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g", group_sealed=True))
-    world.take(control("cancel", task="a"), ended("a", "cancelled"), ended("b"))
-    assert world.group("a").status == "complete"
-    assert [(each.tasks, each.failed) for each in world.of("reported")] == [([run_id("b")], [run_id("a")])]
-
-
-def test_a_group_of_another_run_outlives_a_cancelled_one() -> None:
-    """It is reported, with the cancelled run's task as a failed one."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), spawned("a", "b", group_id=run_id("a"), child={"depth": 2}))
-    world.take(control("cancel", task="a"), ended("a", "cancelled"), ended("b", "cancelled"), ended("r"))
-    assert [(each.tasks, each.failed) for each in world.of("reported")] == [([], [run_id("a"), run_id("b")])]
 
 
 @pytest.mark.parametrize(

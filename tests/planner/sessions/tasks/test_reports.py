@@ -1,8 +1,8 @@
 """The requests of runs that report on background tasks."""
 
-from contracts.sessions.tasks import Reservation, SessionGroupDue
+from contracts.sessions.tasks import Reservation
 from services.planner.sessions.tasks.reports import MAX_REPORTED_BYTES, report_request
-from tests.planner.sessions.tasks.session_world import busy, control, ended, request, run_id, spawned
+from tests.planner.sessions.tasks.session_world import busy, ended, request, spawned
 
 
 def test_a_report_has_the_settings_of_the_run_that_spawned_the_task() -> None:
@@ -57,25 +57,6 @@ def test_results_in_a_report_are_cut_together() -> None:
     assert MAX_REPORTED_BYTES * 0.9 < sum(len(each.encode()) for each in shown) <= MAX_REPORTED_BYTES
 
 
-def test_no_report_follows_a_rejected_or_silent_group() -> None:
-    """Nor one whose task was cancelled alone."""
-    world = busy()
-    world.take(spawned("r", "a", merge_strategy="HUMAN_GATED"), ended("a"), control("reject", task="a"))
-    world.take(spawned("r", "b", group_report="none"), ended("b"))
-    world.take(spawned("r", "c"), control("cancel", task="c"), ended("c", "cancelled"))
-    assert world.of("reported") == []
-
-
-def test_tasks_of_a_group_may_be_reported_one_by_one() -> None:
-    """Each when it has ended."""
-    world = busy()
-    world.take(spawned("r", "a", group="g", group_report="any"), spawned("r", "b", group="g"), ended("b"))
-    assert [each.tasks for each in world.of("reported")] == [[run_id("b")]]
-    world.take(ended("a", "error"), ended("r"))
-    assert [(each.tasks, each.failed) for each in world.of("reported")] == [([run_id("b")], []), ([], [run_id("a")])]
-    assert len({each.report_id for each in world.of("reported")}) == 2
-
-
 def test_a_report_waits_for_its_turn_as_a_request_does() -> None:
     """Its record says why it exists."""
     world = busy()
@@ -85,14 +66,3 @@ def test_a_report_waits_for_its_turn_as_a_request_does() -> None:
     assert found is not None
     world.take(found)
     assert world.of("run_queued")[-1].cause == "report"
-
-
-def test_nothing_is_reported_while_a_run_waits_for_the_group() -> None:
-    """It has the results in hand; once it has waited long enough, what has ended is reported."""
-    for cause, reports in ((ended("b"), 0), (SessionGroupDue(group_id=run_id("a"), what="waiter"), 1)):
-        world = busy()
-        world.take(spawned("r", "a", group="g", group_report="any"), spawned("r", "b", group="g", retain_turn=True))
-        world.take(ended("a"))
-        assert world.of("reported") == []
-        world.take(cause)
-        assert len(world.of("reported")) == reports

@@ -4,28 +4,7 @@ import pytest
 
 from contracts.sessions.tasks import TaskPolicy
 from services.planner.sessions.tasks import spawning
-from tests.planner.sessions.tasks.session_world import busy, called, ended, request, run_id, spawned
-
-
-def test_the_name_of_a_group_counts_within_one_run() -> None:
-    """Its id counts in every run of the session."""
-    world = busy("r")
-    world.take(request("q"), spawned("r", "a", group="g"), spawned("r", "b", group=" g "))
-    world.take(spawned("q", "c", group="g"), spawned("q", "d", group_id=run_id("a")))
-
-    assert world.group("a").tasks == [run_id("a"), run_id("b"), run_id("d")]
-    assert world.group("c").tasks == [run_id("c")]
-
-
-def test_the_settings_of_a_group_are_those_of_its_first_task() -> None:
-    """The group's strategy is the task's unless the spawn says otherwise."""
-    world = busy()
-    world.take(spawned("r", "a", group="g", merge_strategy="REPLACE", group_report="any"))
-    world.take(spawned("r", "b", group="g", merge_strategy="HUMAN_GATED", group_report="none"))
-    world.take(spawned("r", "c", group="h", merge_strategy="REPLACE", group_merge_strategy="APPEND"))
-
-    assert (world.group("a").merge, world.group("a").report) == ("REPLACE", "any")
-    assert world.group("c").merge == "APPEND"
+from tests.planner.sessions.tasks.session_world import busy, ended, run_id, spawned
 
 
 @pytest.mark.parametrize(
@@ -86,12 +65,3 @@ def test_texts_of_many_tasks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     queries = [task.query for task in world.session.background.tasks.values()]
     assert len(queries[0].encode()) <= spawning.MAX_QUERY_BYTES
     assert queries[1] == ""
-
-
-def test_a_job_names_its_tool() -> None:
-    """Its query says nothing: a job asks no model."""
-    world = busy()
-    world.take(spawned("r", "a", child={"cause": "job", "job": {"tool": "search", "args": {"q": "x"}}}))
-    task = world.session.background.tasks[run_id("a")]
-    assert (task.mode, task.tool, task.query) == ("job", "search", "")
-    assert called("r", "status", "c", task_id=task.task_id).action == "status"

@@ -9,7 +9,7 @@ import pytest
 from contracts.wire.ids import new_id
 from runwire.client import Client
 from runwire.local.data_folder import remembered
-from tests.runwire.conftest import document, printed, runwire
+from tests.runwire.conftest import document, runwire
 
 pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
 
@@ -61,16 +61,6 @@ def test_approve(up: Path) -> None:
     assert (late.returncode, "no open pause" in late.stderr) == (6, True)
 
 
-def test_approve_with_other_arguments(up: Path) -> None:
-    """They must fit the tool."""
-    run = waiting(up)
-    for args, code, said in (("[", 2, "it is no JSON"), ("[]", 2, "no JSON object"), ('{"to": 3}', 6, "invalid_input")):
-        refused = runwire("approve", run, "--args", args, data=up)
-        assert (refused.returncode, said in refused.said) == (code, True), refused.stderr
-    printed("approve", run, "--args", '{"to": "bob@example.org", "text": "Hello"}', data=up)
-    assert answer_of(up, run) == "The report was sent to bob@example.org."
-
-
 def test_reject(up: Path) -> None:
     """The model reads the note; a name that was read earlier stands for nothing else."""
     run = waiting(up)
@@ -87,10 +77,3 @@ def test_answer(up: Path) -> None:
     assert (refused.returncode, "invalid_input" in refused.stderr) == (6, True), refused.stderr
     assert runwire("answer", run, "red", data=up).returncode == 0
     assert answer_of(up, run) == "painted fence red"
-
-
-def test_nothing_waits_in_what_does_not_exist(up: Path) -> None:
-    """A run or session that is unknown is an error."""
-    for of in (("--run", "0" * 32), ("--session", "nobody")):
-        unknown = runwire("approvals", *of, data=up)
-        assert (unknown.returncode, "not_found" in unknown.stderr) == (6, True)

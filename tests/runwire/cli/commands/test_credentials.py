@@ -113,16 +113,6 @@ def test_a_wrong_name_is_named_and_changes_nothing(server: NatsServer, arguments
     assert accounts_file(Path(server.log).parent).read_text() == before
 
 
-def test_a_server_that_is_down_reads_it_when_it_starts(server: NatsServer) -> None:
-    """The file is written all the same, and the command says so."""
-    server.stop()
-    made = credentials("tool", "weather", "--url")
-    assert "NATS was not reached" in made.stderr
-    url = made.stdout.strip()
-    server.start()
-    assert admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
-
-
 def test_changes_at_the_same_time_all_take_effect(server: NatsServer) -> None:
     """The server refuses logins while it reads its accounts, so one command at a time has it read them."""
     with ThreadPoolExecutor(8) as pool:

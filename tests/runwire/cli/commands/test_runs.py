@@ -78,17 +78,6 @@ def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
     assert "is not empty" in again.said
 
 
-def test_artifacts_of_a_session(up: Path, tmp_path: Path) -> None:
-    """Those of its runs; by the id of a tool none where no tool gave it; a run or a session has to be named."""
-    (tmp_path / "drawn.png").write_bytes(with_metadata("png"))
-    asked(up, CHART, "--image", str(tmp_path / "drawn.png"), "--session", "drawings")
-    (listed,) = document("artifacts", "--session", "drawings", data=up)
-    assert (listed["name"], listed["own_id"], listed["skill_id"]) == ("drawn.png", None, None)
-    none = runwire("artifacts", "--session", "drawings", "--own-id", "abc-123", data=up)
-    assert (none.returncode, none.stdout, none.stderr.count("no such artifacts")) == (0, "", 1)
-    assert [runwire("artifacts", *both, data=up).returncode for both in ((), ("0" * 32, "--session", "s"))] == [2, 2]
-
-
 def test_an_unknown_run_is_named(up: Path) -> None:
     """By every command, in one line."""
     for command in (("runs", "show"), ("artifacts",)):

@@ -1,13 +1,10 @@
 """Schedules and webhooks from the command line, beside a running `runwire up`."""
 
-import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.runwire.conftest import document, printed, runwire
-from tests.support.waiting import wait_until_blocking
 
 pytestmark = pytest.mark.xdist_group("cli")
 
@@ -27,27 +24,6 @@ def test_a_schedule_is_added_listed_and_removed(up: Path) -> None:
     assert runwire("schedule", "remove", schedule, data=up).returncode == 0
     gone = runwire("schedule", "show", schedule, data=up)
     assert (gone.returncode, "no such run, session, task, group, schedule" in gone.stderr) == (6, True)
-
-
-def test_a_one_off_starts_its_run(up: Path) -> None:
-    """And a webhook says where its deliveries go."""
-    for seconds in (1.5, 10, 30):  # On a busy machine the command itself takes longer than the first.
-        at = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-        added = runwire("schedule", "add", "What is 6*7?", "--at", at, "-o", "json", data=up)
-        if added.returncode == 0:
-            break
-    schedule = json.loads(added.stdout)["schedule_id"]
-    hook = runwire("schedule", "add", "What is 2+2?", "--webhook", data=up).stdout
-    assert "/v1/hooks/" in hook
-    assert "whsec_" in hook
-
-    def last_run() -> str | None:
-        shown: dict[str, str | None] = document("schedule", "show", schedule, data=up)
-        return shown["last_run"]
-
-    run = wait_until_blocking(last_run, what="the schedule has fired")
-    assert "6*7 = 42" in runwire("tail", str(run), data=up).stdout
-    assert str(run) in runwire("schedule", "show", schedule, data=up).stdout
 
 
 @pytest.mark.parametrize(

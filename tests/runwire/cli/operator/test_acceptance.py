@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
 from contracts.wire.rights import OPERATOR
 from contracts.wire.subject import TOOL_RUNNER
-from runwire.cli.operator import acceptance
 from runwire.credentials.files import Credential
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
@@ -149,20 +147,6 @@ async def test_a_rollout_is_accepted(operator: Operator, server: NatsServer) -> 
     await catalogue.stop()
 
 
-async def test_accepting_in_advance_and_forgetting(operator: Operator) -> None:
-    """A digest needs no tool; what is forgotten may be accepted again."""
-    assert await operator.calls("accept", "weather", A) == (0, f"weather: {A} is accepted; before it: none\n")
-    assert await operator.accepted() == [A]
-    code, printed = await operator.calls("forget", "weather")
-    assert (code, printed) == (0, "weather: the next specification that is seen is accepted\n")
-    assert await operator.accepted() == []
-    code, printed = await operator.calls("forget", "weather")
-    assert code == 1
-    assert "nothing is accepted of a tool weather" in printed
-    assert (await operator.calls("accept", "weather", B))[0] == 0
-    assert await operator.accepted() == [B]
-
-
 async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> None:
     """It says what to do instead, and nothing is written."""
     for arguments, said in (
@@ -186,16 +170,6 @@ async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> No
     assert await operator.accepted() == []
 
 
-async def test_no_specification_waits(operator: Operator) -> None:
-    """The accepted ones are named; one that nobody announces cannot be shown."""
-    code, printed = await operator.calls("diff", "weather", A)
-    assert (code, printed) == (1, f"runwire: no instance of weather announces {A} now\n")
-    await operator.catalogue.put(keys.accepted_specs("weather"), AcceptedSpecs(digests=[A, B]))
-    code, printed = await operator.calls("accept", "weather")
-    assert code == 1
-    assert f"no specification of weather waits. Accepted are {A}, {B}" in printed
-
-
 async def test_what_is_stored_may_be_wrong_or_long(operator: Operator) -> None:
     """An entry that cannot be parsed is replaced; of many digests the oldest is removed."""
     await operator.catalogue.put(keys.accepted_specs("weather"), b'{"digests": ["../spec"]}')
@@ -205,16 +179,6 @@ async def test_what_is_stored_may_be_wrong_or_long(operator: Operator) -> None:
     await operator.catalogue.put(keys.accepted_specs("weather"), AcceptedSpecs(digests=many))
     assert (await operator.calls("accept", "weather", A))[0] == 0
     assert await operator.accepted() == [*many[1:], A]
-
-
-async def test_two_operators_at_once_lose_nothing(
-    operator: Operator, server: NatsServer, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each reads again what the other one has written."""
-    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(data))
-    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
-    await asyncio.gather(*(acceptance.accept("weather", digest) for digest in (A, B, C)))
-    assert sorted(await operator.accepted()) == [A, B, C]
 
 
 async def test_the_login_of_the_operator(operator: Operator, server: NatsServer, tmp_path: Path) -> None:
@@ -243,26 +207,3 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     code, printed = await called("tools", "accept", "weather", A, data=tmp_path, RUNWIRE_NATS_URL="nats://127.0.0.1:1")
     assert code == 1
     assert "NATS at 127.0.0.1:1 does not answer" in printed
-
-
-async def test_digests_are_those_of_the_tool_runner(tmp_path: Path) -> None:
-    """Of the tools in a Python file, and of specifications as a tool in another language announces them."""
-    python = tmp_path / "own.py"
-    python.write_text(
-        'from runwire import tool\n\n\n@tool(desc="Add", timeout_s=5)\nasync def add(a: int) -> int:\n    return a\n'
-    )
-    specs = tmp_path / "specs.json"
-    specs.write_text(json.dumps([{"name": "weather", "description": "old", "timeout_s": 30}]))
-
-    code, printed = await called("tools", "digest", str(python), str(specs), "-o", "json", data=tmp_path)
-
-    assert code == 0
-    add, weather = json.loads(printed)
-    assert add["name"] == "add"
-    assert weather == {"name": "weather", "digest": OLD.digest()}
-    assert (await called("tools", "digest", str(python), data=tmp_path))[1] == f"add {add['digest']}\n"
-    for content, said in (("{", "is not JSON"), ("3", "is not a specification"), ('{"name": 3}', "name: ")):
-        specs.write_text(content)
-        code, printed = await called("tools", "digest", str(specs), data=tmp_path)
-        assert (code, printed.count("\n")) == (1, 1), printed
-        assert said in printed

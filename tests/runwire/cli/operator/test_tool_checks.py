@@ -7,10 +7,9 @@ from pathlib import Path
 import nats
 import nats.micro
 import pytest
-from nats.aio.msg import Msg
 from nats.micro.request import Request
 
-from contracts.tools.messages import RefusedTool, ToolSpec
+from contracts.tools.messages import ToolSpec
 from runwire.cli.operator.tool_checks import tool_checks
 from runwire.cli.views.checks import Check
 from tests.support.buses import processed
@@ -115,19 +114,6 @@ async def test_what_is_connected_and_not_offered(
         assert await findings() == said
 
 
-async def test_names_that_no_tool_can_have_are_ignored(server: NatsServer) -> None:
-    """Text of a tool does not reach the terminal."""
-    async with await nats.connect(server.url, **server.login(USER)) as client:
-
-        async def on_question(message: Msg) -> None:
-            for reply in (b"{", b"[]", b'{"name": "\\u001b[2J"}', b'{"name": "x", "endpoints": [{"metadata": 3}]}'):
-                await message.respond(reply)
-
-        await client.subscribe("$SRV.INFO", cb=on_question)
-        await processed(client)
-        assert await findings("weather", "x") == []
-
-
 @pytest.mark.usefixtures("server")
 async def test_a_server_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doctor goes on without."""
@@ -135,17 +121,3 @@ async def test_a_server_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -
     first, last = await tool_checks(["weather"], [], is_of_data_folder=True)
     assert first.finding.startswith("which tools are connected is not known: NATS at 127.0.0.1:1 does not answer")
     assert last == Check("tools", "ok", "weather")
-
-
-async def test_refused_tools_are_named_with_the_reason() -> None:
-    """And with what to do, which differs for one that waits."""
-    checks = await tool_checks(
-        ["weather"],
-        [RefusedTool(name="weather", reason="it changed", digests=["a" * 24]), RefusedTool(name="bad", reason="no")],
-        is_of_data_folder=False,
-    )
-    assert [(check.finding, check.mend) for check in checks] == [
-        ("weather is refused: it changed", "see what changed before you accept it: runwire tools diff weather"),
-        ("bad is refused: no", "correct its specification"),
-        ("weather", ""),
-    ]

@@ -109,15 +109,6 @@ def test_a_person_decides_in_place(up: Path, lines: list[str], options: tuple[st
     assert_order(typed(up, *lines, options=options).stdout, *shown, "you> ")
 
 
-def test_a_call_is_edited_in_place(up: Path) -> None:
-    """What is no JSON, or does not fit the tool, is asked for again."""
-    edited = '{"to": "bob@example.org", "text": "Edited."}'
-    ended = typed(up, REPORT, "e", "to bob", "e", '{"to": 3}', "e", edited)
-    assert_order(ended.stderr, "that is no JSON", "invalid_input")
-    assert_order(ended.stdout, "as JSON> ", "The report was sent to bob@example.org", "you> ")
-    assert any("Edited." in file.read_text() for file in (up / "outbox").iterdir())
-
-
 def test_what_is_left_for_later_is_decided_elsewhere(up: Path) -> None:
     """And by the next question of the conversation: it rejects what waits, with its text as note."""
     session = ("--session", new_id())
@@ -157,18 +148,3 @@ def test_ctrl_c_cancels_the_run_and_leaves_at_the_prompt(chat: Chat) -> None:
     terminal.type(CTRL_C)
     assert terminal.ended() == 130
     assert "Traceback" not in terminal.text
-
-
-def test_ctrl_c_twice_leaves_and_the_run_goes_on(chat: Chat, up: Path) -> None:
-    """The next conversation in the session follows it."""
-    session, topic = new_id(), new_id()
-    terminal = chat("--session", session)
-    terminal.type(f"Ponder the topic '{topic}'")
-    terminal.shows("→ ponder")
-    terminal.type(CTRL_C)
-    terminal.shows("add> ")
-    terminal.type(CTRL_C)
-    assert terminal.ended() == 130
-    assert "Traceback" not in terminal.text
-    (up / topic).touch()
-    assert_order(typed(up, options=("--session", session)).stdout, f"pondered {topic}", "you> ")

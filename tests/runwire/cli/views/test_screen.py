@@ -3,10 +3,8 @@
 import io
 from typing import Any
 
-import pytest
 from rich.console import Console
 
-from runwire.cli.printing import print_error
 from runwire.cli.views.screen import Screen
 
 
@@ -83,12 +81,6 @@ def test_the_errors_of_a_plan_are_shown() -> None:
     assert "✗ the plan has no known type" in text
     assert "✗ of_a_newer_gateway" in text
     assert "and 3 more errors" in text
-
-
-def test_no_error_controls_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """A gateway may quote what a model or tool has written."""
-    print_error("invalid_input: \x1b[2J[red]\x07")
-    assert capsys.readouterr().err == "runwire: invalid_input: \ufffd[2J[red]\ufffd\n"
 
 
 def test_a_call_that_is_announced_again_is_shown_once() -> None:

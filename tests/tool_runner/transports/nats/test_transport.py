@@ -93,23 +93,6 @@ async def test_a_tool_is_cut_off_at_its_first_reply_that_no_tool_sends(
     assert [each["replies"] for each in logged if each["event"] == "tool_flooded"] == [1]
 
 
-async def test_large_replies_after_the_end_of_a_call_are_cut_off(
-    planner: Planner, start_runner: Start, client: Client
-) -> None:
-    """Sixteen megabytes of them."""
-
-    async def answer(message: Msg) -> None:
-        await message.respond(b"1")
-        for _ in range(5):
-            await message.respond(b'"%b"' % (b"x" * (7 << 20)))
-
-    await client.subscribe("tool.late", "late", cb=answer)
-    await start_runner(ToolSpec(name="late"))
-    with capture_logs() as logged:
-        await planner.call("late", {})
-        await wait_until(lambda: [each for each in logged if each["event"] == "tool_flooded"], what="it is cut off")
-
-
 async def test_a_tool_that_floods_with_small_replies_is_cut_off(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
@@ -137,29 +120,6 @@ async def test_a_tool_that_floods_with_small_replies_is_cut_off(
     assert quiet.observation == 2
     assert [each["tool"] for each in logged if each["event"] == "tool_flooded"] == ["flooding"]
     assert (await planner.call("flooding", {})).observation == 1
-
-
-async def test_lost_parts_are_requested_once(planner: Planner, start_runner: Start, client: Client) -> None:
-    """The instance that holds the result sends it again; otherwise the call fails."""
-
-    async def incomplete(message: Msg) -> None:
-        await client.publish(message.reply, b"12", headers={"Runwire-Reply": "part"})
-        await client.publish(message.reply, b"", headers={"Runwire-Reply": "result", "Runwire-Parts": "2"})
-
-    async def complete(message: Msg) -> None:
-        for part in (b"12", b"34"):
-            await client.publish(message.reply, part, headers={"Runwire-Reply": "part"})
-        await client.publish(message.reply, b"", headers={"Runwire-Reply": "result", "Runwire-Parts": "2"})
-
-    for name in ("lossy", "torn"):
-        await client.subscribe(f"tool.{name}", name, cb=incomplete)
-    await client.subscribe("tool.lossy.status", cb=complete)
-    await start_runner(ToolSpec(name="lossy"), ToolSpec(name="torn"))
-
-    assert (await planner.call("lossy", {})).observation == 1234
-    torn = await planner.call("torn", {})
-    assert torn.failure is not None
-    assert torn.failure.code == "invalid_result"
 
 
 async def test_a_call_waits_until_its_tool_is_free(

@@ -1,0 +1,93 @@
+"""The rules find nothing in a sound storm, and each of them notices that something is wrong with one."""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
+from typing import Any
+
+import pytest
+
+from tests.system import checker, sound_plans, sound_runs
+from tests.system.conversations import rules as of_conversations
+from tests.system.conversations import sound as sound_conversations
+from tests.system.plan_rules import PLAN_RULES, calls_with_what_was_announced
+from tests.system.session_rules import SESSION_RULES
+from tests.system.tasks import rules as of_tasks
+from tests.system.tasks import sound as sound_tasks
+from tests.system.traces import Evidence, RunEvidence
+
+#: A rule is trusted by those who change it; `make chaos` proves that each can complain.
+pytestmark = pytest.mark.chaos
+
+Rule = Callable[[Any], Iterable[str]]
+RunRule = Callable[[RunEvidence], Iterable[str]]
+
+
+def _of_each_run(rules: dict[str, RunRule]) -> dict[str, Rule]:
+    def applied(rule: RunRule, evidence: Evidence) -> Iterator[str]:
+        for run in evidence.runs:
+            yield from rule(run)
+
+    return {name: lambda evidence, rule=rule: applied(rule, evidence) for name, rule in rules.items()}
+
+
+OF_PLANS = {**_of_each_run(PLAN_RULES), "calls_with_what_was_announced": calls_with_what_was_announced}
+
+
+def altered(place: Any) -> Iterator[None]:
+    """Alter all that is inside, one value at a time, and leave it so for as long as the caller looks at it."""
+    if isinstance(place, list):
+        whole = list(place)
+        repeated = [[*whole, copy.deepcopy(each)] for each in whole]
+        for other in ([], [*whole, "x"], *repeated, *(whole[:n] + whole[n + 1 :] for n in range(len(whole)))):
+            place[:] = other
+            yield
+        place[:] = whole
+    members: Any = place if isinstance(place, dict | list) else vars(place)
+    for key, value in list(enumerate(members) if isinstance(members, list) else members.items()):
+        for other in _others(value):
+            members[key] = other
+            yield
+        members[key] = value
+        if isinstance(value, dict | list) or is_dataclass(value):
+            yield from altered(value)
+
+
+def _others(value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [0, value + 1, value - 1, value + 10_000]
+    if isinstance(value, tuple):
+        return [(value[0], each) for each in _others(value[-1])]
+    return [{"0" * 32}] if isinstance(value, set) else ["x", "failed", "reject", "internal", None, {}]
+
+
+def _complains(rule: Rule, found: Any) -> bool:
+    with contextlib.suppress(Exception):  # What is altered may be beyond all understanding.
+        return any(True for _ in rule(found))
+    return False
+
+
+@pytest.mark.parametrize(
+    ("sound", "judge", "rules"),
+    [
+        (sound_runs.sound, checker.judge, {**_of_each_run(checker.RULES), **SESSION_RULES}),
+        (sound_plans.sound, checker.judge, OF_PLANS),
+        (sound_conversations.sound, of_conversations.judge, of_conversations.RULES),
+        (sound_tasks.sound, of_tasks.judge, of_tasks.RULES),
+    ],
+    ids=["runs", "plans", "conversations", "tasks"],
+)
+def test_each_rule_can_complain(
+    sound: Callable[[], Any], judge: Callable[[Any], dict[str, list[str]]], rules: dict[str, Rule]
+) -> None:
+    """And none does where nothing is wrong."""
+    found, silent = sound(), set(rules)
+    assert judge(found) == {}
+    for _ in altered(found):
+        silent -= {name for name in silent if _complains(rules[name], found)}
+        if not silent:
+            break
+    assert not silent
