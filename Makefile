@@ -16,15 +16,15 @@ run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
 test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 unit: $(VENV)/ready ## Run the tests that need no server; ARGS as for test.
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m unit $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m unit $(ARGS)
 
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: $(VENV)/ready ## Run the tests, slower, and show which lines none of them runs; ARGS as for test.
 	rm -rf build/coverage && mkdir -p build/coverage
-	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -47,7 +47,7 @@ bench: $(VENV)/ready ## Measure, beside the raw parts; prints ratios.
 
 chaos: export SHARE ?= 1/1
 chaos: $(VENV)/ready ## Kill processes at random, try all seeds and cases; SHARE=2/6 does a sixth, TEST_SEED=7 repeats.
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m chaos --timeout 1800 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos --timeout 1800 $(ARGS)
 
 compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrade and roll back; needs Docker, Go, npm and the command nats.
 	$(BIN)/python -m pytest -m compose -p no:randomly tests/compose $(ARGS)

@@ -17,7 +17,22 @@ from tests.unit_tests import Guard, is_unit
 LIMIT_S, SLACK = 5, 2
 """A test outside `tests/system` may take so long on a quiet machine. It fails where it takes twice that and, on a
 machine with more to do than cores, so much longer: processes start slowly beside other work."""
-SYSTEM = Path(__file__).parent / "system"
+TESTS = Path(__file__).parent
+SYSTEM = TESTS / "system"
+LONG = (
+    "system",
+    "typing",
+    "runwire",
+    "fundamentals",
+    "examples",
+    "browser",
+    "artifact_store",
+    "tool_runner",
+    "gateway",
+)
+"""Folders whose tests begin first, so that no worker ends alone with a long one."""
+SYSTEMS = ("up", "tutorial_nats", "shared_system", "tapped_system", "whole")
+"""Fixtures with which a session starts many processes: the tests that use one run on one worker, other files whole."""
 
 # Other work shares the cores: a slow example says nothing about the code.
 for _name, _examples in {"unit": 20, "test": 100, "chaos": 1_000}.items():
@@ -47,8 +62,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(samples.choose(config, items))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
+    for item in items:
+        used = set(getattr(item, "fixturenames", ()))
+        of_file = str(item.path.relative_to(TESTS))
+        item.add_marker(pytest.mark.xdist_group(next((name for name in SYSTEMS if name in used), of_file)))
+    items.sort(key=_place)
     yield
-    items.sort(key=lambda item: not item.path.is_relative_to(SYSTEM))
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.relative_to(TESTS).parts[0]
+    return LONG.index(folder) if folder in LONG else len(LONG)
 
 
 @pytest.hookimpl(wrapper=True)

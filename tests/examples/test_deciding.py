@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 __all__ = ["up"]
 
 # The limit covers the build, which counts for the first test.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.timeout(300)]
 QUESTION = "Send a report to ann@example.org: 'All is well'"
 
 

@@ -134,12 +134,5 @@ def model(model_server: ModelServer) -> Iterator[ModelServer]:
     model_server.reset()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tutorial on one worker: its tests share one system."""
-    for item in items:
-        if "fundamentals" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("fundamentals"))
-
-
 async def _are_offered(client: Client) -> bool:
     return {tool.name for tool in await client.tools()} >= OFFERED

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -21,10 +20,10 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 
-@pytest.fixture
-def planner(shared_nats: NatsServer, tmp_path: Path) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def planner(shared_nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A planner that may still be starting: requests wait for it."""
-    with planner_process(shared_nats.url, tmp_path):
+    with planner_process(shared_nats.url, tmp_path_factory.mktemp("planner")):
         yield
 
 

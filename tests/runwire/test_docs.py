@@ -38,17 +38,18 @@ async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
     await names["client"].close()
 
 
-@pytest.fixture
-def gateway_url(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A whole system with the demo model, the calculator, a tool that needs approval, and background tasks."""
-    server = NatsServer(tmp_path / "nats")
+    folder = tmp_path_factory.mktemp("docs")
+    server = NatsServer(folder / "nats")
     server.start()
     env = {
         "RUNWIRE_MODEL": "builtin/rehearsal",
-        "RUNWIRE_OUTBOX": str(tmp_path / "outbox"),
+        "RUNWIRE_OUTBOX": str(folder / "outbox"),
         "RUNWIRE_AGENTS_FILE": str(ROOT / "examples/background/agents.toml"),
     }
-    system = Stack(server.url, tmp_path, env=env, planners=1, tool_runners=1)
+    system = Stack(server.url, folder, env=env, planners=1, tool_runners=1)
     for name in ("calculator", "report"):
         system.add_tools(name, ROOT / "examples" / "demo" / f"{name}.py")
     with system as stack:

@@ -1,6 +1,7 @@
 """What `make test` tries of what there is to try: a sample that is another one each day. `make chaos` tries all of it.
 
-- `@pytest.mark.sample(n)` on a test with many cases: `make test` runs n of them, spread evenly, `make chaos` all.
+- `@pytest.mark.sample(n)` on a test with many cases: `make test` runs n of them, spread evenly, `make chaos` all. With
+  `of="file"`, n of all cases of a file.
 - `seeds(n)`: n seeds for a test to be parametrised with. `make test` counts on from the day, `make chaos` from a number
   that nobody has tried before.
 - Properties try 100 examples, under `make unit` 20, under `make chaos` 1,000.
@@ -72,8 +73,9 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]
 def _sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sample"):
-            cases[item.nodeid.partition("[")[0]].append(item)
+        if marker := item.get_closest_marker("sample"):
+            is_of_file = marker.kwargs.get("of") == "file"
+            cases[item.nodeid.partition("::" if is_of_file else "[")[0]].append(item)
     left_out: set[pytest.Item] = set()
     for of_one_test in cases.values():
         marker = of_one_test[0].get_closest_marker("sample")

@@ -1,6 +1,5 @@
 """Whole systems for tests: real processes on a nats-server of their own."""
 
-import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -12,7 +11,6 @@ from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
 from tests.system.deployment import TOOL_NAMES, Parts, Whole, deployed
-from tests.system.model import AGENTS
 from tests.system.system import System, planned
 
 #: Few, so that a handful of runs fills them.
@@ -20,15 +18,11 @@ SLOTS = 2
 _SHOWN = 10
 
 
-@pytest.fixture(scope="module")
-def storm_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Two copies of everything, to be struck at random."""
-    folder = tmp_path_factory.mktemp("storm")
-    agents = folder / "agents.json"
-    agents.write_text(json.dumps(AGENTS))
-    with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}) as system:
+@pytest.fixture(scope="session")
+def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Two of everything, and a tap on each planner and tool runner."""
+    with planned(tmp_path_factory.mktemp("tapped"), tapped=True) as system:
         yield system
-        assert system.nats.violations() == []
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +63,9 @@ async def bus(system: System) -> AsyncIterator[Bus]:
     await bus.leave()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    """A deployment with an artifact store, for the tests of one file."""
+    """A deployment with an artifact store, which all tests of this worker share."""
     with deployed(tmp_path_factory.mktemp("whole")) as found:
         yield found
 

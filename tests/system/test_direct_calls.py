@@ -20,20 +20,13 @@ from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.sound import follow, judged_sound
 from tests.system.strikes import Hits, Strike, dies, for_one_test, seen, stops
-from tests.system.system import System, planned
+from tests.system.system import System
 from tests.system.traces import Execution, RunEvidence, events_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180), pytest.mark.sample(4, of="file")]
 
 _DIRECT_CALL = re.compile(r"direct\.(\w+)\.call")
 _INSTANCE = re.compile(rb'"instance":\s*"(\w+)"')
-
-
-@pytest.fixture(scope="module")
-def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Two of everything, and a tap on each planner and tool runner."""
-    with planned(tmp_path_factory.mktemp("direct"), tapped=True) as system:
-        yield system
 
 
 @pytest.fixture
@@ -135,7 +128,6 @@ def is_request_to(tool: str) -> Hits:
     return lambda subject, _: subject == f"tool.{tool}"
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_before_it_sends_the_call(tool: str, scene: Scene) -> None:
     """The step is stored. The other planner learns that no instance has received the call, and sends it."""
@@ -146,7 +138,6 @@ async def test_a_planner_dies_before_it_sends_the_call(tool: str, scene: Scene) 
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The other planner learns that the call was received, and gets the outcome of the call in progress."""
@@ -158,7 +149,6 @@ async def test_a_planner_dies_while_the_tool_works(tool: str, scene: Scene) -> N
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_before_it_stores_the_outcome(tool: str, scene: Scene) -> None:
     """It has the reply. The tool runner still has the outcome."""
@@ -169,7 +159,6 @@ async def test_a_planner_dies_before_it_stores_the_outcome(tool: str, scene: Sce
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_planner_dies_after_it_stored_the_outcome(tool: str, scene: Scene) -> None:
     """The next request to the model is announced in the same record; the other planner makes it again."""
@@ -180,7 +169,6 @@ async def test_a_planner_dies_after_it_stored_the_outcome(tool: str, scene: Scen
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_dies_at_work(tool: str, scene: Scene) -> None:
     """Another instance does the call if that is safe."""
@@ -193,7 +181,6 @@ async def test_a_tool_dies_at_work(tool: str, scene: Scene) -> None:
     await scene.check(*{"once": ("outcome_unknown", 1), "often": ("succeeded", 2)}[tool])
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_runner_dies_before_it_calls_the_tool(tool: str, scene: Scene) -> None:
     """Nobody else knows that it did not. So the outcome of a call that may not be repeated is unknown."""
@@ -204,7 +191,6 @@ async def test_a_tool_runner_dies_before_it_calls_the_tool(tool: str, scene: Sce
     await scene.check(*{"once": ("outcome_unknown", 0), "often": ("succeeded", 1)}[tool])
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_runner_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The other one finds the instance of the tool that has the call."""
@@ -216,7 +202,6 @@ async def test_a_tool_runner_dies_while_the_tool_works(tool: str, scene: Scene) 
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_a_tool_runner_dies_before_it_replies(tool: str, scene: Scene) -> None:
     """The tool has ended the call. It keeps the outcome for a while, and gives it to the other tool runner."""
@@ -227,7 +212,6 @@ async def test_a_tool_runner_dies_before_it_replies(tool: str, scene: Scene) -> 
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_planner_and_tool_runner_die_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The others find the instance of the tool that has the call."""
@@ -241,7 +225,6 @@ async def test_planner_and_tool_runner_die_while_the_tool_works(tool: str, scene
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 async def test_nats_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     """The reply is lost with its connection; the outcome comes once the server is back."""
@@ -253,7 +236,6 @@ async def test_nats_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 @pytest.mark.parametrize("stopped_s", [3.0, 6.0])
 async def test_a_planner_stopped_before_it_sends_the_call_calls_nothing_when_it_goes_on(
@@ -272,7 +254,6 @@ async def test_a_planner_stopped_before_it_sends_the_call_calls_nothing_when_it_
     await scene.check("succeeded", 1)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("tool", ["often", "once"])
 @pytest.mark.parametrize("stopped_s", [1.5, 3.0, 4.5])
 async def test_a_tool_runner_stopped_before_it_reads_the_call_calls_nothing_when_it_goes_on(

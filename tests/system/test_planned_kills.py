@@ -48,8 +48,10 @@ scenarios = pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.fixture(scope="module", params=["direct", pytest.param("queued", marks=pytest.mark.chaos)])
 def tapped_system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
     """Two of everything, and a tap on each planner and tool runner. Calls are made directly, or through CALLS."""
-    env = {} if request.param == "direct" else _QUEUED
-    with planned(tmp_path_factory.mktemp("kills"), tapped=True, env=env) as system:
+    if request.param == "direct":
+        yield request.getfixturevalue("tapped_system")
+        return
+    with planned(tmp_path_factory.mktemp("kills"), tapped=True, env=_QUEUED) as system:
         yield system
 
 
@@ -176,6 +178,7 @@ async def check_planner_kills(scene: Scene, scenario: str, moment: str, prefixes
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("scenario", "moment"), [("tools", "after"), ("a tool fails", "before")])
 async def test_a_planner_dies_at_each_record(scenario: str, moment: str, scene: Scene) -> None:
     """The next one goes on with what is stored."""

@@ -15,7 +15,7 @@ from tests.system import evidence
 from tests.system.artifact_tools import essay
 from tests.system.deployment import Whole
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("artifacts"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 CHARACTERS = 60_000
 LENGTH = 5_000

@@ -2,8 +2,9 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,12 +25,12 @@ Rule = Callable[[Any], Iterable[str]]
 RunRule = Callable[[RunEvidence], Iterable[str]]
 
 
-def _of_each_run(rules: dict[str, RunRule]) -> dict[str, Rule]:
+def _of_each_run(rules: Mapping[str, RunRule]) -> dict[str, Rule]:
     def applied(rule: RunRule, evidence: Evidence) -> Iterator[str]:
         for run in evidence.runs:
             yield from rule(run)
 
-    return {name: lambda evidence, rule=rule: applied(rule, evidence) for name, rule in rules.items()}
+    return {name: partial(applied, rule) for name, rule in rules.items()}
 
 
 OF_PLANS = {**_of_each_run(PLAN_RULES), "calls_with_what_was_announced": calls_with_what_was_announced}

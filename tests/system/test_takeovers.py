@@ -54,6 +54,7 @@ async def is_delivered_again(bus: Bus) -> bool:
     return any(each["num_redelivered"] for each in answer["consumers"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", PLANS)
 async def test_the_run_goes_on(strategy: str, system: System, client: Client, bus: Bus) -> None:
     """Two handlings of its request are at work. The later one acknowledges it, so the earlier one must not go on."""

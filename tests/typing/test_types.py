@@ -79,6 +79,7 @@ def mistakes_expected() -> set[tuple[str, int, str]]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("installed", [True, False], ids=["wheel", "checkout"])
 def test_types_are_known_to_users(
     *, installed: bool, request: pytest.FixtureRequest, tmp_path: Path, cache: Path
@@ -91,6 +92,7 @@ def test_types_are_known_to_users(
     assert mistakes_found(output) == mistakes_expected(), output
 
 
+@pytest.mark.chaos
 def test_a_package_named_contracts_changes_no_type(user: Path, beside: Path, cache: Path) -> None:
     """With the wheel, a package of the user's own that bears the name of ours is another package."""
     for program in (HERE / "programs").glob("*.py"):

@@ -73,6 +73,7 @@ def cleaner(**settings: Any) -> ImageCleaner:
     return ImageCleaner(GatewaySettings(), **settings)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", bombs())
 async def test_a_bomb_does_not_go_off(served: Served, name: str) -> None:
     """Refused by what its header says, soon; or it is not as large as it pretended."""
@@ -86,6 +87,7 @@ async def test_a_bomb_does_not_go_off(served: Served, name: str) -> None:
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", disguised())
 @pytest.mark.parametrize("claim", ["image/png", "image/svg+xml"])
 async def test_other_files_are_refused(served: Served, name: str, claim: str) -> None:
@@ -101,6 +103,7 @@ async def test_other_files_are_refused(served: Served, name: str, claim: str) ->
     refused(answer, "image_invalid", "images.1")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_truncated_image_is_refused(served: Served, kind: str) -> None:
     """In its header, in its middle, shortly before the last pixels."""
@@ -129,6 +132,7 @@ async def test_an_invalid_data_url_is_refused(served: Served, data: str) -> None
     assert answer.json()["errors"][0]["field"].startswith("images.0")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", ["iVBORw0K Gg==", "iVBORw0KGg=", "iVBORw0KGg", "iVBORw0KGg==x", "-_-_", "ivb\n", "ü"])
 async def test_base64_is_strict(served: Served, text: str) -> None:
     """Two programs never read different bytes in it."""
@@ -173,6 +177,7 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
         )
 
 
+@pytest.mark.chaos
 async def test_an_image_as_large_as_is_taken(served: Served, store: Store, bus: Bus) -> None:
     """Ten mebibytes in a body of fourteen; other callers are answered meanwhile."""
     size = 1_850
@@ -213,6 +218,7 @@ async def test_dozens_of_damaged_images(served: Served, bus: Bus) -> None:
     assert bus.is_connected
 
 
+@pytest.mark.chaos
 def test_hundreds_of_damaged_images() -> None:
     """No worker crashes, or ends without an answer."""
     found = outcomes(mutated(MUTATED), Limits(40_000_000, 16_384))
@@ -270,6 +276,7 @@ async def test_a_gateway_that_cannot_decode_says_so(served: Served, monkeypatch:
     assert (await ask(served.http, image)).status_code == 202
 
 
+@pytest.mark.chaos
 async def test_the_largest_image_can_be_rotated() -> None:
     """Forty megapixels, in portrait format."""
     image = encoded(drawn((7_740, 5_160)), "jpeg", exif=exif(6))
@@ -277,6 +284,7 @@ async def test_the_largest_image_can_be_rotated() -> None:
     assert (turned.width, turned.height, turned.mime_type) == (5_160, 7_740, "image/jpeg")
 
 
+@pytest.mark.chaos
 async def test_two_are_decoded_at_once() -> None:
     """However many wait."""
     shared = cleaner()

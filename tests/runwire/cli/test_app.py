@@ -20,7 +20,6 @@ from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = pytest.mark.xdist_group("cli")
 CHECKS = {"python", "nats-server", "data", "durability", "model", "gateway", "tools"}
 
 

@@ -143,7 +143,6 @@ def tools_of(up: Up) -> set[str]:
     return {tool["name"] for tool in found["tools"]}
 
 
-@pytest.mark.xdist_group("up")
 def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path) -> None:
     """Not without one, and not with that of another folder or of the shell."""
     with changed(tmp_path, any_tool=True) as other:
@@ -155,7 +154,6 @@ def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path)
     assert not admits(up.port, "canary-user", "canary-elsewhere")
 
 
-@pytest.mark.xdist_group("up")
 def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.Popen[bytes]) -> None:
     """It is refused, and logs it; a tool served from the same folder appears, with no setting but the folder."""
     refused, output = threading.Event(), []
@@ -181,7 +179,6 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
     assert "stranger" not in tools_of(up)
 
 
-@pytest.mark.xdist_group("up")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> None:
     """As another process of the same user can read them."""
@@ -216,7 +213,6 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
     assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire"}}
 
 
-@pytest.mark.xdist_group("up")
 def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
     """`runwire env` prints it for eval; without a running system it fails."""
     shell = ["sh", "-c", f'eval "$({" ".join(RUNWIRE)} env)" && env']

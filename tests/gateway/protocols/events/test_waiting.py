@@ -58,6 +58,7 @@ async def test_a_client_whose_run_has_begun_hears_no_more_than_others(
     assert sent[b": keep"] - sent[b"event:"] > 0.6
 
 
+@pytest.mark.chaos
 @pytest.mark.system
 @pytest.mark.timeout(120)
 async def test_clients_of_a_planner_that_stands_still_wait(

@@ -79,6 +79,7 @@ def event(delta: object, **more: object) -> bytes:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "status", "code"),
     [
@@ -114,6 +115,7 @@ async def test_what_an_error_is_stays_known(server: ModelServer, model: Model, *
 
 
 @pytest.mark.sample(8)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_reply_has_an_end(server: ModelServer, model: Model, name: str, *, packed: bool) -> None:
@@ -140,6 +142,7 @@ async def test_a_small_packed_reply_is_read(server: ModelServer, model: Model) -
     assert said == "hello"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_line_has_an_end(server: ModelServer, model: Model, name: str) -> None:
     """After a megabyte the end of a line is not waited for."""
@@ -147,6 +150,7 @@ async def test_a_line_has_an_end(server: ModelServer, model: Model, name: str) -
     assert "a line of more than 1,048,576 bytes" in (await failure(model, name)).fault.reason
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "status"),
     [*((name, 307) for name in PROVIDERS), (PROVIDERS[0], 301)],
@@ -161,6 +165,7 @@ async def test_no_redirect_is_followed(server: ModelServer, model: Model, name: 
     assert not [seen for seen in server.ledger if seen.path == "/trap"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "blob",
     [
@@ -203,6 +208,7 @@ def plain_server(start: bytes, more: bytes) -> Iterator[str]:
     thread.join()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("start", "more", "reason"),
     [

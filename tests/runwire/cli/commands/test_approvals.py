@@ -11,7 +11,7 @@ from runwire.client import Client
 from runwire.local.data_folder import remembered
 from tests.runwire.conftest import document, runwire
 
-pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
+pytestmark = [pytest.mark.usefixtures("slow_tools")]
 
 
 def waiting(up: Path, question: str = "Send a report to ann@example.org: 'All is well'", **options: Any) -> str:

@@ -120,7 +120,6 @@ def test_the_description_of_a_tool() -> None:
     assert "500 paths" in tool_description.lines(many)[-1]
 
 
-@pytest.mark.xdist_group("cli")
 def test_a_tool_is_described(up: Path) -> None:
     """By its name alone, also after options, and as JSON; an unknown one is an error that names the others."""
     shown = printed("tools", "calculate", data=up)
@@ -140,7 +139,6 @@ def test_a_tool_is_described(up: Path) -> None:
     assert runwire("tools", "calculate", "more", data=up).returncode == 2
 
 
-@pytest.mark.xdist_group("cli")
 def test_a_plan_is_checked_by_the_gateway(up: Path) -> None:
     """With the tools that are there."""
     good = {"type": "tool_calls", "calls": [{"tool_name": "calculate", "arguments": {"expression": "1+1"}}]}

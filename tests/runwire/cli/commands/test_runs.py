@@ -11,7 +11,6 @@ import pytest
 from tests.runwire.conftest import document, environment, printed, runwire
 from tests.support.images import with_metadata
 
-pytestmark = pytest.mark.xdist_group("cli")
 CHART = "Which region grew most in sales.csv? Draw a chart."
 
 

@@ -6,8 +6,6 @@ import pytest
 
 from tests.runwire.conftest import document, printed, runwire
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 
 def test_a_schedule_is_added_listed_and_removed(up: Path) -> None:
     """For people and for programs."""

@@ -10,7 +10,7 @@ from tests.runwire.conftest import Ended, document, runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.xdist_group("cli"), pytest.mark.usefixtures("slow_tools")]
+pytestmark = [pytest.mark.usefixtures("slow_tools")]
 REPORT = "Send a report to ann@example.org: 'All is well'"
 Chat = Callable[..., Terminal]
 
