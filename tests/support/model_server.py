@@ -47,6 +47,8 @@ class Say:
     """Silence before anything is sent."""
     usage: dict[str, int] | None = field(default_factory=lambda: dict(USAGE))
     finish_reason: str | None = "stop"
+    done: bool = True
+    """Whether the stream ends with `[DONE]`."""
     tool_calls: list[dict[str, str]] = field(default_factory=list)
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)

@@ -50,7 +50,8 @@ def openai_events(model: str, reply: dict[str, Any]) -> Iterator[bytes]:
             "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens", 0)},
         }
         yield _data({**head, "choices": [], "usage": counted})
-    yield b"data: [DONE]\n\n"
+    if reply["done"]:
+        yield b"data: [DONE]\n\n"
 
 
 def anthropic_events(model: str, reply: dict[str, Any]) -> Iterator[bytes]:

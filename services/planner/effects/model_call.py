@@ -12,12 +12,14 @@ import structlog
 
 from contracts.runs.events import Asked
 from contracts.runs.payload import Usage
+from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
 from services.planner.effects.chunk_publisher import ChunkPublisher
 from services.planner.logs.ownership_watch import Address, OwnershipWatch
-from services.planner.models.errors import ModelFailed
+from services.planner.models.errors import REPLY_FILTERED, ModelFailed
+from services.planner.models.finish_reasons import Ending
 from services.planner.models.types import CallPiece, Delta, Reply
-from services.planner.run.turn.decision import Decision, Failed, Final
+from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
 from services.planner.strategies.base import Reading
 
 logger = structlog.get_logger(__name__)
@@ -26,6 +28,16 @@ RANDOM = random.SystemRandom()
 CLOSE_TIMEOUT_S = 5.0
 PENDING_CLOSES: set[asyncio.Task[None]] = set()
 """Requests that are still closing after their call has ended. The set keeps their tasks alive."""
+CUT_COMPLAINT = (
+    "Your reply was cut at the limit of its length. Reply again from the beginning, and so briefly that it is whole."
+)
+_CUT_BY: dict[Ending, str] = {
+    "limit": "the model reached the limit of its output",
+    "filtered": "the provider filtered the rest",
+    "broken": "the model or its server broke off",
+}
+_CLOSINGS = ("}", "```")
+"""Ends of a reply that is a JSON object."""
 MAX_INLINE_CHARACTERS = 16_000
 """A longer reply is parsed in a thread."""
 CHARACTERS_PER_SLICE = 1000
@@ -138,7 +150,8 @@ async def _consume(
                 size = len(piece.text) + len(piece.reasoning or "")
                 size += sum(len(call["function"]["arguments"]) for call in piece.tool_calls)
                 is_long = size > MAX_INLINE_CHARACTERS
-                return await asyncio.to_thread(reading.decide, piece) if is_long else reading.decide(piece)
+                read = await asyncio.to_thread(reading.decide, piece) if is_long else reading.decide(piece)
+                return read if piece.ending == "whole" or _is_closed(read, piece) else _cut(read, piece, reading.shown)
             for part in in_parts(piece):
                 _feed(part, reading, publisher)
                 if part is not piece:
@@ -146,6 +159,40 @@ async def _consume(
     except ModelFailed as error:
         return _failed(error, publisher.asked)
     raise AssertionError("a model's stream ends with its Reply")
+
+
+def _is_closed(decision: Decision, reply: Reply) -> bool:
+    """Whether the reply itself says where it ends: a whole action does, and a text does not."""
+    written = (reply.tool_calls[-1]["function"]["arguments"] if reply.tool_calls else reply.text).rstrip()
+    match decision:
+        case Calls():
+            return bool(written)  # A call that was cut behind its name has no arguments.
+        case Final():
+            return not written.endswith(str(decision.args.get("answer", "")).strip() or written)
+        case OwnDecision():
+            return written.endswith(_CLOSINGS)
+        case _:
+            return False
+
+
+def _cut(decision: Decision, reply: Reply, shown: str) -> Invalid | Failed:
+    """Return what is done about a reply that was cut: the model is asked again, and at last its part is the answer.
+
+    `shown`: the part that listeners have received.
+    """
+    why = _CUT_BY[reply.ending]
+    if not isinstance(decision, Final) and shown.strip():
+        decision = Final(args={"answer": shown}, usage=reply.usage, reasoning=reply.reasoning)
+    salvage = None
+    if isinstance(decision, Final):
+        warnings = (*decision.warnings, f"the answer is cut: {why}")
+        salvage = replace(decision, args={**decision.args, "route": "partial"}, warnings=warnings)
+    if reply.ending == "limit":
+        return Invalid(complaint=CUT_COMPLAINT, reply=reply.text, salvage=salvage, usage=reply.usage)
+    is_filtered = reply.ending == "filtered"
+    code = REPLY_FILTERED.code if is_filtered else "model_failed"
+    fault = Fault(code=code, reason=f"the reply of {reply.model} was cut: {why}", retryable=True)
+    return Failed(fault=fault, elsewhere=True, salvage=salvage, chance=RANDOM.random(), usage=reply.usage)
 
 
 def _failed(error: ModelFailed, asked: Asked) -> Failed:

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from time import time
 
 from contracts.wire.faults import Code, Fault
+from services.planner.models.finish_reasons import ending_of
 
 
 class ModelFailed(Exception):
@@ -152,9 +153,10 @@ def no_reply(model: str, finish_reason: str | None, content_type: str = "", begi
 
     `beginning`: the first bytes of what came instead of a completion, of type `content_type`; empty if nothing came.
     """
-    if finish_reason == "content_filter":
+    ending = ending_of(finish_reason, is_ended=True)
+    if ending == "filtered":
         return failure(REPLY_FILTERED, model)
-    if finish_reason == "length":
+    if ending == "limit":
         return failure(REPLY_CUT, model)
     if not beginning.strip():
         return failure(REPLY_EMPTY, model)

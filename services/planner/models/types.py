@@ -8,6 +8,7 @@ from contracts.runs.events import Repaired
 from contracts.runs.payload import Usage
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import Messages
+from services.planner.models.finish_reasons import Ending
 from services.planner.run.state.history import Item
 
 
@@ -76,14 +77,15 @@ class Delta:
 class Reply:
     """A complete reply: the concatenation of its deltas, and its usage.
 
-    `finish_reason`: the provider's; None if it gave none, for example after a silent cut-off. `tool_calls`: native
-    calls in OpenAI's form, with the arguments as text.
+    `finish_reason`: the provider's; None if it gave none. `ending`: what the end of the reply means. `tool_calls`:
+    native calls in OpenAI's form, with the arguments as text.
     """
 
     text: str
     reasoning: str | None = None
     usage: Usage = field(default_factory=Usage)
     finish_reason: str | None = None
+    ending: Ending = "whole"
     model: str = ""
     tool_calls: tuple[dict[str, Any], ...] = ()
 

@@ -32,6 +32,7 @@ from services.planner.models import errors, limits, wire
 from services.planner.models.direct.openai_errors import error_in, failure_of
 from services.planner.models.direct.openai_reply import ReplyReader
 from services.planner.models.errors import ModelFailed
+from services.planner.models.finish_reasons import ending_of
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
 from services.planner.models.types import Delta, ModelRequest, Reply
@@ -256,6 +257,7 @@ def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:
         reasoning=reader.reasoning or None,
         usage=usage.model_copy(update={"cost_usd": cost_usd(request.model, usage)}),
         finish_reason=reader.finish_reason,
+        ending=ending_of(reader.finish_reason, is_ended=reader.ended),
         model=request.model,
         tool_calls=reader.tool_calls,
     )

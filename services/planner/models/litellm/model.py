@@ -25,6 +25,7 @@ from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import wire
 from services.planner.models.errors import ModelFailed, no_reply
+from services.planner.models.finish_reasons import ending_of
 from services.planner.models.limits import Limits, ReplyTimeouts
 from services.planner.models.litellm.errors import failure_of
 from services.planner.models.litellm.http_transport import Exchange, bound_replies
@@ -236,6 +237,7 @@ class LiteLLMModel:
             reasoning=gathered.reasoning or None,
             usage=self._usage(request, gathered, upstream),
             finish_reason=finish,
+            ending=ending_of(finish, is_ended=False),
             model=request.model,
             tool_calls=gathered.tool_calls,
         )

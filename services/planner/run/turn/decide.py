@@ -28,8 +28,9 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
     """Resolve a decision against the limits of this run.
 
     - An invalid reply that may not be repaired any more becomes what can be salvaged from it.
-    - A failed call for the missing text of an answer becomes the answer without that text.
     - A failed revision becomes the answer that was to be revised.
+    - A reply that was cut becomes the part of the answer that it holds, where no other attempt follows.
+    - A failed call for the missing text of an answer becomes the answer without that text.
 
     A decision is resolved once, at `now`. The streamed text and the recorded events follow from that one resolution,
     even if the deadline passes in between.
@@ -40,9 +41,12 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
     if isinstance(decision, Invalid):
         if run.repairs >= rules.max_repairs or budgets.spent(run_after(run, decision=decision), now) is not None:
             resolved = decision.salvage or _unrevised(run, decision)
-    elif isinstance(decision, Failed) and failures.remedy(run, decision, now, rules) is None:
-        resolved = _unrevised(run, decision)
-        if run.final_args is not None:
+    elif isinstance(decision, Failed) and (
+        failures.remedy(run, decision, now, rules) is None
+        or (decision.salvage is not None and budgets.spent(run_after(run, decision=decision), now) is not None)
+    ):
+        resolved = _unrevised(run, decision) or decision.salvage
+        if resolved is None and run.final_args is not None:
             resolved = Final(args=run.final_args, has_text=False, usage=decision.usage)
     return replace(resolved or decision, resolved_at=now)
 

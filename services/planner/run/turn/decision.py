@@ -80,6 +80,8 @@ class Failed(_Common):
     """Another model may answer the same request."""
     retry_after_s: float | None = None
     """The pause that the provider asks for."""
+    salvage: Final | None = None
+    """The answer where no other attempt follows: a part of the one that was cut."""
     chance: float = 0.0
     """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""
 
