@@ -1,4 +1,4 @@
-"""The JSON loader for text that a model or a tool wrote.
+r"""The JSON loader for text that a model or a tool wrote.
 
 Rules, in both dialects:
 - Numbers are finite and of limited length; `NaN` and `Infinity` are refused.
@@ -6,9 +6,11 @@ Rules, in both dialects:
   value counts.
 - Nesting is limited, and there is no recursion, so no reply can exhaust the stack.
 - Each character is read once. Halves of a surrogate pair are joined; a lone half becomes U+FFFD.
+- `\f` and `\b` before a letter are a backslash and a letter: `\frac` and `\begin` of LaTeX, not a form feed.
 
-The lenient dialect also accepts what weak models write: Python's quotes (also triple), constants and escapes, comments,
-trailing commas, raw control characters in strings, and invalid escapes (kept as written).
+The lenient dialect also accepts what weak models write: Python's quotes (also triple) and constants, comments, trailing
+commas, raw control characters in strings, and invalid escapes, which are kept as written (`\alpha`, `D:\x64`). Codes
+such as `\x41` are decoded only where the first string has Python's single quotes, since `repr` writes them.
 """
 
 import math
@@ -37,7 +39,10 @@ _PLAIN = {
 _WORDS = {"true": True, "false": False, "null": None}
 _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_PYTHON_ESCAPES = {"'": "'", "\n": "", "a": "\a", "v": "\v"}
+_PYTHON_ESCAPES = {"'": "'", "\n": ""}
+BEFORE_LETTERS = frozenset("bf")
+"""Escapes that no writer of JSON puts before a letter, since texts hold neither a form feed nor a backspace."""
+_LETTER = re.compile(r"[A-Za-z]")
 _CODES = {
     "u": re.compile(r"[0-9a-fA-F]{4}"),
     "x": re.compile(r"[0-9a-fA-F]{2}"),
@@ -112,6 +117,8 @@ class Reader:
         self._escapes = _ESCAPES | _PYTHON_ESCAPES if lenient else _ESCAPES
         self._words = _WORDS | _PYTHON_WORDS if lenient else _WORDS
         self._open: list[tuple[Any, str]] = []
+        self._is_python: bool | None = None
+        """Whether the first string has single quotes. None: there was no string yet."""
         self._closes = True
         """Whether an opened comment may be closed later in the text."""
 
@@ -121,7 +128,7 @@ class Reader:
         Raises:
             NotJson: at the first invalid character.
         """
-        self._open = []
+        self._open, self._is_python = [], None
         here = self.skip_blanks(start)
         while True:
             value, here, is_whole = self._begin(here)
@@ -157,6 +164,8 @@ class Reader:
             NotJson: it is not closed, or holds an invalid character or escape.
         """
         text, quote = self._text, self._text[start]
+        if self._is_python is None:
+            self._is_python = quote == "'"
         plain = _PLAIN[quote, self._lenient]
         closing = quote * 3 if self._lenient and text.startswith(quote * 3, start) else quote
         parts: list[str] = []
@@ -231,6 +240,8 @@ class Reader:
         if not char or char not in self._quotes:
             raise self._wrong("a key in quotes is expected", here)
         key, end = self.read_string(here)
+        if self._lenient and "\\_" in key and (plain := key.replace("\\_", "_")) in ONCE_KEYS:
+            key = plain  # As Markdown escapes it: "next\_node".
         box, _ = self._open[-1]
         if key in ONCE_KEYS and key in box:
             raise self._wrong(f"`{key}` occurs twice in one object", here)
@@ -265,9 +276,11 @@ class Reader:
     def _escape(self, start: int) -> tuple[str, int]:
         """Return the character of the escape at `start`, and its end."""
         char = self._text[start + 1 : start + 2]
+        if char in BEFORE_LETTERS and char and _LETTER.match(self._text, start + 2):
+            return "\\" + char, start + 2
         if char in self._escapes and char:
             return self._escapes[char], start + 2
-        if char == "u" or (self._lenient and char in {"x", "U"}):
+        if char == "u" or (self._is_python and char in {"x", "U"}):
             code = _CODES[char].match(self._text, start + 2)
             if code:
                 return chr(int(code[0], 16)), code.end()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import action_to_legacy, normalize_action
+from services.planner.replies.actions import action_to_legacy, normalize_action, opcode_of
 
 
 def read(reply: Any, **options: Any) -> dict[str, Any]:
@@ -354,3 +354,26 @@ def test_the_five_field_form_of_each_kind() -> None:
     assert legacy[3] == {"thought": "t", "next_node": None, "args": None, "plan": [STEP], "join": {"node": "j"}}
     for action, form in zip(actions, legacy, strict=True):
         assert read(form, action_format="legacy") == action
+
+
+@pytest.mark.parametrize(
+    ("written", "called"),
+    [
+        *(
+            (f"{before}look", "look")
+            for before in ("functions.", "default_api:", "functions::", "mcp__web__", "a.b/", "/")
+        ),
+        *((f"look{behind}", "look") for behind in (":0", "()", "<|channel|>commentary", "<|channel|>json")),
+        *((name, "look") for name in ("Look", "/look", "assistant<|channel|>commentary to=functions.look")),
+        *((name, "web.search") for name in ("web_search", "web-search", "functions.web_search:1")),
+        ("functions.Final_Response", "final_response"),
+        *((name, name) for name in ("GET", "x.get", "lookup", "look.x", "", "." * 300)),
+    ],
+)
+def test_a_decorated_name_means_one_tool(written: str, called: str) -> None:
+    """It is called, with a warning, where no other tool may be meant."""
+    tools = frozenset({"look", "web.search", "Get", "get"})
+    assert opcode_of(written, tools) == called
+    if called in tools:
+        warnings = normalize_action({"next_node": written, "args": {}}, tools=tools).warnings
+        assert [warning for warning in warnings if f"`{called}` was called" in warning] == list(warnings) != []

@@ -18,7 +18,7 @@ from services.planner.replies.strict_json import ANSWER_KEYS
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(
     lambda name: name.lower() not in RESERVED | {"null", "none"}
 )
-TEXTS = st.text(max_size=30)
+TEXTS = st.text(max_size=30).filter(lambda text: re.search(r"[\b\f][A-Za-z]", text) is None)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
 JSON = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=8

@@ -156,6 +156,7 @@ def test_fields_of_the_same_name_beside_args_do_not_count() -> None:
     [
         (r"\" \\ \/ \b \f \n \r \t", '" \\ / \b \f \n \r \t'),
         (r"caf\u00E9 \u0000", "café \0"),
+        (r"\frac \\frac C:\bin\f", "\\frac \\frac C:\\bin\f"),
         (r"\ud83d\ude00!", "😀!"),
         (r"\ud83d!", "\ufffd!"),
         (r"\ude00!", "\ufffd!"),

@@ -1,6 +1,7 @@
 """The strict JSON loader: what it takes, what it refuses, and that nothing makes it recurse."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from services.planner.replies.strict_json import MAX_DEPTH, MAX_DIGITS, NotJson, loads, loads_leniently, mend
 
+TEXTS = st.text().filter(lambda text: re.search(r"[\b\f][A-Za-z]", text) is None)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=20,
 )
 
@@ -118,7 +120,9 @@ def test_surrogates_are_joined_or_replaced() -> None:
         ("{'a': None, 'b': [True, False,],}", {"a": None, "b": [True, False]}),
         ('"one\ntwo\ttabs\x00"', "one\ntwo\ttabs\x00"),
         (r'"C:\dir \d+ \_"', r"C:\dir \d+ \_"),
-        (r"'\x41\u0041\U00000041\a'", "AAA\a"),
+        (r"'\x41\u0041\U00000041\a'", r"AAA\a"),
+        (r'"D:\x64\apps\vault \U00000041"', r"D:\x64\apps\vault \U00000041"),
+        (r'{"next\_node": "a\_b"}', {"next_node": r"a\_b"}),
         (r'"\users \x4"', r"\users \x4"),
         ("'one \\\ntwo'", "one two"),
     ],
@@ -128,6 +132,12 @@ def test_the_lenient_dialect_takes_what_models_write(text: str, value: object) -
     assert loads_leniently(text) == value
     with pytest.raises(NotJson):
         loads(text)
+
+
+def test_no_json_writer_puts_a_control_character_before_a_letter() -> None:
+    """It is LaTeX, or a path, with too few backslashes; behind a right number of them nothing changes."""
+    text = r'"\frac{1}{2} \beta \\frac C:\bin \b \f. \u000cx"'
+    assert loads(text) == "\\frac{1}{2} \\beta \\frac C:\\bin \b \f. \fx"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import orjson
-
 from contracts.runs.payload import Usage
 from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
 from services.planner.models.types import CallPiece, Delta
 from services.planner.models.wire import Gathered
+from services.runtime import exact_json
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_CALLS = 128
@@ -83,8 +82,8 @@ class ReplyReader(Gathered):
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         chunk = None
-        with suppress(orjson.JSONDecodeError):
-            chunk = orjson.loads(data)
+        with suppress(ValueError, RecursionError):
+            chunk = exact_json.loads(data)
         if not isinstance(chunk, dict):  # Raised outside the handler: the decoder's error holds the text.
             raise ModelFailed("model_failed", f"{self._model} sent a malformed stream", retryable=True)
         return chunk
@@ -129,7 +128,7 @@ class ReplyReader(Gathered):
         function = _object(piece.get("function"))
         name, arguments, call_id = _text(function.get("name")), function.get("arguments"), _text(piece.get("id"))
         # Ollama and some others send the arguments as an object.
-        arguments = orjson.dumps(arguments).decode() if isinstance(arguments, dict) else _text(arguments)
+        arguments = exact_json.dumps(arguments).decode() if isinstance(arguments, dict) else _text(arguments)
         index = piece.get("index")
         index = index if isinstance(index, int) else len(self._calls)
         read = self._add_call_piece(index, call_id, name, arguments)

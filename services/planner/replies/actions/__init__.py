@@ -16,10 +16,12 @@ from services.planner.replies.actions.names import (
     ActionFormat,
     is_null_word,
     may_be_encoded,
+    meant,
     opcode_of,
     streams_before_plan,
 )
 from services.planner.replies.actions.normalize import Normalized, normalize_action
+from services.planner.replies.actions.reading import renamed
 from services.planner.replies.actions.values import answer_text, pick_answer
 from services.planner.replies.strict_json import ANSWER_KEYS, ONCE_KEYS
 
@@ -35,8 +37,10 @@ __all__ = [
     "answer_text",
     "is_null_word",
     "may_be_encoded",
+    "meant",
     "normalize_action",
     "opcode_of",
     "pick_answer",
+    "renamed",
     "streams_before_plan",
 ]

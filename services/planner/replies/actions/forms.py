@@ -85,7 +85,7 @@ def action_to_legacy(action: PlannerAction, thought: str | None) -> dict[str, An
     A final answer is under `raw_answer`, and its node is null.
     """
     legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
-    opcode = opcode_of(action.next_node)
+    opcode = action.opcode
     if opcode == FINAL_RESPONSE:
         args = {"raw_answer" if key == "answer" else key: value for key, value in action.args.items()}
         return legacy | {"args": args}

@@ -25,6 +25,15 @@ ALIAS_MODES = {"task.subagent": "subagent", "task.tool": "job"}
 LEAD = 64
 """Characters before an object or list that are examined: they may show that it is a value inside something."""
 
+MAX_NAME_CHARACTERS = 200
+"""A longer name is not searched for a namespace."""
+
+_RECIPIENT = re.compile(r"\bto=(\S+)")
+_CHANNEL = re.compile(r"<\|.*", re.DOTALL)
+_NUMBER = re.compile(r":\d+\Z")
+_AROUND = " \t\r\n\"'`<>()/"
+_SEPARATOR = re.compile(r"::|[.:/]|__")
+_JOINTS = str.maketrans("-.", "__")
 _NULL_WORDS = frozenset({"null", "none"})
 _FINISHING = frozenset({FINAL_RESPONSE, "answer", "final", "final answer", "finish", "reply", "respond"})
 _NAMING = re.compile(r"(?:next[ _-]?)?(?:node|step|tool|action|function)(?:[ _-]?name)?|recipient_name", re.IGNORECASE)
@@ -42,10 +51,33 @@ _MAY_BE_OBJECT = re.compile(r"\s*\{")
 
 
 def spelled(name: str, tools: AbstractSet[str]) -> str:
-    """Return a node's name without padding. An opcode or alias becomes lower case, unless a tool has the exact name."""
+    """Return the tool, opcode or alias that a node's name means; without one of these the name, without padding.
+
+    A tool with the exact name comes first, then an opcode in any case, then what a decorated name means.
+    """
     name = name.strip()
     folded = name.lower()
-    return folded if folded in RESERVED and name not in tools else name
+    if name in tools or folded in RESERVED:
+        return name if name in tools else folded
+    return meant(name, tools) or meant(name, RESERVED) or name
+
+
+def meant(name: str, known: AbstractSet[str]) -> str | None:
+    """Return the one of the `known` names that a decorated name means; None where none or several may be meant.
+
+    Decorations: a namespace (`functions.look`, `default_api:look`, `mcp__web__look`), a number (`look:0`), a channel
+    (`look<|channel|>commentary`, `commentary to=functions.look`), brackets and quotes, and another case.
+    """
+    recipient = _RECIPIENT.search(name)
+    bare = _NUMBER.sub("", _CHANNEL.sub("", recipient[1] if recipient else name).strip(_AROUND))
+    by_folded: dict[str, list[str]] = {}
+    for each in known:
+        by_folded.setdefault(each.lower().translate(_JOINTS), []).append(each)
+    starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(bare[:MAX_NAME_CHARACTERS]))]
+    for start in starts:
+        if same := by_folded.get(bare[start:].lower().translate(_JOINTS)):
+            return same[0] if len(same) == 1 else None
+    return None
 
 
 def opcode_of(name: str, tools: AbstractSet[str] = frozenset()) -> str:

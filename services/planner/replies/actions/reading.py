@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, TASK, PlannerAction
 from services.planner.replies.actions.arguments import has_steps, plan_args, task_args
 from services.planner.replies.actions.final import final_args, has_answer, says_something
 from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
@@ -167,9 +167,18 @@ def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | N
     if args is None and given is not None:
         warnings.append(f"`args` was {_type(given)} and holds no object; it counts as {{}}")
     args = args or {}
+    if (warning := renamed(node, opcode)) is not None:
+        warnings.append(warning)
     if opcode == TASK:
         args = task_args(args, ALIAS_MODES.get(spelled(node, tools)), warnings)
     return Reading(PlannerAction(next_node=opcode, args=args), thought, warnings=tuple(warnings))
+
+
+def renamed(written: str, called: str) -> str | None:
+    """Return the warning about a decorated name; None where the name is plain."""
+    if written.strip() == called or written.strip().lower() in RESERVED:
+        return None
+    return f"the model wrote the name {written[:MAX_KEY_CHARACTERS]!r}; `{called}` was called"
 
 
 def _final(obj: Mapping[str, Any], thought: str | None) -> Reading:

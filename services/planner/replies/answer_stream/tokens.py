@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 
-from services.planner.replies.strict_json import MAX_DEPTH, ONCE_KEYS
+from services.planner.replies.strict_json import BEFORE_LETTERS, MAX_DEPTH, ONCE_KEYS
 
 
 class Token(Enum):
@@ -76,7 +76,7 @@ MAX_VALUES = 50_000
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
-_PLAIN_ESCAPED = re.compile('(?:[^"\\\\\ud800-\udfff]++|\\\\["\\\\/bfnrt])*+')
+_PLAIN_ESCAPED = re.compile('(?:[^"\\\\\ud800-\udfff]++|\\\\["\\\\/nrt])*+')
 _ESCAPE = re.compile(r"\\(.)")
 _IN_SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|True|False|None")
@@ -227,7 +227,14 @@ class Tokens:
 
     def _in_escape(self, text: str, here: int) -> int:
         char = text[here]
-        if not self._escape and char in _ESCAPES:
+        if self._escape and self._escape in BEFORE_LETTERS:
+            is_letter = char.isascii() and char.isalpha()
+            self._piece("\\" + self._escape if is_letter else _ESCAPES[self._escape])
+            self._state = self._string
+            return here
+        if not self._escape and char in BEFORE_LETTERS:
+            self._escape = char
+        elif not self._escape and char in _ESCAPES:
             self._piece(_ESCAPES[char])
             self._state = self._string
         elif (not self._escape and char == "u") or (self._escape and char in _HEX):

@@ -9,7 +9,7 @@ from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCa
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import THINK_TAGS
+from services.planner.replies.actions import THINK_TAGS, meant, renamed
 from services.planner.run.turn.decision import Decision, Final
 from services.planner.strategies.planned.finding import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
 from services.planner.strategies.planned.rendering import PLANNING
@@ -108,12 +108,17 @@ class PlanReading:
         if isinstance(found, list):
             return Planned(plan=Plan(calls=[]), errors=tuple(found), **common)
         reasoning = cut(found.reasoning, MAX_REASONING_BYTES)
+        names = {call.tool_name: meant(call.tool_name, self._specs.keys()) or call.tool_name for call in found.calls}
+        renamings = filter(None, (renamed(*pair) for pair in names.items()))
+        calls = [call.model_copy(update={"tool_name": names[call.tool_name]}) for call in found.calls]
+        found = found.model_copy(update={"calls": calls})
         checked = check_plan(found.calls, self._specs, self._bounds)
         if not checked.valid:
             plan = Plan(reasoning=reasoning, calls=_kept_calls(found, checked))
             errors = tuple(checked.errors)
             return Planned(plan=plan, errors=errors, errors_left_out=checked.errors_left_out, **common)
-        warnings = (*common["warnings"], *(warning_line(each, found.calls) for each in checked.warnings))
+        lines = (warning_line(each, found.calls) for each in checked.warnings)
+        warnings = (*common["warnings"], *renamings, *lines)
         calls = [PlanCall(tool_name=self._specs[call.tool_name].name, arguments=call.arguments) for call in found.calls]
         return Planned(plan=Plan(reasoning=reasoning, calls=calls), **{**common, "warnings": warnings})
 

@@ -14,7 +14,7 @@ from contracts.runs.events import ActionFormat
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation.task_tools import TASK_SPECS, call_name
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action, opcode_of
+from services.planner.replies.actions import THINK_TAGS, Normalized, meant, normalize_action, opcode_of, renamed
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
@@ -143,12 +143,17 @@ class ReactReading:
         """Check all steps first: one invalid step rejects the whole plan, and nothing runs."""
         if self._tasks and any(opcode_of(step["node"], self._names) == TASK for step in action.args["steps"]):
             return "task is no step of a plan, and starts alone: reply with one task, then with the next one."
-        if complaints_ := check_plan(action.args, self._specs):
+        args = dict(action.args)
+        places = [*args["steps"], *([args["join"]] if "join" in args else [])]
+        names = {place["node"]: meant(place["node"], self._names) or place["node"] for place in places}
+        args["steps"] = [{**step, "node": names[step["node"]]} for step in args["steps"]]
+        if "join" in args:
+            args["join"] = {**args["join"], "node": names[args["join"]["node"]]}
+        if complaints_ := check_plan(args, self._specs):
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
-        calls = tuple(
-            (call_name(self._specs[step["node"]]), dict(step.get("args") or {})) for step in action.args["steps"]
-        )
-        join = read_join(action.args)
+        common["warnings"] = (*common["warnings"], *filter(None, (renamed(*pair) for pair in names.items())))
+        calls = tuple((call_name(self._specs[step["node"]]), dict(step.get("args") or {})) for step in args["steps"])
+        join = read_join(args)
         if isinstance(join, Join):
             wrong = check_join(join, self._specs)
             join = wrong or join.model_copy(update={"node": self._specs[join.node].name})
