@@ -9,11 +9,13 @@ and text are sent.
 import asyncio
 import functools
 import inspect
+import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from contracts.tools import messages as wire
 from contracts.wire import names
@@ -42,6 +44,17 @@ _ALLOWED = {
 """Flag -> the values that it may have."""
 _BYTES_ERROR = "invalid utf-8"
 """What pydantic's error says when bytes come where the type allows anything."""
+_SURROGATES_ERROR = "surrogates not allowed"
+"""What it says of halves of characters, such as those of an emoji that was cut: UTF-8 has none."""
+
+
+def _plain(value: Any) -> Any:
+    """Return what is sent in place of a value that pydantic cannot write. Raises TypeError where there is nothing."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, memoryview):
+        return bytes(value)
+    raise TypeError(f"there is no JSON for {type(value).__qualname__}")
 
 
 class Tool(Generic[P, R]):
@@ -92,17 +105,26 @@ class Tool(Generic[P, R]):
 
         Raises ToolError, code `invalid_result`, when it does not fit the return annotation.
         """
-        adapter = self._signature.result
+        adapter, has_bytes = self._signature.result, self._signature.has_bytes
         try:
             if isinstance(value, ToolResponse) and ctx is not None:
                 value = value.completed(self.name, ctx)
             checked = adapter.validate_python(value)
             # tool_runner refuses a model that was changed after its validation; a warning of pydantic would show the
             # value in the log.
-            if self._signature.has_bytes:  # pydantic alone writes bytes as text, and fails where they are not UTF-8.
-                raw = adapter.dump_python(checked, by_alias=True, warnings=False)
-                return to_json(raw, bytes_mode="base64", inf_nan_mode="null")
-            return adapter.dump_json(checked, by_alias=True, warnings=False)
+            try:
+                if has_bytes:  # pydantic alone writes bytes as text, and fails where they are not UTF-8.
+                    raw = adapter.dump_python(checked, by_alias=True, warnings=False)
+                    return to_json(raw, bytes_mode="base64", inf_nan_mode="null", fallback=_plain)
+                return adapter.dump_json(checked, by_alias=True, warnings=False, fallback=_plain)
+            except PydanticSerializationError as error:
+                if _SURROGATES_ERROR not in str(error):
+                    raise
+            mode: Literal["python", "json"] = "python" if has_bytes else "json"
+            raw = adapter.dump_python(checked, mode=mode, by_alias=True, warnings=False, fallback=_plain)
+            text = json.dumps(to_jsonable_python(raw, bytes_mode="base64", fallback=_plain), ensure_ascii=False)
+            whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return to_json(json.loads(whole), inf_nan_mode="null")
         except ValidationError as error:
             raise ToolError(
                 f"the tool returned a value that its return type does not allow: {describe(error)}",

@@ -3,11 +3,12 @@
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     PydanticSchemaGenerationError,
     PydanticUserError,
     TypeAdapter,
@@ -41,8 +42,8 @@ class Signature:
                 )
             else:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
+        self._attributes = {name: _attribute(number, name) for number, name in enumerate(fields)}
         self._whole, self._model = self._arguments(fields)
-        self._names = tuple(fields)
         returned = hints.get("return", Any)
         origin = typing.get_origin(returned)
         if isinstance(origin, type) and issubclass(origin, Awaitable):  # X of `Awaitable[X]`, of a plain function
@@ -61,7 +62,7 @@ class Signature:
         checked = self._model.model_validate(args)
         if self._whole is not None:
             return {self._whole: checked}
-        return {name: getattr(checked, name) for name in self._names}
+        return {name: getattr(checked, attribute) for name, attribute in self._attributes.items()}
 
     def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[BaseModel]]:
         """A single model is used as it is; plain parameters become the fields of a model that forbids others."""
@@ -69,10 +70,12 @@ class Signature:
             ((name, (hint, default)),) = fields.items()
             if isinstance(hint, type) and issubclass(hint, BaseModel) and default is ...:
                 return name, hint
-        definitions: dict[str, Any] = dict(fields)
-        model = self._schema_of(
-            "arguments", lambda: create_model(self._name, __config__=ConfigDict(extra="forbid"), **definitions)
-        )
+        definitions: dict[str, Any] = {}
+        for name, (hint, default) in fields.items():
+            attribute = self._attributes[name]
+            definitions[attribute] = (hint if attribute == name else Annotated[hint, Field(alias=name)], default)
+        config = ConfigDict(extra="forbid", protected_namespaces=())
+        model = self._schema_of("arguments", lambda: create_model(self._name, __config__=config, **definitions))
         return None, model
 
     def _schema_of(self, what: str, make: Callable[[], Any]) -> Any:
@@ -83,6 +86,11 @@ class Signature:
             raise UnsupportedSignature(
                 f"{self._name}: its {what} cannot be described as JSON Schema: {reason}"
             ) from None
+
+
+def _attribute(number: int, name: str) -> str:
+    """Return the field of a parameter. A name that means something else to pydantic is only the alias of its field."""
+    return f"parameter {number}" if name.startswith("_") or hasattr(BaseModel, name) else name
 
 
 def _has_bytes(schema: Any) -> bool:

@@ -225,9 +225,13 @@ class NotFound(Problem):
 
 
 class IdempotencyConflict(Problem):
-    """The idempotency key was used for another body."""
+    """The idempotency key, or the id of an event, stands for a run with another body."""
 
-    status, code, default = 409, "idempotency_conflict", "This Idempotency-Key was used with another body."
+    status, code, default = (
+        409,
+        "idempotency_conflict",
+        "This Idempotency-Key or Last-Event-ID has another body.",
+    )
 
 
 class NotRunning(Problem):

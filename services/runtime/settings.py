@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from contracts.wire.faults import describe
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 
+_QUOTED = re.compile(r"""\s*(["']).*\1\s*""", re.DOTALL)
 _FIELD = re.compile(r'field "(\w+)"')
 
 
@@ -50,6 +51,15 @@ class BusSettings(BaseSettings):
     max_deliveries: int = Field(
         default=20, ge=2, description="started handlings of one message, after which it is kept in DEAD as poison"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_quotes(cls, values: dict[str, object]) -> dict[str, object]:
+        # A shell takes quotes away; `docker run --env-file` and Kubernetes secrets do not.
+        for name, value in values.items():
+            if isinstance(value, str) and _QUOTED.fullmatch(value):
+                raise ValueError(f"{_variable((name,))}: the value is in quotes; leave them out")
+        return values
 
     @model_validator(mode="after")
     def _login_is_whole(self) -> Self:

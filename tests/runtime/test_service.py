@@ -43,6 +43,8 @@ ROOT = Path(__file__).parents[2]
             '{"x": "secret"}',
             "RUNWIRE_MODEL_VISION['x']: Input should be a valid boolean",
         ),
+        (PlannerSettings, "RUNWIRE_MODEL_API_KEY", '"secret"', "RUNWIRE_MODEL_API_KEY: the value is in quotes"),
+        (PlannerSettings, "RUNWIRE_MODELS", " 'secret' ", "RUNWIRE_MODELS: the value is in quotes"),
         (GatewaySettings, "RUNWIRE_PORT", "secret", "RUNWIRE_PORT: Input should be a valid integer"),
         (ArtifactStoreSettings, "RUNWIRE_S3_ACCESS_KEY", "secret", "RUNWIRE_S3_SECRET_KEY"),
     ],

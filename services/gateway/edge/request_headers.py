@@ -15,6 +15,7 @@ _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII
 )
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
+_REFUSED = re.compile(r"q=0(\.0*)?", re.ASCII)
 _ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 REQUEST_ID_HEADER, TRACE_ID_HEADER = "X-Request-Id", "X-Trace-Id"
 
@@ -36,6 +37,15 @@ def _id(request: Request, header: str) -> str | None:
     """Return the value of a header that was sent once, if it is 1 to 200 visible ASCII characters."""
     values = request.headers.getlist(header)
     return values[0] if len(values) == 1 and _ID.fullmatch(values[0]) else None
+
+
+def accepts_events(request: Request) -> bool:
+    """Return whether `Accept` names event streams, and not with `q=0` (RFC 9110 12.5.1)."""
+    for each in ",".join(request.headers.getlist("accept")).lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if kind == "text/event-stream":
+            return not any(_REFUSED.fullmatch(parameter) for parameter in parameters)
+    return False
 
 
 def idempotency_key(request: Request) -> str | None:

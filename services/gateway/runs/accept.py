@@ -20,7 +20,7 @@ from contracts.runs.requests import RunInput, RunRequested
 from contracts.wire.ids import new_id, own_session_id
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_headers import idempotency_key, request_ids
-from services.gateway.errors import IdempotencyConflict
+from services.gateway.errors import BadCursor, IdempotencyConflict, NotFound
 from services.gateway.parts import Parts
 from services.shared.runs.run_follower import RunFollower
 
@@ -44,27 +44,38 @@ class Accepted:
 
 
 async def accept(
-    parts: Parts, request: Request, caller: Caller, model: type[RunInput], *, is_followed: bool = False
+    parts: Parts,
+    request: Request,
+    caller: Caller,
+    model: type[RunInput],
+    *,
+    is_followed: bool = False,
+    resumed: str | None = None,
 ) -> Accepted:
     """Store the request for a run; the same key and body always give the same run.
 
-    `is_followed`: the follower subscribes before a new request is stored.
+    `is_followed`: the follower subscribes before a new request is stored. `resumed`: the run that the request has
+    started before, so it starts none.
 
-    Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, NotFound, SessionBusy,
+    Raises BadCursor, BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, NotFound, SessionBusy,
     SessionDeleting, KeyBudgetSpent, TooManyRuns, ImageInvalid, VisionUnsupported, and TryAgain when it is unknown
     whether the request was stored. Repeating it with its key is safe.
     """
     tenant = caller.tenant
     async with parts.bodies.read(request, model) as run_input:
         key = idempotency_key(request)
-        run = caller.run_id_for_key(key) if key else new_id()
+        run = caller.run_id_for_key(key) if key else resumed or new_id()
+        if resumed not in {None, run}:
+            raise BadCursor("Last-Event-ID is the id of another run's event than that of the Idempotency-Key.")
         digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
         requested = run_request(caller, run, run_input, request_ids(request), digests)
         data = encoded(requested)
         follower = RunFollower(parts.bus, tenant, run)
         session_id = requested.session_id or own_session_id(run)
-        if key and (known := await _already_stored(parts.runs, requested)) is not None:
+        if (key or resumed) and (known := await _already_stored(parts.runs, requested)) is not None:
             return Accepted(run, session_id, follower, known.waits_for_planner)
+        if resumed:
+            raise NotFound
         if requested.session_id is not None:
             await parts.sessions.check_turn(caller, requested)
         await parts.models.check_name(run_input.model)

@@ -2,17 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, Field, field_validator
 
 from contracts.runs.requests import LimitsInput, RunAccepted, RunInput, RunStatus, State
 from contracts.wire.base import HttpInput
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import BodyLimit, parse, read_body, read_json
-from services.gateway.edge.request_headers import idempotency_key
+from services.gateway.edge.request_headers import accepts_events, idempotency_key
 from services.gateway.edge.routing import RUN_HEADER, Filter, Form, RequestCaller, body_of, needs, new_router
 from services.gateway.errors import NotRunning
 from services.gateway.parts import GatewayParts
+from services.gateway.protocols.events.routes import EVENT_ID, run_at, run_events
 from services.gateway.protocols.events.stream import EVENT_STREAM, stream_of_run
 
 from . import control
@@ -60,17 +61,25 @@ class RunPage(BaseModel):
     openapi_extra=body_of(RunInput, keyed=True, traced=True),
 )
 async def create_run(
-    parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values"
+    parts: GatewayParts,
+    request: Request,
+    caller: RequestCaller,
+    last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
+    artifacts: Form = "values",
 ) -> Response:
     """Start a run. With `Accept: text/event-stream` the answer is its event stream.
 
-    With an `Idempotency-Key` header the same key and body always give the same run.
+    With an `Idempotency-Key` header the same key and body always give the same run. With `Last-Event-ID` no run is
+    started: the answer continues the run that this event belongs to, whose body it repeats.
     """
-    is_streamed = "text/event-stream" in request.headers.get("accept", "")
+    is_streamed = accepts_events(request)
     if is_streamed:
         parts.streams.check(caller.tenant)
-    accepted = await accept(parts, request, caller, RunInput, is_followed=is_streamed)
+    resumed = await run_at(parts, caller, last_event_id) if last_event_id else None
+    accepted = await accept(parts, request, caller, RunInput, is_followed=is_streamed, resumed=resumed)
     run, url = accepted.run, f"/v1/runs/{accepted.run}"
+    if is_streamed and resumed:
+        return await run_events(run, parts, caller, last_event_id, None, artifacts)
     if is_streamed:
         waits = accepted.waits_for_planner
         stream = stream_of_run(parts, caller.tenant, run, accepted.follower, artifacts, may_wait=waits)

@@ -84,6 +84,9 @@ REQUEST_REFUSED = Meaning(
 UNSPECIFIED = Meaning("model_failed", "{model} failed ({label})", retryable=True)
 """Any other error: it may be temporary."""
 KEY_MISSING = Meaning("model_failed", "there is no API key for {model}: set {key} where the planner runs")
+KEY_INVALID = Meaning(
+    "model_failed", "{key} holds no API key for {model}: give the key alone, without quotes, blanks or `Bearer`"
+)
 ADDRESS_INVALID = Meaning(
     "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE"
 )

@@ -3,14 +3,18 @@
 The table in docs/models.md is this one; a test compares them. Every other provider is asked through LiteLLM.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.planner.models.errors import ADDRESS_INVALID, KEY_MISSING, ModelFailed, failure
+from services.planner.models.errors import ADDRESS_INVALID, KEY_INVALID, KEY_MISSING, ModelFailed, failure
 from services.planner.models.model_table import known_model
+
+_KEY = re.compile(r"""[!#-&(-~]([!-~]*[!#-&(-~])?""", re.ASCII)
+"""What an HTTP header may hold as a key: visible ASCII, not in quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +110,23 @@ class Endpoints:
 
     def of(self, model: str) -> Endpoint:
         """Return the endpoint of a model. Raises ModelFailed if its address or key is missing."""
-        server, name = self.servers.get(model), provider_of(model)
+        server, name, variable = self.servers.get(model), provider_of(model), "RUNWIRE_MODEL_API_KEY"
         provider = PROVIDERS[name] if name else Provider(base=None, needs_key=False)
         if server is not None:
-            base, key = server.api_base, self.environment.get(server.api_key_env or "", "").strip() or None
-            if server.api_key_env and key is None:
-                raise failure(KEY_MISSING, model, key=server.api_key_env)
+            variable = server.api_key_env or ""
+            base, key = server.api_base, self.environment.get(variable, "").strip() or None
+            if variable and key is None:
+                raise failure(KEY_MISSING, model, key=variable)
         elif self.api_base and name in {"openai", "hosted_vllm"}:
             base, key = self.api_base, (self.api_key or "").strip() or None
         else:
             base = self._base(model, provider)
-            key = next((value for each in provider.keys if (value := self.environment.get(each, "").strip())), None)
+            given = ((each, self.environment.get(each, "").strip()) for each in provider.keys)
+            variable, key = next(((each, value) for each, value in given if value), (variable, None))
             if key is None and provider.needs_key:
                 raise failure(KEY_MISSING, model, key=provider.keys[0])
+        if key is not None and not _KEY.fullmatch(key):
+            raise failure(KEY_INVALID, model, key=variable)
         name_there = model.partition("/")[2] if name and "/" in model else model
         if name == "fireworks_ai" and not name_there.startswith("accounts/") and "#" not in name_there:
             name_there = f"accounts/fireworks/models/{name_there}"
@@ -145,4 +153,4 @@ def _checked(model: str, base: str, key: str | None) -> str:
         raise failure(ADDRESS_INVALID, model)
     if key is not None and parts.username is not None:
         raise ModelFailed("model_failed", f"the address of {model} names a user, and there is an API key: keep one")
-    return base.rstrip("/")
+    return base.rstrip("/").removesuffix("/chat/completions")

@@ -21,7 +21,7 @@ from cronsim import CronSim, CronSimError
 CRON_FIELDS = 5
 _MINUTE, _MS = timedelta(minutes=1), timedelta(milliseconds=1)
 _TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?",
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?",
     re.ASCII,
 )
 _YEARS = range(1971, 2201)
@@ -74,7 +74,7 @@ def moment_from_text(text: str, zone: ZoneInfo | None) -> int:
     if not _TIME.fullmatch(text):
         raise ValueError("is no time as RFC 3339 has it; one looks like 2026-12-01T09:00:00+01:00")
     try:
-        at = datetime.fromisoformat(text)
+        at = datetime.fromisoformat(text.upper())  # Digits beyond microseconds are cut.
     except ValueError as error:
         raise ValueError(f"is no time that exists: {error}") from error
     if at.year not in _YEARS:

@@ -78,6 +78,12 @@ def test_two_local_servers_have_an_address_and_a_key_each() -> None:
             "no API key for m: set M",
         ),
         ("hosted_vllm/x", Endpoints(environment={}), "set RUNWIRE_MODEL_API_BASE or HOSTED_VLLM_API_BASE"),
+        ("groq/x", Endpoints(environment={"GROQ_API_KEY": "'k'"}), "GROQ_API_KEY holds no API key for groq/x"),
+        (
+            "openai/x",
+            Endpoints(environment={}, api_base="http://a", api_key="Bearer k"),
+            "RUNWIRE_MODEL_API_KEY holds no",
+        ),
         ("openai/x", Endpoints(environment={}, api_base="localhost:9/v1"), "is no http URL"),
         ("openai/x", Endpoints(environment={}, api_base="http://[gpu/v1"), "is no http URL"),
         ("openai/x", Endpoints(environment={}, api_base="http://gpu/v1?key=a"), "is no http URL"),

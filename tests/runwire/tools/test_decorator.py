@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import pytest
@@ -171,6 +172,40 @@ async def test_a_result_that_does_not_fit_its_type_is_refused() -> None:
         with pytest.raises(ToolError, match=advice) as refused:
             await wrong.run({}, RecordingContext())
         assert refused.value.code == "invalid_result"
+
+
+async def test_what_json_has_no_word_for_is_sent_as_the_nearest_text() -> None:
+    """A path, a view of bytes; halves of a character are joined, or replaced: the call was made and must not fail."""
+
+    class Photo(BaseModel):
+        name: str
+        data: bytes
+
+    @tool
+    async def values() -> Any:
+        return [PurePosixPath("/a/b"), memoryview(b"c"), "\ud83c\udf75", "d\ud83c", float("nan")]
+
+    @tool
+    async def photo() -> Photo:
+        return Photo.model_construct(name="\udf75", data=b"\xff")
+
+    sent = json.loads(await values.run({}, RecordingContext()))
+    assert sent == ["/a/b", "c", "\U0001f375", "d\ufffd", None]
+    assert json.loads(await photo.run({}, RecordingContext())) == {"name": "\ufffd", "data": "_w=="}
+
+
+@pytest.mark.parametrize("name", ["model_extra", "model_config", "model_dump", "json", "_x", "__config__"])
+async def test_a_parameter_may_have_any_name(name: str) -> None:
+    """Also one that means something to pydantic; its errors name it."""
+    space: dict[str, Any] = {}
+    exec(f"async def probe({name}: int, other: int = 1) -> int:\n return {name}", space)  # noqa: S102, names vary
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probe = tool(space["probe"])
+    assert probe.spec.input_schema["required"] == [name]
+    assert await probe.run({name: 7}, RecordingContext()) == b"7"
+    with pytest.raises(ToolError, match=f"^{name}: "):
+        probe.check({name: "x"})
 
 
 async def test_a_result_changed_after_its_validation_is_not_shown() -> None:

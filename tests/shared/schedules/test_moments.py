@@ -145,6 +145,14 @@ def test_a_local_time_is_one_moment(zone: str, local: str, moment: str) -> None:
     assert moment_from_text(moment, zone_of(zone)) == wanted
 
 
+@pytest.mark.parametrize("fraction", ["", ".000999", ".000123456789"])
+def test_a_time_is_read_in_every_form_of_rfc_3339(fraction: str) -> None:
+    """Either case, and any number of digits after the second."""
+    wanted = moment_from_text("2027-10-31T02:30:00+00:00", None)
+    for text in (f"2027-10-31T02:30:00{fraction}Z", f"2027-10-31t02:30:00{fraction}z"):
+        assert moment_from_text(text, None) == wanted
+
+
 @pytest.mark.parametrize("text", ["", "now", "2026-12-01", "2026-12-01T09:00:00+25:00", "2026-13-01T09:00Z", "12:00Z"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     """With the reason."""

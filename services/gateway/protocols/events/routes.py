@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 from fastapi import Header, Query, Response
 
-from contracts.wire import keys
+from contracts.wire import keys, subjects
+from contracts.wire.names import InvalidName
+from services.gateway.auth.caller import Caller
 from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, SessionRoute, new_router
-from services.gateway.errors import BadCursor
+from services.gateway.errors import BadCursor, NotFound
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.reader import StoredRun
 from services.shared.runs.run_follower import RunFollower, SessionFollower
@@ -47,11 +49,7 @@ async def run_events(
     """
     tenant, sent = caller.tenant, last_event_id or after
     parts.streams.check(tenant)
-    found = await parts.runs.get(caller, run_id)
-    try:
-        cursor = Cursor.parse(sent) if sent else Cursor()
-    except ValueError as error:
-        raise BadCursor from error
+    found, cursor = await parts.runs.get(caller, run_id), _cursor(sent) if sent else Cursor()
     if not await _has_reached(parts, tenant, found, cursor):
         # Another gateway has shown more than this replica of the log holds, or the id is invented.
         found = await parts.runs.current(caller, run_id)
@@ -61,6 +59,31 @@ async def run_events(
         return Response(status_code=204, headers={RUN_HEADER: run_id})
     follower = RunFollower(parts.bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
     return stream_of_run(parts, tenant, run_id, follower, artifacts, may_wait=found.waits_for_planner)
+
+
+async def run_at(parts: Parts, caller: Caller, event_id: str) -> str:
+    """Return the run that an event belongs to. Raises BadCursor for one that the caller does not see, or that is gone.
+
+    `event_id`: of an event stream of runs.
+    """
+    cursor = _cursor(event_id)
+    sequence = cursor.log or cursor.stream
+    subject = await parts.runs.subject_at(subjects.RUNS, sequence) if sequence else None
+    try:
+        address = subjects.parse(subject or "")
+        found = await parts.runs.get(caller, address.run) if address.tenant == caller.tenant else None
+    except (InvalidName, NotFound):
+        found = None
+    if found is None:
+        raise BadCursor("Last-Event-ID names no run that is kept here. Without it a new run is started.")
+    return found.run_id
+
+
+def _cursor(event_id: str) -> Cursor:
+    try:
+        return Cursor.parse(event_id)
+    except ValueError as error:
+        raise BadCursor from error
 
 
 async def _has_reached(parts: Parts, tenant: str, found: StoredRun, cursor: Cursor) -> bool:

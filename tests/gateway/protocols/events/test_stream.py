@@ -118,6 +118,34 @@ async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) 
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), cursor
 
 
+async def test_a_post_that_is_sent_again_continues_its_run(served: Served, bus: Bus) -> None:
+    """Clients repeat a POST when its stream breaks. No second run begins, whatever else they send."""
+    body, accept = {"query": "x"}, {"Accept": "TEXT/Event-Stream; q=1"}
+    first = await served.http.post("/v1/runs", json=body, headers={"Idempotency-Key": "sent-again"})
+    writer = Writer(bus, run=first.json()["run_id"])
+    await a_long_run(writer)
+    await writer.done()
+    cursor = frames_of(writer)[0][1]
+    for more in ({}, {"Idempotency-Key": "sent-again"}):
+        again = await served.http.post("/v1/runs", json=body, headers={**accept, **more, "Last-Event-ID": cursor})
+        assert (again.status_code, again.headers["runwire-run"]) == (200, writer.run)
+        assert again.text.count("event: ") == len(frames_of(writer)) - 1
+    refused = await served.http.post("/v1/runs", json=body, headers={"Accept": "text/event-stream;q=0"})
+    assert refused.status_code == 202
+    other = Writer(bus)
+    theirs = await other.open()
+    for headers, wrong, status in (
+        ({}, {"query": "y"}, 409),
+        ({"Idempotency-Key": "another"}, body, 400),
+        ({"Last-Event-ID": f"{theirs}-0"}, body, 409),
+        ({"Last-Event-ID": "0-0"}, body, 400),
+        ({"Last-Event-ID": f"{2**62}-0"}, body, 400),
+        ({"Last-Event-ID": "x"}, body, 400),
+    ):
+        answer = await served.http.post("/v1/runs", json=wrong, headers={"Last-Event-ID": cursor, **headers})
+        assert answer.status_code == status, answer.text
+
+
 async def test_a_queued_run_is_awaited_and_then_heard_live(served: Served, bus: Bus) -> None:
     """The listener may be there before any planner is."""
     run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
