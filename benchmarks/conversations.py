@@ -26,7 +26,7 @@ import uvloop
 from benchmarks.product import processes
 from benchmarks.product.script import Script
 from benchmarks.ratio_tables import Table, ratios, spread
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
 from tests.support.stack import Stack

@@ -24,7 +24,7 @@ from benchmarks.instant_model import Script
 from contracts.runs.events import RunStarted, Step, Terminal
 from contracts.runs.requests import RunRequested, RunStatus
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -20,7 +20,7 @@ import uvloop
 from benchmarks.conversations import System, started
 from benchmarks.product.script import Script
 from benchmarks.ratio_tables import Table, alternate, ratios, spread
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from tests.system import evidence

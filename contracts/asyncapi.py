@@ -18,7 +18,6 @@ from .runs import inbox
 from .runs import requests as runs
 from .sessions import records as sessions
 from .sessions import schedules, tasks
-from .tools import checks, direct
 from .tools import messages as tools
 from .wire import faults, records, subjects
 from .wire.keys import ENTRIES
@@ -47,7 +46,7 @@ _LIVES = {"Nats-TTL": "seconds; the entry expires unless it is written again"}
 _SCHEDULE = {"Nats-Schedule": "@at and the time", "Nats-Schedule-Target": "the run's subject `due`"}
 _OBJECT = {"type": "object"}
 _STORED = {artifacts.WARNING_HEADER: "if there is a warning: one sentence"}
-_DIRECT = direct.DIRECT_HEADER
+_DIRECT = tools.DIRECT_HEADER
 _RECORD_HEADERS = {records.EVENTS_HEADER: "types of its events"}
 _PAUSES = {records.PAUSES_HEADER: "number of open pauses after this record of a log, if there are any"}
 _CHECKPOINT = {sessions.CHECKPOINT_HEADER: "sequence of the newest checkpoint on this subject"}
@@ -86,7 +85,7 @@ BODIES = (
         "MicroAnswer", _OBJECT,
         "As NATS micro services answer; a tool's endpoint holds its ToolSpec in `runwire.spec`.",
     ),
-    Body("ToolChecked", checks.ToolChecked, headers=_kind("result")),
+    Body("ToolChecked", tools.ToolChecked, headers=_kind("result")),
     Body("StillChecking", RAW, "No bytes: the check goes on.", BYTES, _kind("heartbeat")),
     Body("Begun", RAW, "The tool is called next.", BYTES, {_DIRECT: "begun"}),
     Body("Finished", inbox.CallFinished, "The outcome.", headers={_DIRECT: "finished"}),
@@ -122,7 +121,7 @@ BODIES = (
 # fmt: on
 _BY_NAME = {body.name: body for body in BODIES}
 """Messages that are more, or else, than a model of their name."""
-_MODELS = (artifacts, checks, direct, inbox, runs, schedules, sessions, tasks, tools)
+_MODELS = (artifacts, inbox, runs, schedules, sessions, tasks, tools)
 _ASIDE = (subjects.dead, subjects.handlings, subjects.probe)
 CHANNELS = (*(row for row in subjects.SUBJECTS if row not in _ASIDE), *ENTRIES, *_ASIDE)
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from contracts.runs.pauses import PauseAnswer
-from contracts.wire import ids
+from contracts.wire import names
 from runwire.tools.context import ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Paused, Pauses
 
@@ -40,7 +40,7 @@ class RecordingContext(Pauses):
     """
 
     call_id: str = "1-0"
-    run_id: str = field(default_factory=ids.new_id)
+    run_id: str = field(default_factory=names.new_id)
     tenant: str = "default"
     session_id: str | None = None
     user_id: str | None = None

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
-from contracts.wire.operation import MODEL_BY_KEY
+from contracts.wire.base import MODEL_BY_KEY
+from contracts.wire.names import new_id
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.messaging.errors import Unsure

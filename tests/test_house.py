@@ -40,15 +40,12 @@ PURE = (
     "services/planner/strategies/**/*.py",
     "services/shared/redaction/*.py",
     "services/tool_runner/results/named_artifact.py",
-    "services/tool_runner/results/preview.py",
     "services/tool_runner/results/forms.py",
     "services/tool_runner/calls/machine.py",
     "services/tool_runner/calls/state.py",
     "services/tool_runner/calls/events.py",
     "services/tool_runner/calls/commands.py",
-    "services/tool_runner/compliance/announced.py",
-    "services/tool_runner/compliance/answered.py",
-    "services/tool_runner/compliance/findings.py",
+    "services/tool_runner/compliance/rules.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
 

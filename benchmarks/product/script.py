@@ -8,7 +8,7 @@ import re
 import time
 from dataclasses import dataclass, field
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 
 _SENTENCE = "Run {key}: {calls} calls of {tool} with {call_ms} ms, then {tokens} tokens, one every {gap_ms} ms."
 _NUMBER = r"(\d+)"

@@ -15,18 +15,24 @@ from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, Paus
 from .payload import FinalPayload, Reason, Usage
 from .requests import DEFAULT_STRATEGY, Effort, Memory, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
+    ArtifactChunk,
+    ArtifactStored,
     Asked,
     AskedCause,
     Called,
+    CallStarted,
+    Chunk,
     Compacted,
+    ControlAnswered,
     ModelFailed,
     Observed,
     PlannedCall,
     Repaired,
     Step,
     StepStatus,
+    Thinking,
+    ToolProgress,
 )
-from .stream_events import ArtifactChunk, ArtifactStored, CallStarted, Chunk, ControlAnswered, Thinking, ToolProgress
 
 __all__ = [
     "KNOWN",

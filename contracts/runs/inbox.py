@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from ..artifacts.images import ImageRef
-from ..tools.responses import RespondedArtifact
+from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
 from ..wire.faults import Fault
 from .pauses import PauseDecision, PauseDefault, PauseReason

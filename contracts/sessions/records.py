@@ -18,7 +18,7 @@ from ..runs.payload import Reason, Usage
 from ..runs.requests import KeyBudget, Memory, OnBusy, RunCause, RunStatus
 from ..wire.base import HttpInput, Message
 from ..wire.faults import Fault
-from ..wire.ids import new_id, unix_ms
+from ..wire.names import new_id, unix_ms
 from .tasks import GroupView, SessionTaskMessage, TaskEvent, TaskView
 
 MAX_TURN_BYTES = 8 * 1024

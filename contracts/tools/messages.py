@@ -1,17 +1,28 @@
-"""The messages between tool_runner and a tool, which may be written in any language.
+"""The messages between a tool, in any language, and tool_runner, and about its calls, between planner and tool_runner.
 
 A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a
 `result`, a `failure` or `declined`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The
 body of `part` is raw bytes, of `content` UTF-8 text, of `result` any JSON, of the others the models below.
+
+A result with the members `artifact_id`, `artifact` and `_metadata` has the canonical form: `artifact` is stored, and
+the model is shown a preview of it.
+
+A direct call is a request of the planner to one instance of tool_runner, without the stored queue CALLS. The `step` or
+`called` record that announces the call names the instance (`PlannedCall.direct`) and is the intent of the call. The
+request is a `CallRequested` with `start_by`. The header `Runwire-Direct` of the reply says what became of it.
+
+An operator checks a tool with `CheckTool` on `check.tool`. Until the answer, a `ToolChecked` of the kind `result`, the
+replies are of the kind `heartbeat`. A request that cannot be read is answered with a `Fault` of the kind `failure`.
 """
 
 import hashlib
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
+from ..artifacts.references import ArtifactRef, JsonType
 from ..runs.pauses import ApprovalRule, CallApproval, PauseAnswer, PauseDefault, PauseReason
-from ..wire.base import Message
+from ..wire.base import Message, is_absent
 
 REPLY_HEADER = "Runwire-Reply"
 PARTS_HEADER = "Runwire-Parts"
@@ -257,3 +268,103 @@ class CallRequested(Message):
     request_id: str | None = Field(default=None, description="null: an earlier planner sent it; use the run's id")
     user_id: str | None = None
     context: dict[str, Any] = Field(default_factory=dict)
+
+
+DIRECT_HEADER = "Runwire-Direct"
+DirectReply = Literal["begun", "finished", "declined", "unfinished"]
+"""`begun`: the tool is called next, and another reply follows. `finished`: the body is the CallFinished.
+`declined`: the tool was not called for this request and will not be; send the call to CALLS. `unfinished`: the tool was
+called and has paused the call or has not ended in time, or may have been called; send it to CALLS as one that may have
+begun."""
+
+
+class RunnerAnnouncement(Message):
+    """An instance of tool_runner takes direct calls. Repeated every second."""
+
+    instance: str
+    leaving: bool = Field(default=False, description="it takes none: it is starting or stopping")
+
+
+class ReceivedQuestion(Message):
+    """Whether an instance of tool_runner has received a direct call. If not, it declines the call from then on."""
+
+    idempotency_key: str = Field(description="of a later round than the first: `names.round_key`")
+    age_s: float = Field(description="seconds since the record that announces the call")
+
+
+class ReceivedAnswer(Message):
+    """The answer: false only if the call was certainly not received. It will be declined if it comes."""
+
+    received: bool
+
+
+MAX_OWN_ID_CHARACTERS = 200
+"""Longest id that a tool gives its artifact."""
+
+
+class ToolResponseMetadata(Message):
+    """`_metadata` of a tool's result: for what and by whom it was made."""
+
+    context_id: str = Field(description="the session of the run; without one, the run")
+    request_id: str = Field(description="the id that the caller gave the request; without one, the run")
+    trace_id: str | None = None
+    user_id: str | None = None
+    tool_name: str
+    executed_at: str = Field(
+        description="UTC, ISO 8601 with Z", validation_alias=AliasChoices("executed_at", "timestamp")
+    )
+    session_id: str | None = Field(default=None, exclude_if=is_absent)
+    task_id: str | None = Field(default=None, exclude_if=is_absent)
+    agent_name: str | None = Field(default=None, exclude_if=is_absent)
+    skill_id: str | None = Field(default=None, exclude_if=is_absent)
+    skill_name: str | None = Field(default=None, exclude_if=is_absent)
+    execution_id: str | None = Field(default=None, exclude_if=is_absent)
+
+
+class ArtifactPreview(Message):
+    """A bounded view of an artifact for the model, without what the tool's schema hides from it."""
+
+    json_type: JsonType
+    size: int = Field(description="bytes, as it is stored")
+    counts: dict[str, int] = Field(
+        default_factory=dict, description="dotted path -> number of items of a list, or of members of the object itself"
+    )
+    head: str = Field(description="the beginning of its JSON, or of its text")
+
+
+class RespondedArtifact(Message):
+    """The artifact of a result in the standard form."""
+
+    artifact_id: str = Field(description="the id that the tool gave it, any text")
+    ref: ArtifactRef | None = Field(default=None, description="where it is stored; null: in `artifacts` of the outcome")
+    fingerprint: str = Field(description="tool name and digest of the arguments of its call")
+    artifact_type: str | None = None
+    skill_id: str | None = None
+    skill_name: str | None = None
+    preview: ArtifactPreview | None = Field(default=None, description="null: the tool's schema hides all of it")
+
+
+class CheckTool(Message):
+    """Check what a tool announces, and with `args` one real call of it, whose result is not stored."""
+
+    tool: str
+    args: dict[str, Any] | None = Field(default=None, description="of the call; null: the tool is not called")
+    context: dict[str, Any] = Field(default_factory=dict, description="the `tool_context` of the call")
+    confirmed: bool = Field(default=False, description="call it also if it requires approval or has side effects")
+
+
+class Finding(Message):
+    """One line of a checklist."""
+
+    name: str = Field(description="what was checked, such as `output_schema`")
+    status: Literal["ok", "warning", "failed"]
+    finding: str
+    mend: str = Field(default="", description="what to do about it")
+
+
+class ToolChecked(Message):
+    """The checklist of a tool."""
+
+    tool: str
+    digest: str | None = Field(default=None, description="of the specification that was checked; null: there is none")
+    findings: list[Finding]

@@ -7,8 +7,7 @@ Rule: no other module writes or splits a key. A name that comes from outside is 
 import hashlib
 import re
 
-from .ids import new_id
-from .names import Form, InvalidName, checked_id, checked_tenant, shortened
+from .names import Form, InvalidName, checked_id, checked_tenant, new_id, shortened
 from .subject import GATEWAY, PLANNER, STORE, TOOL_RUNNER, Subject
 from .subjects import bucket_stream
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..runs.events import RunEvent
 from .base import Message
-from .ids import new_id, unix_ms
+from .names import new_id, unix_ms
 
 VERSION: Literal[1] = 1
 EVENTS_HEADER = "Runwire-Events"

@@ -23,7 +23,7 @@ from contracts.runs.pauses import OpenPause, PauseDecision
 from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.tools.messages import RefusedTool, ToolSpec
-from contracts.wire import ids
+from contracts.wire import names
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
@@ -358,7 +358,7 @@ class Client(TaskMethods, ScheduleMethods):
 
 async def _with_images(body: dict[str, Any], images: Iterable[Image], idempotency_key: str | None) -> dict[str, Any]:
     """A request with its images and its idempotency key. Raises OSError and ValueError for images."""
-    request: dict[str, Any] = {"headers": {"Idempotency-Key": idempotency_key or ids.new_id()}}
+    request: dict[str, Any] = {"headers": {"Idempotency-Key": idempotency_key or names.new_id()}}
     if shown := await asyncio.to_thread(image_inputs, images):
         body["images"], request["timeout"] = shown, httpx.Timeout(_IMAGES_TIMEOUT_S, connect=5)
     return {**request, "json": body}

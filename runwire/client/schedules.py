@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 from pydantic import BaseModel
 
 from contracts.sessions.schedules import WEBHOOK_KEY_PREFIX, ScheduleCreated, ScheduleView
-from contracts.wire import ids
+from contracts.wire import names
 from runwire.client.options import RunOptions
 from runwire.client.transport import Transport, checked
 
@@ -57,7 +57,7 @@ class ScheduleMethods:
         shown = at.isoformat() if isinstance(at, datetime) else at
         fields: dict[str, Any] = {"cron": cron, "at": shown, "webhook": webhook, "time_zone": time_zone}
         body = {"run": {"query": query, **options}, "missed": missed, "name": name, **fields}
-        headers = {"Idempotency-Key": idempotency_key or ids.new_id()}
+        headers = {"Idempotency-Key": idempotency_key or names.new_id()}
         return await self._transport.ask(ScheduleCreated, "POST", "/v1/schedules", json=body, headers=headers)
 
     async def schedules(self) -> list[ScheduleView]:
@@ -78,7 +78,7 @@ def webhook_headers(secret: str, body: bytes, delivery_id: str | None = None) ->
 
     The same `delivery_id` starts one run, however often it is sent; default: a new one.
     """
-    delivery, timestamp = delivery_id or ids.new_id(), str(int(time.time()))
+    delivery, timestamp = delivery_id or names.new_id(), str(int(time.time()))
     key = base64.b64decode(secret.removeprefix(WEBHOOK_KEY_PREFIX))
     digest = hmac.digest(key, f"{delivery}.{timestamp}.".encode() + body, hashlib.sha256)
     signature = f"v1,{base64.b64encode(digest).decode()}"

@@ -5,7 +5,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from contracts.sessions.tasks import GroupView, TaskStatusName, TaskView
-from contracts.wire import ids
+from contracts.wire import names
 from runwire.client.transport import Transport, checked
 
 V = TypeVar("V", TaskView, GroupView)
@@ -94,7 +94,7 @@ class TaskMethods:
         return await self._transport.ask(kind, "GET", f"{_PATHS[kind]}/{checked(thing)}", params=_of(session_id))
 
     async def _change(self, kind: type[V], thing: str, verb: str, session_id: str | None, key: str | None) -> V:
-        headers = {"Idempotency-Key": key or ids.new_id()}
+        headers = {"Idempotency-Key": key or names.new_id()}
         path = f"{_PATHS[kind]}/{checked(thing)}/{verb}"
         answer = await self._transport.settle(path, headers=headers, params=_of(session_id))
         return self._transport.parsed(kind, answer)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from contracts.wire import ids
+from contracts.wire import names
 from runwire import errors
 from runwire.errors import NotFound, RunwireError, Unreachable
 
@@ -120,8 +120,8 @@ def error_of(answer: httpx.Response) -> RunwireError:
 def checked(identifier: str) -> str:
     """Return the id of a run or artifact. Raises NotFound for what cannot be one."""
     try:
-        return ids.checked_id(identifier)
-    except ids.InvalidName as error:
+        return names.checked_id(identifier)
+    except names.InvalidName as error:
         raise NotFound("not_found", str(error)) from error
 
 

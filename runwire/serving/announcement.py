@@ -16,7 +16,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from contracts.tools import messages as wire
-from contracts.wire import ids, subjects
+from contracts.wire import names, subjects
 from runwire.tools import Tool
 
 NATS_ERRORS = (NatsError, OSError)
@@ -50,7 +50,7 @@ class Announcement:
         self.stats = Stats()
         self._client = client
         self._tool = tool
-        self.instance = ids.new_id()
+        self.instance = names.new_id()
         self._identity = {"name": tool.name, "id": self.instance, "version": tool.version, "metadata": {}}
         self._subscriptions: list[Subscription] = []
 
@@ -60,8 +60,8 @@ class Announcement:
         own = subjects.micro_service("PING", self._tool.name, self.instance)
         await self._client.subscribe(own, cb=_answering(self._client, self._ping))
         for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
-            for names in ((), (self._tool.name,), (self._tool.name, self.instance)):
-                subject = subjects.micro_service(verb, *names)
+            for path in ((), (self._tool.name,), (self._tool.name, self.instance)):
+                subject = subjects.micro_service(verb, *path)
                 if subject != own:
                     subscription = await self._client.subscribe(subject, cb=_answering(self._client, answer))
                     self._subscriptions.append(subscription)

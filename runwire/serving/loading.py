@@ -8,11 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from contracts.wire import ids
+from contracts.wire import names
 from runwire.errors import ToolsNotLoaded
 from runwire.tools import Tool
 
-_NEEDED_PACKAGES = {"runwire", ids.__name__.partition(".")[0]}
+_NEEDED_PACKAGES = {"runwire", names.__name__.partition(".")[0]}
 """In a checkout the contracts are a package of their own; in the wheel they are inside `runwire`."""
 
 _FOLDERS: list[str] = []

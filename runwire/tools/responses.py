@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from contracts.tools.responses import MAX_OWN_ID_CHARACTERS, ToolResponseMetadata
-from contracts.wire.ids import new_id
+from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, ToolResponseMetadata
+from contracts.wire.names import new_id
 from runwire.tools.context import ToolContext, encode_content
 
 ArtifactT = TypeVar("ArtifactT")

@@ -10,8 +10,7 @@ from contracts.runs import inbox
 from contracts.runs.requests import RunRequested
 from contracts.sessions.schedules import FIRE_TIMER
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
-from contracts.wire.names import InvalidName
+from contracts.wire.names import InvalidName, new_id
 from services.messaging import dead_letters
 from services.messaging.pull_consumer import Delivery
 from services.messaging.tenants.time_slices import TimeSlice, TimeSlices

@@ -9,6 +9,7 @@ from services.messaging.connection import Bus
 from services.runtime.health import Health
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner.transports.nats import NatsTransport
 
 from .call_consumers import CallConsumers
 from .compliance.checks import ToolChecks
@@ -22,7 +23,6 @@ from .limits import Runners
 from .settings import ToolRunnerSettings
 from .transports.base import Transport
 from .transports.driver import ToolCaller
-from .transports.nats.transport import NatsTransport
 
 
 class Kind(NamedTuple):

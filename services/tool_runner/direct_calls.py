@@ -1,4 +1,4 @@
-"""Direct calls: a planner calls this instance by a request, without the stored queue CALLS (contracts/tools/direct.py).
+"""Direct calls: a planner calls this instance by a request, without the stored queue CALLS (contracts/tools).
 
 Rule 1: the planner has recorded the call, with the name of this instance, before it sends the request. So nothing is
 read or written here before the tool is called.
@@ -21,10 +21,9 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts.tools.direct import DIRECT_HEADER, DirectReply, ReceivedAnswer, ReceivedQuestion
-from contracts.tools.messages import CallRequested
+from contracts.tools.messages import DIRECT_HEADER, CallRequested, DirectReply, ReceivedAnswer, ReceivedQuestion
 from contracts.wire import names, subjects
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import code_locations

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import structlog
 
 from contracts.tools.messages import CallRequested, ToolSpec
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared.redaction.placeholders import wire_size
 from services.shared.tools.approvals import is_allowed
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner.calls.history import RunWatch, RunWatches
 
 from .artifacts.arguments import check_arguments, resolve
 from .artifacts.images import ToolImages
@@ -28,7 +29,6 @@ from .artifacts.store_access import StoreAccess, read_artifact
 from .calls import history
 from .calls.commands import Pause
 from .calls.progress import CallProgress
-from .calls.run_watch import RunWatch, RunWatches
 from .errors import (
     AlreadyCompleted,
     ApprovalMissing,

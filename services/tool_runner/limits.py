@@ -10,10 +10,9 @@ import time
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts.tools.direct import RunnerAnnouncement
-from contracts.tools.messages import ToolSpec
+from contracts.tools.messages import RunnerAnnouncement, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.messaging.tenants.fair_semaphore import FairSemaphore

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from contracts.artifacts.references import HeadArtifact
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.stores import Store
 
 STORED = subjects.bucket_value(keys.ARTIFACTS_BUCKET, "x")

@@ -11,7 +11,7 @@ from nats.errors import Error as NatsError
 
 from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, SPEC_METADATA, CallQuestion, ToolCall, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.waiting import wait_until
 
 LONG = 30.0

@@ -11,7 +11,7 @@ from contracts.runs.events import Asked as ModelAsked
 from contracts.runs.inbox import CallFinished, CallPaused
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
 from contracts.wire.rights import PROVISIONER
 from contracts.wire.subject import PLANNER, TOOL_RUNNER

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Client
 from runwire.client.options import MemoryOptions
 from runwire.errors import NotFound

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.runs.requests import RunStatus
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Client
 from runwire.errors import SessionBusy
 from runwire.events import InputAdded

@@ -6,7 +6,7 @@ import httpx
 import nats
 import pytest
 
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from runwire import Client, RunwireError
 from runwire.client import OpenPause
 from runwire.errors import IdempotencyConflict, PauseChanged, PauseClosed, RunAlreadyEnded

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Client, RunwireError
 from services.gateway.auth.key_lines import new_key
 from tests.fundamentals.conftest import ACME_KEY, ANN_KEY, ASKING_KEY, BOB_KEY, KEY_FILE, KEYED_GATEWAY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Client, RunwireError
 from runwire.client import OpenPause
 from runwire.events import (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from contracts.runs.requests import RunStatus
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from runwire import Client
 from tests.support.model_server import ModelServer, answer
 from tests.support.stack import Stack

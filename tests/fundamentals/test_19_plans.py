@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Client
 from runwire.events import Observed, Step
 from tests.support.model_server import ModelServer, Say

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.errors import MEDIA_TYPE, RefusedByPlanner
 from tests.support.gateways import Served, disconnect, serving, unconnected_routes
 from tests.support.nats_server import NatsServer

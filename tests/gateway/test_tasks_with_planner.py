@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.gateways import Served, serving
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer

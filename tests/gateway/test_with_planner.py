@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from contracts.runs.events import Chunk, Done
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
 from runwire.client import Client
 from runwire.errors import NotFound

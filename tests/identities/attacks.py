@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.identities.scene import Scene
 from tests.identities.users import RUN
 

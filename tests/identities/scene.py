@@ -10,7 +10,7 @@ import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.subjects import replies_to
 from services.artifact_store.app import running
 from services.messaging.connection import Bus

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.streams.provision import provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

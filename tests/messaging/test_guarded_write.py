@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated, Refused, Unsure

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import TOO_LARGE, NoResponders, Refused, Unavailable, Unsure
 from services.runtime.settings import BusSettings

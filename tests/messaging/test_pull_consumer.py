@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterator
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery, PullConsumer

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.support.forgeries import answered_to, forge

@@ -6,7 +6,7 @@ from typing import Any
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from tests.support.buses import connected

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.planner.agents import Agent, AgentTasks
 from services.planner.resolution import Deployment, max_characters
 from services.planner.settings import PlannerSettings

@@ -7,7 +7,7 @@ from contracts.runs.inbox import CancelRequested
 from contracts.runs.requests import Memory, RunDeletion
 from contracts.sessions.records import SessionContextRequested, SessionDeletionRequested
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress, SessionLogs

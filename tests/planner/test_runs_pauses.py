@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Paused
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import ToolContext, tool
 from runwire.serving import serve
 from services.messaging.streams.provision import provision

@@ -20,7 +20,7 @@ from contracts.runs.events import Cancelled, Chunk, Done, Error, Paused, RunStar
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from services.gateway.app import NOUNS, PROTOCOLS, build_server
 from services.gateway.parts import Parts

@@ -21,7 +21,7 @@ from contracts.runs.requests import RunRequested
 from contracts.tools.messages import REPLY_HEADER, ToolFailure, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.reads import sequence_of

@@ -12,7 +12,7 @@ from contracts.sessions.records import (
     SessionStarted,
 )
 from contracts.wire import keys, subjects
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

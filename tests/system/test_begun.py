@@ -12,7 +12,7 @@ import pytest
 from contracts.runs.events import Done, Error
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.streams.definitions import PLANNER_REQUESTS

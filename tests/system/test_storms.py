@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contracts.sessions.schedules import MAX_LATENESS_S
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.samples import first_seed
 from tests.support.waiting import wait_until
 from tests.system import model

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.nats_tap import pass_on
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from contracts.runs.inbox import CancelRequested
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame

@@ -18,7 +18,7 @@ from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import keys, names, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
 from runwire.serving import serve
 from runwire.tools import Tool

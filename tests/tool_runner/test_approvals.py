@@ -7,10 +7,9 @@ import pytest
 
 from contracts.runs.inbox import CallFinished
 from contracts.runs.pauses import ApprovalRule, CallApproval
-from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
-from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.tools.messages import DIRECT_HEADER, CallRequested, RunnerAnnouncement, ToolSpec
 from contracts.wire import names, subjects
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
 from services.shared.tools.approvals import call_digest

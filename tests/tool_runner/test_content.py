@@ -8,11 +8,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CallFinished
-from contracts.tools.direct import DIRECT_HEADER, RunnerAnnouncement
-from contracts.tools.messages import REPLY_HEADER, CallRequested, ToolCall, ToolSpec
+from contracts.tools.messages import DIRECT_HEADER, REPLY_HEADER, CallRequested, RunnerAnnouncement, ToolCall, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import unix_ms
 from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.names import unix_ms
 from runwire import ToolContext, ToolError, tool
 from tests.support.waiting import wait_until
 

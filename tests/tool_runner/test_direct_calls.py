@@ -9,10 +9,17 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CallFinished, CallPaused
-from contracts.tools.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
-from contracts.tools.messages import REPLY_HEADER, CallRequested, ToolSpec
+from contracts.tools.messages import (
+    DIRECT_HEADER,
+    REPLY_HEADER,
+    CallRequested,
+    ReceivedAnswer,
+    ReceivedQuestion,
+    RunnerAnnouncement,
+    ToolSpec,
+)
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders

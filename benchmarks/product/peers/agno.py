@@ -14,7 +14,7 @@ from benchmarks.product.peers.base import Peer, answers
 from benchmarks.product.processes import running
 from benchmarks.product.script import Script
 from benchmarks.product.side import Side
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.needs import free_port
 
 _ENDS = {b"RunCompleted", b"RunPaused", b"RunError", b"RunCancelled"}

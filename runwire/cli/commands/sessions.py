@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.cli.exit_codes import end
 from runwire.cli.frame import Agent, Found, Key, Limit, Model, Url, asks, client_of, given, table
 from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from contracts.tools.messages import MAX_ACCEPTED_SPECS, SPEC_METADATA, AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys, subjects
 from contracts.wire.faults import describe
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.errors import ToolsNotLoaded
 from runwire.nats_client import NatsClient

@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from contracts.tools.checks import CheckTool, ToolChecked
-from contracts.tools.messages import REPLY_HEADER, SPEC_METADATA, RefusedTool
+from contracts.tools.messages import REPLY_HEADER, SPEC_METADATA, CheckTool, RefusedTool, ToolChecked
 from contracts.wire import names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import InvalidName

@@ -11,8 +11,7 @@ from contextlib import suppress
 import structlog
 
 from contracts.wire import keys
-from contracts.wire.ids import new_id, unix_ms
-from contracts.wire.names import InvalidName
+from contracts.wire.names import InvalidName, new_id, unix_ms
 from services.artifact_store.errors import BytesMissing
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.references.entries import References

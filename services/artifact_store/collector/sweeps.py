@@ -16,7 +16,7 @@ from collections.abc import Callable
 import structlog
 
 from contracts.wire import keys, subjects
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.artifact_store.collector.deletions import Deletions
 from services.artifact_store.collector.orphans import remove_orphans
 from services.artifact_store.errors import UnknownVersion

@@ -20,7 +20,7 @@ from pydantic import Field
 from contracts.artifacts.references import ArtifactPage, HeadArtifact, ListArtifacts
 from contracts.wire import keys
 from contracts.wire.base import Message
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.artifact_store.references.entries import ArtifactEntry, Reference, References
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket as KeyValueBucket

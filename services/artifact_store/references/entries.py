@@ -30,7 +30,7 @@ from contracts.artifacts.references import (
 )
 from contracts.wire import keys
 from contracts.wire.base import Message
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.artifact_store.errors import UnknownVersion
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket as KeyValueBucket

@@ -18,8 +18,8 @@ import structlog
 
 from contracts.artifacts import references as artifacts
 from contracts.artifacts.references import ArtifactRef, PutArtifact
-from contracts.wire.ids import unix_ms
 from contracts.wire.keys import new_object_name, object_key
+from contracts.wire.names import unix_ms
 from services.artifact_store.collector.deletions import Deletions
 from services.artifact_store.errors import BytesMissing
 from services.artifact_store.objects.bucket import Bucket

@@ -17,8 +17,8 @@ import structlog
 
 from contracts.artifacts.references import ChunkTaken, PutArtifact, UploadOpened
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
 from contracts.wire.limits import CHUNK_BYTES
+from contracts.wire.names import new_id
 from services.artifact_store.references.entries import ArtifactEntry
 from services.artifact_store.store.mime_types import HEAD_BYTES
 from services.artifact_store.store.store import ArtifactStore, Done

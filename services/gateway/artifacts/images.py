@@ -19,7 +19,7 @@ import structlog
 
 from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
 from contracts.artifacts.references import ArtifactRef
-from contracts.wire.ids import image_id
+from contracts.wire.names import image_id
 from services.gateway.artifacts.access import ArtifactAccess
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from contracts.runs.requests import KeyBudget, RunInput
 from contracts.wire import subjects
-from contracts.wire.ids import run_id_for_key
+from contracts.wire.names import run_id_for_key
 from services.gateway.errors import NotAllowed, RightMissing
 
 Right = Literal["run", "approve", "apply", "operate"]

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 
 from contracts.runs.requests import KeyBudget
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import KeyBudgetSpent, TryAgain
 from services.messaging.connection import Bus

@@ -17,7 +17,7 @@ from fastapi import Request
 
 from contracts.artifacts.images import ImageRef
 from contracts.runs.requests import RunInput, RunRequested
-from contracts.wire.ids import new_id, own_session_id
+from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_headers import idempotency_key, request_ids
 from services.gateway.errors import BadCursor, IdempotencyConflict, NotFound

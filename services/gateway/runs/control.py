@@ -9,8 +9,8 @@ from contracts.runs.events import ControlAnswered
 from contracts.runs.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
 from contracts.runs.requests import LimitsInput
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, run_id_for_key
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
+from contracts.wire.names import new_id, run_id_for_key
 from services.gateway.errors import BodyTooLarge
 from services.gateway.parts import Parts
 

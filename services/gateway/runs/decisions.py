@@ -10,7 +10,7 @@ from contracts.runs.events import ControlAnswered, InputAdded, Resumed
 from contracts.runs.inbox import InputRequested, ResumeRequested
 from contracts.runs.requests import InputAccepted, InputInput, ResumeAccepted, ResumeInput
 from contracts.sessions.tasks import TASK_TOOLS
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway import errors
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_headers import idempotency_key

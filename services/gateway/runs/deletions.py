@@ -9,7 +9,7 @@ import structlog
 
 from contracts.runs.requests import RunDeletion
 from contracts.wire import keys
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused, Unsure

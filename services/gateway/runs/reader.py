@@ -22,7 +22,7 @@ from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested, RunStatus
 from contracts.wire import subjects
-from contracts.wire.ids import InvalidName, checked_id, own_session_id
+from contracts.wire.names import InvalidName, checked_id, own_session_id
 from contracts.wire.records import PAUSES_HEADER, Record
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound

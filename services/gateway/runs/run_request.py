@@ -7,8 +7,8 @@ from typing import Any
 from contracts.artifacts.images import ImageInput
 from contracts.runs.requests import LimitsInput, MemoryInput, RunInput, RunRequested
 from contracts.wire import names
-from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.limits import MAX_REQUEST_BYTES
+from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_headers import RequestIds
 from services.gateway.errors import BodyTooLarge, InvalidInput

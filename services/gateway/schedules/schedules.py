@@ -22,8 +22,7 @@ from contracts.sessions.schedules import (
     Webhook,
 )
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id, unix_ms
-from contracts.wire.names import InvalidName
+from contracts.wire.names import InvalidName, new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.request_headers import RequestIds, idempotency_key

@@ -22,8 +22,7 @@ from pydantic import RootModel
 from contracts.runs.requests import KeyBudget
 from contracts.sessions.schedules import MAX_WEBHOOK_BYTES, WEBHOOK_KEY_PREFIX, Schedule, Webhook
 from contracts.wire import keys
-from contracts.wire.ids import new_id, own_session_id, started_run_id, unix_ms
-from contracts.wire.names import InvalidName
+from contracts.wire.names import InvalidName, new_id, own_session_id, started_run_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_body import BodyLimit, parse, read_body
 from services.gateway.errors import NotFound, TryAgain

@@ -7,7 +7,7 @@ import structlog
 from contracts.sessions import records
 from contracts.sessions.tasks import SessionTaskControl
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id, run_of_own_session
+from contracts.wire.names import new_id, run_of_own_session
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, SessionDeleting
 from services.gateway.parts import Parts

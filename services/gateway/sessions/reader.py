@@ -13,7 +13,7 @@ from contracts.runs.pauses import OpenPause
 from contracts.runs.requests import RunRequested, RunStatus
 from contracts.sessions.records import SessionRecord, SessionStatus
 from contracts.wire import keys, subjects
-from contracts.wire.ids import own_session_id, run_of_own_session
+from contracts.wire.names import own_session_id, run_of_own_session
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.gateway.runs.deletions import Deletions

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from contracts.sessions.tasks import GroupView, SessionTaskControl, TaskControlAction, TaskStatusName, TaskView
 from contracts.wire.base import HttpInput
-from contracts.wire.ids import new_id, own_session_id
+from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller, Right
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import BodyLimit, parse, read_body

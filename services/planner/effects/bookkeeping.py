@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from contracts.runs.requests import KeySpent, RunRequested
 from contracts.wire import keys, subjects
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket, Entry

@@ -17,7 +17,7 @@ import orjson
 
 from contracts.runs.events import Asked, Chunk, Thinking
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from contracts.wire.records import EVENTS_HEADER, VERSION
 from services.messaging import guarded_write
 from services.messaging.connection import Bus

@@ -1,4 +1,4 @@
-"""Calls tools through an instance of tool_runner by a request, without the queue CALLS (contracts/tools/direct.py).
+"""Calls tools through an instance of tool_runner by a request, without the queue CALLS (contracts/tools/messages.py).
 
 Rule 1: the record that announces a call names the instance. It is stored before the call is made, and is its intent.
 Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at most. A call that takes longer continues,
@@ -19,8 +19,7 @@ from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts.runs.inbox import CallFinished
-from contracts.tools.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
-from contracts.tools.messages import CallRequested
+from contracts.tools.messages import DIRECT_HEADER, CallRequested, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders

@@ -11,8 +11,8 @@ from contracts.sessions.tasks import TASK_TOOLS
 from contracts.tools.messages import CallQuestion, CallRequested
 from contracts.wire import keys, names, subjects
 from contracts.wire.faults import Fault
-from contracts.wire.ids import unix_ms
 from contracts.wire.limits import MAX_REQUEST_BYTES
+from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects.direct_calls import START_WITHIN_S

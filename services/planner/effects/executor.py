@@ -16,7 +16,7 @@ from contracts.runs import inbox
 from contracts.runs.events import Asked, ControlAnswered
 from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects import bookkeeping, messages, model_call
 from services.planner.effects.chunk_publisher import ChunkPublisher

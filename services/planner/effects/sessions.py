@@ -28,7 +28,7 @@ from contracts.sessions.records import (
 from contracts.sessions.tasks import Reported, SessionGroupDue, SessionTaskCalled, SessionTaskMessage, TaskSpawned
 from contracts.wire import keys, names, subjects
 from contracts.wire.faults import Fault
-from contracts.wire.ids import run_of_own_session, unix_ms
+from contracts.wire.names import run_of_own_session, unix_ms
 from contracts.wire.records import PAUSES_HEADER, types_in
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated

@@ -37,7 +37,7 @@ from contracts.runs import inbox
 from contracts.runs.requests import OnBusy, RunRequested
 from contracts.sessions import records, tasks
 from contracts.wire.faults import Fault
-from contracts.wire.ids import run_of_own_session
+from contracts.wire.names import run_of_own_session
 from services.planner.run.state.run import Begun, Place, Refused, Waiting
 from services.planner.sessions import memory
 from services.planner.sessions.tasks import machine

@@ -13,8 +13,7 @@ import structlog
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.sessions.schedules import FIRE_TIMER, MAX_LATENESS_S, Schedule
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id, started_run_id
-from contracts.wire.names import InvalidName
+from contracts.wire.names import InvalidName, new_id, started_run_id
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket, Entry

@@ -29,8 +29,8 @@ from contracts.artifacts.references import (
 from contracts.wire import subjects
 from contracts.wire.base import Message
 from contracts.wire.faults import describe
-from contracts.wire.ids import new_id
 from contracts.wire.limits import CHUNK_BYTES, MAX_PUT_BYTES
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable

@@ -3,7 +3,7 @@
 from contracts.runs.events import Cancelled, Done, Error, Terminal
 from contracts.runs.payload import Reason
 from contracts.runs.requests import RunRequested, RunStatus
-from contracts.wire.ids import own_session_id
+from contracts.wire.names import own_session_id
 
 MAX_QUERY_CHARACTERS = 200
 """Characters of the question that a status shows."""

@@ -21,8 +21,8 @@ from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.stored_values import to_blob
+from services.tool_runner.calls.history import RunWatch
 from services.tool_runner.calls.progress import FinishedStream
-from services.tool_runner.calls.run_watch import RunWatch
 from services.tool_runner.errors import ArtifactNotReadable, ArtifactStoreFailed
 
 logger = structlog.get_logger(__name__)

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import Source
-from contracts.tools.messages import CallRequested, ToolSpec
-from contracts.tools.responses import RespondedArtifact
+from contracts.tools.messages import CallRequested, RespondedArtifact, ToolSpec
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
 from services.shared.redaction.annotations import AnnotationCache

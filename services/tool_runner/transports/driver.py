@@ -20,8 +20,8 @@ from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
 from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.events import Event
+from services.tool_runner.calls.history import RunWatch
 from services.tool_runner.calls.machine import CallMachine
-from services.tool_runner.calls.run_watch import RunWatch
 from services.tool_runner.calls.state import CallRules
 from services.tool_runner.errors import AlreadyCompleted, Declined, RunEnded
 from services.tool_runner.settings import ToolRunnerSettings

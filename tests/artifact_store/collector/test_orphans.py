@@ -3,7 +3,7 @@
 import secrets
 
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.artifact_store.inside import HOUR_MS, Inside
 from tests.support.stores import Store
 

@@ -10,7 +10,7 @@ from contracts.artifacts.references import DeleteArtifact, GetArtifact
 from contracts.runs.events import RunStarted
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.objects.bucket import Bucket

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.artifact_store.references.artifact_keys import SHARED_KEY
 from services.artifact_store.references.entries import ArtifactEntry
 from services.shared.artifacts.errors import ArtifactInvalid

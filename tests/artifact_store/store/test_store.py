@@ -11,8 +11,8 @@ import pytest
 from contracts.artifacts.references import ARTIFACT_HEADER, PutArtifact
 from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
 from contracts.wire.limits import CHUNK_BYTES
+from contracts.wire.names import new_id
 from services.shared.artifacts.client import upload
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from services.shared.artifacts.requests import header_value

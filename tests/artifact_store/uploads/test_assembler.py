@@ -17,8 +17,8 @@ from nats.aio.msg import Msg
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
 from contracts.wire.limits import MAX_INLINE_BYTES, MAX_PIECES
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.references.entries import entries_bucket
 from services.messaging.connection import Bus

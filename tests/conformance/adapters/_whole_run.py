@@ -13,7 +13,7 @@ from contracts.runs.events import Asked
 from contracts.runs.inbox import CancelRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, Planning, Story, planning, tools_at_work

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.artifacts.references import ArtifactRef
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.artifacts.downloads import headers_of, range_of
 from services.gateway.errors import RangeNotSatisfiable
 

@@ -13,7 +13,7 @@ from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelP
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.requests import RunInput, RunRequested
 from contracts.wire import keys, subjects
-from contracts.wire.ids import image_id, new_id, run_id_for_key
+from contracts.wire.names import image_id, new_id, run_id_for_key
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject

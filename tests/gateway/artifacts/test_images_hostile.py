@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.wire.ids import new_id, run_id_for_key
+from contracts.wire.names import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.shared.images.cleaner import ImageCleaner, ImageRefused

@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from contracts.runs.events import Done
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client import Client
 from services.messaging.connection import Bus
 from services.shared.redaction.stored_values import to_blob

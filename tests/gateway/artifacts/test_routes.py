@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from contracts.artifacts.references import ArtifactRef
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.cli.views.artifacts import stored_artifacts
 from runwire.client import Client
 from runwire.errors import NotFound

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.requests import KeyBudget
 from contracts.wire import keys
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import quota
 from services.messaging.connection import Bus

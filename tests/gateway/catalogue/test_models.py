@@ -4,7 +4,7 @@ import pytest
 
 from contracts.artifacts.images import ModelProfile
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
 from tests.support.gateways import Served

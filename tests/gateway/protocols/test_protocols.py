@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from contracts.runs.requests import RunInput
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.app import PROTOCOLS, build_app
 from services.gateway.edge.routing import RUN_HEADER, RequestCaller, needs, new_router
 from services.gateway.parts import GatewayParts

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from contracts.runs.events import Done
 from contracts.runs.requests import RunInput, RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client import Client
 from services.gateway.auth.caller import KEYLESS
 from services.gateway.edge.request_headers import RequestIds

@@ -9,7 +9,7 @@ import pytest
 from contracts.runs.events import Asked, Observed, Paused, PlannedCall, Step
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.gateway.runs.test_routes import inbox, status
 from tests.support.gateways import Served, Writer, paused, serving

@@ -7,7 +7,7 @@ import pytest
 from contracts.runs.events import Paused
 from contracts.runs.inbox import INBOX_MESSAGE, TopUpRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer
 

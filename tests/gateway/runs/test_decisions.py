@@ -10,7 +10,7 @@ import pytest
 from contracts.runs.events import ControlAnswered, InputAdded, Resumed
 from contracts.runs.inbox import INBOX_MESSAGE, InputRequested, ResumeRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.runs import messages
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused

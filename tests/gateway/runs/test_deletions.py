@@ -6,7 +6,7 @@ import httpx
 
 from contracts.runs.requests import RunDeletion, RunStatus
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, serving

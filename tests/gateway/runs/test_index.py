@@ -4,7 +4,7 @@ from typing import Any
 
 from contracts.runs.requests import RunStatus
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs.deletions import Deletions

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.runs.inbox import TimerFired
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns
 from services.gateway.runs import quota

@@ -8,7 +8,7 @@ import pytest
 from contracts.runs.events import Asked, InputAdded, Queued, Resumed
 from contracts.runs.inbox import INBOX_MESSAGE, CancelRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
 

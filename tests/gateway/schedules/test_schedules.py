@@ -8,7 +8,7 @@ import pytest
 
 from contracts.sessions.schedules import MAX_SCHEDULE_BYTES, Schedule
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -13,7 +13,7 @@ import pytest
 from contracts.runs.requests import RunRequested
 from contracts.sessions.schedules import MAX_WEBHOOK_BYTES
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id, started_run_id
+from contracts.wire.names import new_id, started_run_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.schedules.webhooks import MAX_AGE_S, is_signed
 from services.messaging.connection import Bus

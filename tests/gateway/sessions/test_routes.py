@@ -21,7 +21,7 @@ from contracts.sessions.records import (
     Summarised,
 )
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -9,7 +9,7 @@ from contracts.runs.events import PlannedCall, Step
 from contracts.sessions.records import RunWaits, SessionDeleting
 from contracts.sessions.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskControlDone, TaskEnded
 from contracts.wire.faults import Fault
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.gateway.runs import messages
 from services.gateway.sessions import reader as sessions
 from services.messaging.connection import Bus

@@ -10,7 +10,7 @@ from contracts.runs.inbox import INBOX_MESSAGE, TimerFired
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested, RunStatus
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.effects import bookkeeping

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.runs.events import Asked, Chunk, Thinking
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision

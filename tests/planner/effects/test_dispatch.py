@@ -10,10 +10,9 @@ from nats.aio.msg import Msg
 
 from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
 from contracts.runs.requests import RunLimits, RunRequested
-from contracts.tools.direct import DIRECT_HEADER
-from contracts.tools.messages import ToolSpec
+from contracts.tools.messages import DIRECT_HEADER, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 from services.planner.effects import bookkeeping, direct_calls, dispatch

@@ -3,7 +3,7 @@
 import base64
 import json
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.planner.conversation import images
 from services.planner.conversation.encoding import Messages
 from services.planner.effects.image_loader import REMOVED_TEXT, DataUrl, ImageLoader

@@ -15,7 +15,7 @@ from contracts.sessions.records import (
     SessionStarted,
 )
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress, SessionLogs

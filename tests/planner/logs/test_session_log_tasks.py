@@ -14,8 +14,8 @@ from contracts.sessions.tasks import (
     TaskEnded,
     TaskSpawned,
 )
-from contracts.wire.ids import new_id, unix_ms
 from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
 from services.messaging.streams.provision import provision

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from contracts.artifacts.images import ModelProfile
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.planner.agents import parse_agents
 from services.planner.models import vision
 from tests.planner.conftest import Plan

@@ -5,7 +5,7 @@ from typing import Any
 from contracts.sessions.records import SessionRecord
 from contracts.sessions.tasks import SessionTaskControl, TaskControlAction
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 from services.planner.logs.session_log import SessionAddress

@@ -24,7 +24,7 @@ from contracts.sessions.records import (
     SessionRunEnded,
     SessionRunWaits,
 )
-from contracts.wire.ids import own_session_id
+from contracts.wire.names import own_session_id
 from services.planner.run.state.run import Begun, Refused, Waiting
 from services.planner.sessions import decide
 from services.planner.sessions.decide import Tell

@@ -5,7 +5,7 @@ import pytest
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SessionDeletionRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.planner.logs.session_log import SessionAddress
 from tests.support.dying_planners import DyingPlanner

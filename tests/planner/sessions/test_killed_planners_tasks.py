@@ -8,7 +8,7 @@ import pytest
 
 from contracts.sessions.records import SessionDeletionRequested
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.planner.logs.session_log import SessionAddress

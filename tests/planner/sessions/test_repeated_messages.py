@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused
 from services.messaging.reads import sequence_of

@@ -3,7 +3,7 @@
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer

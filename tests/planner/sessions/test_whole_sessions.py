@@ -3,7 +3,7 @@
 from contracts.runs.events import Asked
 from contracts.runs.requests import RunStatus
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id, own_session_id
+from contracts.wire.names import new_id, own_session_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.planner.conftest import Plan

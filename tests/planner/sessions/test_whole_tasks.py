@@ -15,7 +15,7 @@ from contracts.sessions.tasks import (
     TaskSpawned,
 )
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, own_session_id, unix_ms
+from contracts.wire.names import new_id, own_session_id, unix_ms
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery

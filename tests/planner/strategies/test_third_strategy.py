@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from services.messaging.streams.provision import provision
 from services.planner.strategies.registry import REGISTRY
 from tests.planner.conftest import provider as provider_of_planners

@@ -5,7 +5,7 @@ import pytest
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.sessions.schedules import Schedule
 from contracts.wire import subjects
-from contracts.wire.ids import started_run_id, unix_ms
+from contracts.wire.names import started_run_id, unix_ms
 from tests.planner.upkeep.written import remove, schedule_of, send, store, stored, timer_of
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, answer

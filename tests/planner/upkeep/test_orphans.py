@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client import Client
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.sessions.schedules import Schedule
-from contracts.wire.ids import new_id, started_run_id, unix_ms
+from contracts.wire.names import new_id, started_run_id, unix_ms
 from services.messaging.connection import Bus
 from services.planner.logs.ownership_watch import Address
 from services.planner.upkeep.schedules import Schedules, sweep

@@ -6,7 +6,7 @@ from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.runs.requests import RunRequested
 from contracts.sessions.schedules import FIRE_TIMER, Schedule
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id, unix_ms
+from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 

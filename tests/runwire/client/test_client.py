@@ -10,7 +10,7 @@ import pytest
 
 from contracts.runs.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client import Client, transport
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key

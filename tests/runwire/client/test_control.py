@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Client, RunwireError, errors
 from runwire.client import OpenPause
 

@@ -10,7 +10,7 @@ import pytest
 from contracts.artifacts.images import ImageInput
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client import Client, images
 from runwire.client.images import image_inputs
 from runwire.errors import RunwireError

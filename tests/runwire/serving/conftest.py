@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts.tools.messages import ToolCall
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import Tool
 from runwire.serving import serve
 from tests.support.nats_server import NatsServer

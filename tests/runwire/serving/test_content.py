@@ -4,7 +4,7 @@ import threading
 
 from nats.aio.client import Client
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import ToolContext, ToolResponse, tool
 from tests.support.waiting import wait_until
 

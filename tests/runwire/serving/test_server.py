@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from pydantic import BaseModel, Field
 
 from contracts.tools.messages import ToolSpec
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import ToolContext, ToolError, tool
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

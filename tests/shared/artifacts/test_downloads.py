@@ -7,8 +7,8 @@ import secrets
 import pytest
 
 from contracts.artifacts.references import ArtifactRef
-from contracts.wire.ids import new_id
 from contracts.wire.limits import CHUNK_BYTES
+from contracts.wire.names import new_id
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable
 

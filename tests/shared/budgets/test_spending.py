@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from contracts.wire import keys
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision

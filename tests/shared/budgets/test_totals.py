@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.runs.payload import Usage
 from contracts.runs.requests import KeyBudget, KeySpent, RunRequested
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.shared.budgets.totals import DayTotals, KeyDay, Spending, exhausted, midnight_after
 
 RUNS = st.sampled_from([f"{number:032x}" for number in range(4)])

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from contracts.artifacts.references import ArtifactRef
-from contracts.wire.ids import new_id
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
+from contracts.wire.names import new_id
 from services.shared.redaction.placeholders import is_placeholder, placeholder, placeholder_of, stored_size, wire_size
 from services.shared.redaction.stored_values import PREVIEW_CHARACTERS, from_blob, heavy_paths, shortened, to_blob
 

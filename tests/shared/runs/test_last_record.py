@@ -1,7 +1,7 @@
 """The last record of a run, where something was stored behind it."""
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.shared.runs.last_record import last_record
 from services.shared.runs.run_follower import RunFollower

@@ -9,7 +9,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.guarded_write import Guard

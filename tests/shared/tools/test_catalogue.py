@@ -8,7 +8,7 @@ import pytest
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Entry

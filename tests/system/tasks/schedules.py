@@ -8,7 +8,7 @@ import json
 import time
 from datetime import UTC, datetime
 
-from contracts.wire import ids, subjects
+from contracts.wire import names, subjects
 from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.tasks.evidence import Fire, TaskStorm
@@ -28,7 +28,7 @@ async def one_off(client: Client, found: TaskStorm, name: str, *, in_s: int, mis
         return
     assert answer.status_code in {200, 201}, answer.text
     schedule = str(answer.json()["schedule_id"])
-    found.fires.append(Fire(schedule, ids.started_run_id(subjects.DEFAULT_TENANT, schedule, at), at))
+    found.fires.append(Fire(schedule, names.started_run_id(subjects.DEFAULT_TENANT, schedule, at), at))
 
 
 async def make_webhook(client: Client, found: TaskStorm) -> None:
@@ -54,7 +54,7 @@ async def deliver(client: Client, found: TaskStorm, delivery: str) -> None:
         found.deliveries.append((delivery, str(answer.json()["run_id"])))
 
     await asyncio.gather(once(), once())
-    found.fires.append(Fire(schedule, ids.started_run_id(subjects.DEFAULT_TENANT, schedule, delivery)))
+    found.fires.append(Fire(schedule, names.started_run_id(subjects.DEFAULT_TENANT, schedule, delivery)))
 
 
 async def until_fired(client: Client, found: TaskStorm) -> None:

@@ -12,8 +12,8 @@ from contracts.artifacts.references import ArtifactRef, GetArtifact
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.ids import new_id
 from contracts.wire.limits import MIB
+from contracts.wire.names import new_id
 from services.shared.redaction.stored_values import to_blob
 from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Start

@@ -8,8 +8,12 @@ import pytest
 from contracts.runs.events import CallStarted, ToolProgress
 from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
+from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
+from services.runtime.settings import BusSettings
 from services.tool_runner.calls import history
+from services.tool_runner.calls.history import RunWatch, RunWatches
+from services.tool_runner.errors import RunEnded
 from tests.tool_runner.conftest import Planner
 
 
@@ -69,3 +73,44 @@ async def test_a_run_without_records_has_ended(planner: Planner, delivery: Deliv
     assert await history.run_ended(planner.bus, call.model_copy(update={"run_id": "0" * 32}))
     await planner.end_run(call.run_id)
     assert await history.run_ended(planner.bus, call)
+
+
+@pytest.fixture
+async def watch() -> RunWatch:
+    """A watch without a connection: tests end its run themselves."""
+    return RunWatches(Bus("tests", BusSettings())).watch("default", "run")
+
+
+async def test_work_is_stopped_when_the_run_ends(watch: RunWatch) -> None:
+    """It raises RunEnded, and so does all later work."""
+    with watch:
+        working = asyncio.create_task(watch.unless_ended(asyncio.sleep(60)))
+        await asyncio.sleep(0)
+        watch.notify()
+        with pytest.raises(RunEnded):
+            await working
+        with pytest.raises(RunEnded):
+            await watch.unless_ended(asyncio.sleep(60))
+
+
+async def test_callbacks_come_once_and_only_inside_their_block(watch: RunWatch) -> None:
+    """At once for a run that has ended before."""
+    ends: list[str] = []
+    with watch:
+        with watch.on_end(lambda: ends.append("closed")):
+            pass
+        with watch.on_end(lambda: ends.append("open")):
+            watch.notify()
+        with watch.on_end(lambda: ends.append("late")):
+            pass
+    assert ends == ["open", "late"]
+
+
+async def test_a_cancelled_call_is_no_ended_run(watch: RunWatch) -> None:
+    """A service that stops cancels its calls."""
+    with watch:
+        working = asyncio.create_task(watch.unless_ended(asyncio.sleep(60)))
+        await asyncio.sleep(0)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working

@@ -11,8 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts.tools.checks import CheckTool, Finding, ToolChecked
-from contracts.tools.messages import REPLY_HEADER, ToolSpec
+from contracts.tools.messages import REPLY_HEADER, CheckTool, Finding, ToolChecked, ToolSpec
 from contracts.wire import keys, subjects
 from contracts.wire.faults import Fault
 from runwire import ToolContext, ToolError, ToolResponse, tool

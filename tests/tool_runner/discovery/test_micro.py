@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys, subjects
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire import tool
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.discovery.micro import MicroDiscovery

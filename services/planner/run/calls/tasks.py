@@ -8,7 +8,7 @@ from contracts.runs.events import Observed, Paused, PlannedCall
 from contracts.runs.pauses import DEFAULT_PAUSE_S, pause_id
 from contracts.runs.requests import JobRequested, RunRequested
 from contracts.sessions.tasks import TASK_TOOLS, SessionTaskCalled
-from contracts.wire import ids
+from contracts.wire import names
 from contracts.wire.faults import Fault
 from services.planner.run.state.people import with_answer_token
 from services.planner.run.state.run import Run
@@ -85,7 +85,7 @@ def message_of(run: Run, call: PlannedCall, tool_context: dict[str, object]) -> 
     handed_on = {"strategy", "memory", "limits", "tools"}
     report_as = started.request.model_dump(mode="json", include=handed_on, exclude_defaults=True)
     return SessionTaskCalled(
-        session_id=run.session_id or ids.own_session_id(started.run_id),
+        session_id=run.session_id or names.own_session_id(started.run_id),
         run=started.run_id,
         call_id=call.call_id,
         action=TASK_TOOLS[call.tool],
@@ -106,7 +106,7 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
     parent, is_job = started.request, args.get("mode") == "job"
     limits = {name: value for name, value in parent.limits.items() if name not in _OWN_LIMITS}
     return RunRequested(
-        run_id=ids.task_id(started.run_id, call.call_id),
+        run_id=names.task_id(started.run_id, call.call_id),
         tenant=started.tenant,
         requested_at=decided_at,
         trace_id=parent.trace_id,
@@ -117,7 +117,7 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
         model=parent.model,
         reasoning_effort=parent.reasoning_effort,
         vision=parent.vision,
-        session_id=run.session_id or ids.own_session_id(started.run_id),
+        session_id=run.session_id or names.own_session_id(started.run_id),
         cause="job" if is_job else "task",
         parent=started.run_id,
         depth=parent.depth + 1,

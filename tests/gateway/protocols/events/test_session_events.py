@@ -8,7 +8,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.sessions.records import ContextSet, SessionDeleted
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import SessionFollower

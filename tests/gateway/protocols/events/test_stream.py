@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.runs.events import Asked, ToolProgress
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
 from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth.key_lines import new_key

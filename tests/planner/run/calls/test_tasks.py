@@ -7,7 +7,7 @@ import pytest
 from contracts.runs.events import Paused
 from contracts.runs.requests import KeyBudget
 from contracts.sessions.tasks import Reservation, TaskPolicy
-from contracts.wire import ids
+from contracts.wire import names
 from services.planner.run.calls.tasks import message_of
 from services.planner.run.commands import Ack, Dispatch, Wake
 from services.planner.run.turn.decision import Calls
@@ -50,7 +50,7 @@ def test_the_request_of_the_task() -> None:
     child = message.child
     assert child is not None
     assert (message.session_id, message.run, message.action, message.args["group"]) == ("s", RUN, "spawn", "g")
-    assert child.run_id == ids.task_id(RUN, "1-1")
+    assert child.run_id == names.task_id(RUN, "1-1")
     assert (child.cause, child.query, child.parent, child.depth, child.hops) == ("task", QUERY["query"], RUN, 2, 1)
     assert child.limits == {
         "max_steps": 5,

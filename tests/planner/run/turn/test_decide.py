@@ -9,7 +9,7 @@ import pytest
 from contracts.runs.events import Chunk, Done
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Fault
-from contracts.wire.ids import unix_ms
+from contracts.wire.names import unix_ms
 from services.planner.effects import executor, model_call
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
 from services.planner.run.turn.decide import resolve_decision, text_of

@@ -10,7 +10,7 @@ import pytest
 from contracts.runs.events import Called, Observed, PlannedCall, Step
 from contracts.runs.inbox import CallFinished, InputRequested, TimerFired
 from contracts.runs.plans import PlainError, Plan, PlanCall, PlanError
-from contracts.tools.responses import RespondedArtifact
+from contracts.tools.messages import RespondedArtifact
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
 from services.planner.run.commands import Append, Ask, Dispatch, Rules, SetTimer, Wake

@@ -5,8 +5,7 @@ from typing import Any
 from contracts.runs.events import Observed, Step
 from contracts.runs.plans import PlainError, Plan, PlanCall, PlanError
 from contracts.runs.requests import RunLimits
-from contracts.tools.messages import ToolSpec
-from contracts.tools.responses import ArtifactPreview, RespondedArtifact
+from contracts.tools.messages import ArtifactPreview, RespondedArtifact, ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.agents import Agent
 from services.planner.run.state.history import Executed

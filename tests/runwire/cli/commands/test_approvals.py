@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from runwire.client import Client
 from runwire.local.data_folder import remembered
 from tests.runwire.conftest import document, runwire

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.sessions.tasks import GroupEnded, GroupSealed, ResultsMerged, TaskEnded
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.gateway.conftest import bus, served
 from tests.runwire.client.conftest import shared_nats

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.wire.ids import new_id
+from contracts.wire.names import new_id
 from tests.runwire.conftest import Ended, document, runwire
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking

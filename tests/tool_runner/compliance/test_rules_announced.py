@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from contracts.tools.checks import Finding
-from contracts.tools.messages import ToolSpec
+from contracts.tools.messages import Finding, ToolSpec
 from runwire import ToolContext, ToolResponse, tool
-from services.tool_runner.compliance.announced import Announced, announcement_findings
-from services.tool_runner.compliance.findings import METADATA
+from services.tool_runner.compliance.rules import METADATA, Announced, announcement_findings
 
 
 class Blog(BaseModel):

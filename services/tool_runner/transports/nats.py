@@ -1,4 +1,4 @@
-"""The reply subjects of calls: each request to a tool has one of its own, `answer.<tool>.<instance>.<key>`.
+"""Tools over NATS: `tool.<name>` and its relatives; each request has a reply subject, `answer.<tool>.<instance>.<key>`.
 
 Rule 1: a reply subject contains the name of the tool, and only this tool may publish there. A reply on another subject
 belongs to no request and is ignored, so no tool replies in place of another.
@@ -12,21 +12,103 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 
+import orjson
 import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from pydantic import ValidationError
 
-from contracts.tools.messages import REPLY_HEADER
-from contracts.wire import ids, subjects
+from contracts.tools import messages as tools
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, CallQuestion, ResultRejected, ToolCall, ToolFailure
+from contracts.wire import names, subjects
+from contracts.wire.limits import MAX_INLINE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
+from services.shared.redaction.json_values import cut
 from services.tool_runner.calls import events
+from services.tool_runner.calls.events import Event
 from services.tool_runner.transports.base import EventQueue
-from services.tool_runner.transports.nats.replies import event_of
 
 logger = structlog.get_logger(__name__)
+
+_ERROR_HEADER = "Nats-Service-Error"
+_MAX_REASON_CHARACTERS = 2000
+_MAX_COUNT_DIGITS = 9
+_UNPARSED: dict[str, type[events.Progress | events.Piece | events.Pause]] = {
+    "progress": events.Progress,
+    "artifact_chunk": events.Piece,
+    "pause": events.Pause,
+}
+_UNKNOWN_COUNT = -1
+"""Stands for a part count that cannot be parsed: it never equals the number of parts that arrived."""
+
+
+def event_of(message: Msg, request: int) -> Event:
+    """Return the event that a reply to a request is."""
+    headers, data = message.headers or {}, message.data
+    if not data and headers.get("Status") == "503":
+        return events.NoResponders(request)
+    if _ERROR_HEADER in headers:  # an error of a NATS micro library
+        return events.Failure(ToolFailure(reason=headers[_ERROR_HEADER][:_MAX_REASON_CHARACTERS]))
+    match headers.get(REPLY_HEADER, "result"):
+        case "result":
+            return events.Result(request, data, _part_count(headers.get(PARTS_HEADER)))
+        case "failure":
+            return events.Failure(read_failure(data))
+        case "part":
+            return events.Part(request, data)
+        case ("progress" | "artifact_chunk" | "pause") as kind:
+            return _UNPARSED[kind](data)
+        case "content":
+            text = data.decode(errors="replace")
+            kept = cut(text, MAX_INLINE_BYTES)
+            return events.Content(kept, is_cut=kept != text)
+        case "heartbeat":
+            return _heartbeat(data)
+        case "declined":
+            return events.Declined(request, _is_busy(data))
+        case kind:
+            logger.debug("reply_of_unknown_kind", kind=kind[:40])
+            return events.Heartbeat()  # A newer tool sent an unknown kind: it is alive at least.
+
+
+def _part_count(header: str | None) -> int | None:
+    if header is None:
+        return None
+    return int(header) if header.strip().isdecimal() and len(header) <= _MAX_COUNT_DIGITS else _UNKNOWN_COUNT
+
+
+def _heartbeat(data: bytes) -> events.Heartbeat:
+    try:
+        heartbeat = tools.Heartbeat.model_validate_json(data or b"{}")
+    except ValidationError:
+        return events.Heartbeat()
+    return events.Heartbeat(heartbeat.every_s, heartbeat.instance)
+
+
+def _is_busy(data: bytes) -> bool:
+    try:
+        return tools.Declined.model_validate_json(data or b"{}").reason == "busy"
+    except ValidationError:  # A reason of a newer tool: the number of such replies is limited.
+        return False
+
+
+def read_failure(data: bytes) -> ToolFailure:
+    """Parse a failure in any form: the model's, JSON, or plain text."""
+    try:
+        failure = ToolFailure.model_validate_json(data)
+    except ValidationError:
+        try:
+            text = str(orjson.loads(data))
+        except ValueError:
+            text = data.decode(errors="replace")
+        failure = ToolFailure(reason=text or "the tool failed and did not say why")
+    if len(failure.reason) <= _MAX_REASON_CHARACTERS:
+        return failure
+    return failure.model_copy(update={"reason": failure.reason[:_MAX_REASON_CHARACTERS] + "…"})
+
 
 _MAX_REPLIES_PER_S, _MAX_BYTES_PER_S = 2_000, 256 << 20
 """Of one tool; with more it counts as flooding. Half a core reads that many replies, and handles a tenth of them."""
@@ -63,7 +145,7 @@ class Answers:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._instance = ids.new_id()
+        self._instance = names.new_id()
         self._keys = count(1)
         self._tools: dict[str, _Tool] = {}
         self._requests: dict[str, tuple[EventQueue, int, bool]] = {}
@@ -160,3 +242,57 @@ class Answers:
 async def _unsubscribe(subscription: Subscription) -> None:
     with suppress(*NATS_ERRORS):
         await subscription.unsubscribe()
+
+
+class NatsTransport:
+    """Reaches every tool that announces itself as a NATS micro service, or that the tools file declares."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._answers = Answers(bus)
+        bus.on_reconnect.append(self._answers.on_reconnect)
+
+    @property
+    def connected_since(self) -> float | None:
+        """Since when the bus has been connected, by the monotonic clock; None: it is not."""
+        return self._bus.up_since if self._bus.is_connected else None
+
+    def serves(self, _tool: str) -> bool:
+        """Whether this transport reaches the tool: any that no other transport serves."""
+        return True
+
+    @contextmanager
+    def connect(self, tool: str, queue: EventQueue) -> Iterator["NatsConnection"]:
+        """Put the replies to one call into its queue until the context ends."""
+        with self._answers.to(queue):
+            yield NatsConnection(self._bus, self._answers, tool, queue)
+
+    async def reject(self, tool: str, rejected: ResultRejected) -> None:
+        """Report to the tool's instances why a result or pause is not accepted."""
+        await self._bus.send(subjects.tool_rejected(tool), rejected.model_dump_json().encode())
+
+
+class NatsConnection:
+    """One call's way to the instances of its tool."""
+
+    def __init__(self, bus: Bus, answers: Answers, tool: str, queue: EventQueue) -> None:
+        self._bus, self._answers, self._tool, self._queue = bus, answers, tool, queue
+
+    async def send(self, request: int, call: ToolCall) -> bool:
+        """Send the call to one instance. False when it was certainly not sent."""
+        body = call.model_dump_json().encode()
+        return await self._answers.send(self._tool, subjects.tool(self._tool), body, self._queue, request)
+
+    async def ask_status(self, request: int, question: CallQuestion) -> None:
+        """Ask all instances whether one works on the call."""
+        body = question.model_dump_json().encode()
+        await self._answers.send(self._tool, subjects.tool_status(self._tool), body, self._queue, request)
+
+    async def ping(self, request: int, instance: str) -> None:
+        """Ask whether an instance is connected to NATS."""
+        subject = subjects.discover_ping(self._tool, instance)
+        await self._answers.send(self._tool, subject, b"", self._queue, request, is_ping=True)
+
+    async def cancel(self, question: CallQuestion) -> None:
+        """Tell all instances that the call is cancelled."""
+        await self._bus.send(subjects.tool_cancel(self._tool), question.model_dump_json().encode())

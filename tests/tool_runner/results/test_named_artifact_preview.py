@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.tools.responses import ArtifactPreview
+from contracts.tools.messages import ArtifactPreview
 from services.shared.redaction.placeholders import wire_size
-from services.tool_runner.results.preview import MAX_HEAD_CHARACTERS, preview_of
+from services.tool_runner.results.named_artifact import MAX_HEAD_CHARACTERS, preview_of
 
 BLOG = {
     "title": "AI",

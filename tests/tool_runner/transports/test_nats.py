@@ -1,8 +1,12 @@
-"""Calls over NATS: floods, and parts that are lost."""
+"""Replies to tool_runner on a server with the users of a deployment: tools are in an account of their own."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from nats.aio.client import Client
@@ -10,11 +14,152 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from contracts.tools.messages import ToolCall, ToolSpec
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolCall, ToolFailure, ToolSpec
 from contracts.wire import subjects
+from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.rights import LOCAL_TOOLS
+from contracts.wire.subject import TOOL_RUNNER
 from runwire import ToolContext, tool
+from services.messaging.connection import Bus
+from services.runtime.settings import BusSettings
+from services.shared.redaction.json_values import CUT_MARK
+from services.tool_runner.calls import events
+from services.tool_runner.calls.events import Event
+from services.tool_runner.errors import ToolReported
+from services.tool_runner.transports.base import EventQueue
+from services.tool_runner.transports.nats import Answers, event_of, read_failure
+from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
+
+INSTANCE = "an_instance"
+TOOL = f"""
+import asyncio, sys, nats
+
+async def main():
+    client = await nats.connect(sys.argv[1], user=sys.argv[2], password=sys.argv[3])
+
+    async def answer(message):
+        await message.respond(b"here")
+
+    for subject in ("$SRV.PING.weather.{INSTANCE}", "tool.weather.status"):
+        await client.subscribe(subject, cb=answer)
+    await client.flush()
+    print("ready", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server with accounts and users."""
+    found = NatsServer(tmp_path / "nats", identities=True)
+    found.start()
+    yield found
+    found.kill()
+
+
+@pytest.mark.parametrize("subject", [subjects.discover_ping("weather", INSTANCE), subjects.tool_status("weather")])
+async def test_nats_says_at_once_that_a_killed_tool_is_gone(server: NatsServer, subject: str) -> None:
+    """Across the border of the accounts."""
+    login = server.login(LOCAL_TOOLS)
+    command = [sys.executable, "-c", TOOL, server.url, login["user"], login["password"]]
+    bus = await Bus(TOOL_RUNNER, BusSettings(**server.settings(TOOL_RUNNER))).connect()
+    answers, queue = Answers(bus), EventQueue(1 << 20)
+    tool = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert tool.stdout is not None
+    assert await tool.stdout.readline() == b"ready\n"
+    with answers.to(queue):
+        assert await answers.send("weather", subject, b"", queue, 1)
+        assert await queue.next(5) == events.Result(1, b"here", None)
+        tool.kill()
+        await tool.wait()
+        began = time.monotonic()
+        reply: events.Event | None = None
+        while not isinstance(reply, events.NoResponders):  # The server may not have noticed yet.
+            assert await answers.send("weather", subject, b"", queue, 2)
+            reply = await queue.next(0.5)
+            assert time.monotonic() - began < 5
+    await bus.leave()
+    assert server.violations() == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "data", "event"),
+    [
+        ({}, b"1", events.Result(7, b"1")),
+        ({REPLY_HEADER: "result"}, b"1", events.Result(7, b"1")),
+        ({REPLY_HEADER: "result", PARTS_HEADER: " 2 "}, b"", events.Result(7, b"", 2)),
+        ({REPLY_HEADER: "result", PARTS_HEADER: "two"}, b"", events.Result(7, b"", -1)),
+        ({REPLY_HEADER: "result", PARTS_HEADER: "9" * 5000}, b"", events.Result(7, b"", -1)),
+        ({REPLY_HEADER: "part"}, b"12", events.Part(7, b"12")),
+        ({REPLY_HEADER: "heartbeat"}, b"", events.Heartbeat()),
+        ({REPLY_HEADER: "heartbeat"}, b'{"every_s": 0.5}', events.Heartbeat(0.5)),
+        ({REPLY_HEADER: "heartbeat"}, b'{"every_s": 0.5, "instance": "n1"}', events.Heartbeat(0.5, "n1")),
+        ({REPLY_HEADER: "heartbeat"}, b'{"every_s": -1}', events.Heartbeat()),
+        ({REPLY_HEADER: "heartbeat"}, b'{"every_s": 0.5, "instance": "n1.>"}', events.Heartbeat()),
+        ({REPLY_HEADER: "declined"}, b"", events.Declined(7, is_busy=True)),
+        ({REPLY_HEADER: "declined"}, b'{"reason": "busy"}', events.Declined(7, is_busy=True)),
+        ({REPLY_HEADER: "declined"}, b'{"reason": "late"}', events.Declined(7, is_busy=False)),
+        ({REPLY_HEADER: "declined"}, b'{"reason": "of the future"}', events.Declined(7, is_busy=False)),
+        ({REPLY_HEADER: "of the future"}, b"{}", events.Heartbeat()),
+        ({REPLY_HEADER: "progress"}, b"{}", events.Progress(b"{}")),
+        ({REPLY_HEADER: "artifact_chunk"}, b"{}", events.Piece(b"{}")),
+        ({REPLY_HEADER: "content"}, "Grüße".encode(), events.Content("Grüße")),
+        ({REPLY_HEADER: "content"}, b"", events.Content("")),
+        ({REPLY_HEADER: "content"}, b"\xff", events.Content("\ufffd")),
+        ({REPLY_HEADER: "content"}, b"x" * MAX_INLINE_BYTES, events.Content("x" * MAX_INLINE_BYTES)),
+        ({"Status": "503"}, b"", events.NoResponders(7)),
+        ({"Nats-Service-Error": "no paper"}, b"", events.Failure(ToolFailure(reason="no paper"))),
+    ],
+)
+def test_a_message_is_one_event(headers: dict[str, str], data: bytes, event: Event) -> None:
+    """An unknown kind is a sign of life of a newer tool."""
+    assert event_of(cast("Msg", SimpleNamespace(headers=headers or None, data=data)), 7) == event
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "😀"])
+def test_a_longer_content_is_cut_between_two_characters(character: str) -> None:
+    """And bears a mark, within the limit."""
+    data = character.encode() * (MAX_INLINE_BYTES + 1)
+    event = event_of(cast("Msg", SimpleNamespace(headers={REPLY_HEADER: "content"}, data=data)), 7)
+    assert isinstance(event, events.Content)
+    assert event.is_cut
+    assert MAX_INLINE_BYTES - 4 <= len(event.text.encode()) <= MAX_INLINE_BYTES
+    assert set(event.text.removesuffix(CUT_MARK)) == {character}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "code"),
+    [
+        (b'{"reason": "no paper", "code": "tool_refused"}', "no paper", "tool_refused"),
+        (b'{"reason": "no paper", "code": "E42"}', "no paper", "tool_error"),
+        (b'"no paper"', "no paper", "tool_error"),
+        (b"no paper", "no paper", "tool_error"),
+        (b"", "the tool failed and did not say why", "tool_error"),
+        (b"\xff", "\ufffd", "tool_error"),
+    ],
+)
+def test_a_failure_may_have_any_form(data: bytes, reason: str, code: str) -> None:
+    """The model reads the reason; an unknown code of the tool is replaced by ours."""
+    fault = ToolReported(read_failure(data)).fault()
+    assert (fault.reason, fault.code) == (reason, code)
+
+
+async def test_events_are_queued_in_order_up_to_a_limit() -> None:
+    """Beyond it they are replaced by one that says so; events without data always fit."""
+    queue = EventQueue(max_bytes=10)
+    parts: list[Any] = [events.Part(1, b"12345"), events.Part(1, b"12345")]
+    for part in parts:
+        queue.put(part, 5)
+    assert [await queue.next(1), await queue.next(1)] == parts
+    assert await queue.next(0) is None
+    for part in [*parts, *parts]:
+        queue.put(part, 5)
+    queue.put(events.RunEnded())
+    assert await queue.next(1) == events.Flood()
 
 
 async def test_a_tool_that_floods_fails_its_own_call_only(

@@ -1,1 +1,0 @@
-"""Calls over NATS."""
