@@ -1,4 +1,4 @@
-"""Replies to tool_runner on a server with the users of a deployment: tools are in an account of their own."""
+"""What replies over NATS mean; floods, lost parts, and tools that are killed."""
 
 import asyncio
 import sys
@@ -53,7 +53,7 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
+def guarded_server(tmp_path: Path) -> Iterator[NatsServer]:
     """A server with accounts and users."""
     found = NatsServer(tmp_path / "nats", identities=True)
     found.start()
@@ -62,11 +62,11 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.mark.parametrize("subject", [subjects.discover_ping("weather", INSTANCE), subjects.tool_status("weather")])
-async def test_nats_says_at_once_that_a_killed_tool_is_gone(server: NatsServer, subject: str) -> None:
+async def test_nats_says_at_once_that_a_killed_tool_is_gone(guarded_server: NatsServer, subject: str) -> None:
     """Across the border of the accounts."""
-    login = server.login(LOCAL_TOOLS)
-    command = [sys.executable, "-c", TOOL, server.url, login["user"], login["password"]]
-    bus = await Bus(TOOL_RUNNER, BusSettings(**server.settings(TOOL_RUNNER))).connect()
+    login = guarded_server.login(LOCAL_TOOLS)
+    command = [sys.executable, "-c", TOOL, guarded_server.url, login["user"], login["password"]]
+    bus = await Bus(TOOL_RUNNER, BusSettings(**guarded_server.settings(TOOL_RUNNER))).connect()
     answers, queue = Answers(bus), EventQueue(1 << 20)
     tool = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert tool.stdout is not None
@@ -83,7 +83,7 @@ async def test_nats_says_at_once_that_a_killed_tool_is_gone(server: NatsServer, 
             reply = await queue.next(0.5)
             assert time.monotonic() - began < 5
     await bus.leave()
-    assert server.violations() == []
+    assert guarded_server.violations() == []
 
 
 @pytest.mark.parametrize(
