@@ -44,9 +44,9 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
     broker = Broker(bus, build_router(store, uploads, assembler, settings.artifact_uploads))
     await broker.start()
     tasks = [
-        bus.tasks.keep("s3_watch", watch.watch()),
-        bus.tasks.keep("deletions", deletions.finish_forever()),
-        bus.tasks.keep("artifact_sweep", collector.sweep_forever(settings.artifact_sweep_s)),
+        bus.tasks.keep("s3_watch", watch.watch),
+        bus.tasks.keep("deletions", deletions.finish_forever),
+        bus.tasks.keep("artifact_sweep", lambda: collector.sweep_forever(settings.artifact_sweep_s)),
     ]
     try:
         yield collector

@@ -1,13 +1,24 @@
 """Settings of the artifact store: environment variables `RUNWIRE_*`, or files named by `RUNWIRE_*_FILE`."""
 
+import re
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from services.runtime.settings import BusSettings
+from services.runtime.settings import BusSettings, text_of
+
+_AWS = re.compile(r"s3[.-](?:dualstack\.)?(?:([a-z]{2}(?:-[a-z]+)+-\d)\.)?amazonaws\.com(?:\.cn)?")
+
+
+class Endpoint(NamedTuple):
+    """Host and port of the S3 server, whether it speaks TLS, and its region."""
+
+    host: str
+    secure: bool
+    region: str
 
 
 class ArtifactStoreSettings(BusSettings):
@@ -26,7 +37,7 @@ class ArtifactStoreSettings(BusSettings):
         default="runwire", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="of this deployment alone"
     )
     s3_secure: bool = Field(default=False, description="TLS to the S3 server")
-    s3_region: str = "us-east-1"
+    s3_region: str | None = Field(default=None, description="the one in an address of AWS, else us-east-1")
     artifact_max_bytes: int = Field(
         default=2 << 30, ge=1, description="of one artifact; at most 5 GB, the limit of one S3 put"
     )
@@ -40,19 +51,30 @@ class ArtifactStoreSettings(BusSettings):
     )
 
     @model_validator(mode="after")
-    def _read_secret_files(self) -> Self:
-        for name in ("s3_access_key", "s3_secret_key"):
-            path: Path | None = getattr(self, f"{name}_file")
-            if path is not None:
-                object.__setattr__(self, name, SecretStr(path.read_text(encoding="utf-8").strip()))
-        if not self.s3_access_key.get_secret_value() or not self.s3_secret_key.get_secret_value():
+    def _can_be_used(self) -> Self:
+        self.endpoint()
+        if not all(self.keys()):
             # Without keys some servers let everybody in; an open server has to be configured on purpose, elsewhere.
             raise ValueError("RUNWIRE_S3_ACCESS_KEY and RUNWIRE_S3_SECRET_KEY (or their _FILE forms) are needed")
         return self
 
-    def endpoint(self) -> tuple[str, bool]:
-        """Return host:port and whether it speaks TLS."""
-        if "://" not in self.s3_endpoint:
-            return self.s3_endpoint, self.s3_secure
-        parts = urlsplit(self.s3_endpoint)
-        return parts.netloc, parts.scheme == "https"
+    def keys(self) -> tuple[str, str]:
+        """Return the access key and the secret key, as their files are now. Raises ValueError."""
+        access, secret = (
+            text_of(file, variable).strip() if file else key.get_secret_value()
+            for key, file, variable in (
+                (self.s3_access_key, self.s3_access_key_file, "RUNWIRE_S3_ACCESS_KEY_FILE"),
+                (self.s3_secret_key, self.s3_secret_key_file, "RUNWIRE_S3_SECRET_KEY_FILE"),
+            )
+        )
+        return access, secret
+
+    def endpoint(self) -> Endpoint:
+        """Return where the S3 server is. Raises ValueError."""
+        given = self.s3_endpoint.strip()
+        parts = urlsplit(given if "://" in given else f"//{given}")
+        if not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+            raise ValueError("RUNWIRE_S3_ENDPOINT is host:port or a URL; the bucket is named by RUNWIRE_S3_BUCKET")
+        aws = _AWS.fullmatch(parts.hostname)
+        secure = parts.scheme == "https" or (not parts.scheme and (self.s3_secure or aws is not None))
+        return Endpoint(parts.netloc, secure, self.s3_region or (aws and aws[1]) or "us-east-1")

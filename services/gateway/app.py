@@ -67,7 +67,7 @@ def build_server(settings: GatewaySettings) -> HttpServer:
     @asynccontextmanager
     async def work(_health: Health) -> AsyncIterator[None]:
         await live.start()
-        keys = link.bus.tasks.keep("api_keys", parts.guard.keys.watch()) if settings.api_keys_file else None
+        keys = link.bus.tasks.keep("api_keys", parts.guard.keys.watch) if settings.api_keys_file else None
         try:
             yield
         finally:

@@ -63,7 +63,7 @@ class NatsConnection:
         self.answered: list[str] = []
         """Subjects of the requests that this service answers, for its announcement."""
         self.tasks = Tasks()
-        """Background tasks of this service, kept here so that `/readyz` names one that has died."""
+        """Background tasks of this service, kept here so that `/readyz` names one that has failed."""
         self._nc: Client | None = None
         self._next_connection = asyncio.Event()
         self._refusal_logged = False

@@ -62,7 +62,7 @@ class NatsLink:
                 logger.warning("provisioning_awaited", missing=self._missing, command=_PROVISION)
                 logs_at = math.inf
             await asyncio.sleep(_CHECK_S)
-        self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch())
+        self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch)
 
     async def announce(self) -> None:
         """Announce the service to `nats micro ls` and `$SRV.PING`, with the requests that it answers."""

@@ -135,8 +135,8 @@ class PullConsumer:
         self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
         self._bus.on_reconnect.append(self._renew)
         self._background = [
-            self._bus.tasks.keep(f"{self._name}_pull", self._check_pull()),
-            self._bus.tasks.keep(f"{self._name}_heartbeats", self._send_heartbeats()),
+            self._bus.tasks.keep(f"{self._name}_pull", self._check_pull),
+            self._bus.tasks.keep(f"{self._name}_heartbeats", self._send_heartbeats),
         ]
         await self._request()
         return self

@@ -160,11 +160,11 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     model = WithoutRefusedFormats(models)
     planner = Planner(build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls))
     background = [
-        bus.tasks.keep("retention_sweep", retention.watch(bus, settings.retention_days)),
-        bus.tasks.keep("orphaned_messages", Orphans(bus, planner.on_message, settings.retention_days).watch()),
-        bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
-        bus.tasks.keep("schedules", schedules.watch(bus)),
-        bus.tasks.keep("model_profiles", vision.publish(bus, profiles)),
+        bus.tasks.keep("retention_sweep", lambda: retention.watch(bus, settings.retention_days)),
+        bus.tasks.keep("orphaned_messages", lambda: Orphans(bus, planner.on_message, settings.retention_days).watch()),
+        bus.tasks.keep("deletions", lambda: Deletions(bus).carry_out_for_ever()),
+        bus.tasks.keep("schedules", lambda: schedules.watch(bus)),
+        bus.tasks.keep("model_profiles", lambda: vision.publish(bus, profiles)),
     ]
     running = [await puller.start() for puller in pullers(bus, planner, settings)]
     try:

@@ -64,14 +64,14 @@ class BusSettings(BaseSettings):
     @model_validator(mode="after")
     def _login_is_whole(self) -> Self:
         if self.nats_password_file is not None:
-            password = _text_of(self.nats_password_file, "RUNWIRE_NATS_PASSWORD_FILE").strip()
+            password = text_of(self.nats_password_file, "RUNWIRE_NATS_PASSWORD_FILE").strip()
             object.__setattr__(self, "nats_password", SecretStr(password))
         if (self.nats_user is None) != (self.nats_password is None):
             raise ValueError(
                 "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither; the password may be in"
                 " RUNWIRE_NATS_PASSWORD_FILE"
             )
-        if self.nats_ca is not None and "BEGIN CERTIFICATE" not in _text_of(self.nats_ca, "RUNWIRE_NATS_CA"):
+        if self.nats_ca is not None and "BEGIN CERTIFICATE" not in text_of(self.nats_ca, "RUNWIRE_NATS_CA"):
             raise ValueError("RUNWIRE_NATS_CA: the file holds no certificate in PEM form")
         return self
 
@@ -111,9 +111,10 @@ def misconfigured(reason: str) -> SystemExit:
     return SystemExit(EXIT_WRONG_SETTINGS)
 
 
-def _text_of(file: Path, variable: str) -> str:
+def text_of(file: Path, variable: str) -> str:
+    """Return what the file of a setting says, without a byte order mark. Raises ValueError, which names the setting."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{variable}: {file} cannot be read ({type(error).__name__})") from error
 

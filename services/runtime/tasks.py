@@ -1,12 +1,13 @@
-"""Background tasks of a service. None of them may die unnoticed.
+"""Background tasks of a service. None of them ends unnoticed, or for good.
 
-Rule 1: a task that ends without being cancelled is logged with its error, and `/readyz` names it until the service is
-restarted.
+Rule 1: a task that ends without being cancelled is logged with its error and begins anew, after a pause that doubles.
+`/readyz` names it until it has gone on for a while.
 Rule 2: the log names the type of the error and where it was raised, not its text, which may contain user data.
 """
 
 import asyncio
 import random
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -16,6 +17,8 @@ import structlog
 logger = structlog.get_logger(__name__)
 
 _MAX_FRAMES = 5
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+_SETTLED_S = 10.0
 
 
 class Tasks:
@@ -23,33 +26,38 @@ class Tasks:
 
     def __init__(self) -> None:
         self._kept: set[asyncio.Task[None]] = set()
-        self._dead: dict[str, str] = {}
+        self._failed: dict[str, str] = {}
 
-    def keep(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task that is meant to run until it is cancelled. `name` identifies it in problems and logs."""
-        task = asyncio.create_task(work, name=name)
+    def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Do work that goes on until it is cancelled. `name` identifies it in problems and logs."""
+        task = asyncio.create_task(self._repeat(name, work), name=name)
         self._kept.add(task)
-        task.add_done_callback(self._on_end)
+        task.add_done_callback(self._kept.discard)
         return task
 
     def problems(self) -> list[str]:
-        """Return a sentence for each task that has died."""
-        return [f"background task {name} has died: {reason}" for name, reason in sorted(self._dead.items())]
+        """Return a sentence for each task that has ended by itself a short while ago."""
+        return [f"background task {name} has failed: {reason}" for name, reason in sorted(self._failed.items())]
 
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        self._kept.discard(task)
-        if task.cancelling():
-            return
-        # A task can end as cancelled without a call of `cancel`, by a future that it shares.
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        reason = "it came to an end" if error is None else type(error).__name__
-        self._dead[task.get_name()] = reason
-        logger.error(
-            "background_task_died",
-            task=task.get_name(),
-            error=reason,
-            places=code_locations(error) if error is not None else [],
-        )
+    async def _repeat(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pause_s, me = _FIRST_PAUSE_S, asyncio.current_task()
+        while True:
+            began = time.monotonic()
+            settled = asyncio.get_running_loop().call_later(_SETTLED_S, self._failed.pop, name, None)
+            reason, places = "it came to an end", []
+            try:
+                await work()
+            except (Exception, asyncio.CancelledError) as error:
+                # A task can end as cancelled without a call of `cancel`, by a future that it shares.
+                if me is not None and me.cancelling():
+                    raise
+                reason, places = type(error).__name__, code_locations(error)
+            finally:
+                settled.cancel()
+            self._failed[name] = reason
+            logger.error("background_task_failed", task=name, error=reason, places=places)
+            pause_s = _FIRST_PAUSE_S if time.monotonic() - began > _SETTLED_S else min(2 * pause_s, _MAX_PAUSE_S)
+            await asyncio.sleep(pause_s)
 
 
 async def every(

@@ -76,7 +76,7 @@ class CallConsumers:
                 except BusError as error:
                     logger.debug("call_consumers_not_checked", reason=str(error))
 
-        self._checking = self._bus.tasks.keep("call_consumers", keep_checking())
+        self._checking = self._bus.tasks.keep("call_consumers", keep_checking)
         return self
 
     async def stop(self, grace_s: float) -> None:

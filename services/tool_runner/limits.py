@@ -55,7 +55,7 @@ class Runners:
                 await asyncio.sleep(_ANNOUNCE_EVERY_S)
                 await self._announce(leaving=False)
 
-        self._announcing = self._bus.tasks.keep("runner_announcements", announce_for_ever())
+        self._announcing = self._bus.tasks.keep("runner_announcements", announce_for_ever)
         return self
 
     async def stop(self) -> None:

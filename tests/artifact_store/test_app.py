@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -63,15 +64,37 @@ async def test_without_keys_it_does_not_start(server: NatsServer) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "expected"),
     [
-        ("minio:9000", ("minio:9000", False)),
-        ("http://minio:9000", ("minio:9000", False)),
-        ("https://s3.example.org", ("s3.example.org", True)),
-        ("https://s3.example.org/", ("s3.example.org", True)),
+        ("minio:9000", ("minio:9000", False, "us-east-1")),
+        ("http://minio:9000", ("minio:9000", False, "us-east-1")),
+        ("https://s3.example.org/", ("s3.example.org", True, "us-east-1")),
+        ("s3.eu-central-1.amazonaws.com", ("s3.eu-central-1.amazonaws.com", True, "eu-central-1")),
+        ("https://s3.dualstack.us-gov-west-1.amazonaws.com", (ANY, True, "us-gov-west-1")),
+        ("s3.amazonaws.com", ("s3.amazonaws.com", True, "us-east-1")),
     ],
 )
-def test_endpoints(endpoint: str, expected: tuple[str, bool]) -> None:
-    """A host, or a URL whose scheme decides."""
-    assert _settings(s3_endpoint=endpoint).endpoint() == expected
+def test_endpoints(endpoint: str, expected: tuple[str, bool, str]) -> None:
+    """A host, or a URL whose scheme decides; an address of AWS says its region, and means TLS."""
+    assert tuple(_settings(s3_endpoint=endpoint).endpoint()) == expected
+
+
+@pytest.mark.parametrize("endpoint", ["https://s3.example.org/my-bucket", "http://", "https://key@s3.example.org"])
+def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
+    """With the setting in which the bucket belongs."""
+    with pytest.raises(ValidationError, match="RUNWIRE_S3_BUCKET"):
+        _settings(s3_endpoint=endpoint)
+
+
+def test_key_files_are_read_again(tmp_path: Path) -> None:
+    """Keys are rotated. A byte order mark is no part of a key, and a missing file is named."""
+    file = tmp_path / "key"
+    file.write_bytes(b"\xef\xbb\xbffirst\r\n")
+    settings = ArtifactStoreSettings(s3_access_key="access", s3_secret_key_file=file)
+    assert settings.keys() == ("access", "first")
+    file.write_text("second\n")
+    assert settings.keys() == ("access", "second")
+    file.unlink()
+    with pytest.raises(ValidationError, match=r"RUNWIRE_S3_SECRET_KEY_FILE: .* cannot be read"):
+        ArtifactStoreSettings(s3_access_key="access", s3_secret_key_file=file)
 
 
 @pytest.mark.parametrize("bucket", ["", "UPPER", "a", "with_underscore", "../x", "x" * 64])

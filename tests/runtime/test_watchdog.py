@@ -137,17 +137,17 @@ async def test_a_frozen_process_has_not_stood_still(watched: Watched) -> None:
     assert watched.exit_code() is None
 
 
-async def test_a_background_task_that_dies_fails_readiness(watched: Watched) -> None:
+async def test_a_background_task_that_fails_begins_anew(watched: Watched) -> None:
     """The log names the error and the place, `/readyz` the task; what the error says may be somebody's secret."""
     watched.start()
     assert (await watched.status("/readyz")).status_code == 200
     await watched.client.publish("die", b"")
 
-    line = await watched.logged("background_task_died")
+    line = await watched.logged("background_task_failed")
     answer = await watched.status("/readyz")
 
     assert (line["task"], line["error"], line["level"]) == ("mortal", "KeyError", "error")
     assert line["places"][-1].startswith("watched_service.py:")
     assert answer.status_code == 503
-    assert answer.json()["problems"] == ["background task mortal has died: KeyError"]
+    assert answer.json()["problems"] == ["background task mortal has failed: KeyError"]
     assert SECRET not in watched.stack.log_of(NAME).read_text()

@@ -41,6 +41,7 @@ def hold_by_matching(characters: float) -> None:
 
 async def _mortal(end: asyncio.Event) -> None:
     await end.wait()
+    end.clear()
     raise KeyError(SECRET)
 
 
@@ -48,7 +49,7 @@ async def _mortal(end: asyncio.Event) -> None:
 async def work(bus: Bus, _health: Health) -> AsyncIterator[None]:
     """Do what messages say."""
     end = asyncio.Event()
-    task = bus.tasks.keep("mortal", _mortal(end))
+    task = bus.tasks.keep("mortal", lambda: _mortal(end))
 
     async def on_message(message: Msg) -> None:
         match message.subject:

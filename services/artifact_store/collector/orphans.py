@@ -47,7 +47,7 @@ async def is_ours(kv: KeyValueBucket, bucket: Bucket) -> bool:
     """Whether the bucket holds the same mark as the KV store."""
     mark = (await kv.get_from_leader(keys.bucket_owner())).data
     try:
-        return bool(mark) and await bucket.read(keys.OWNER_OBJECT_KEY, 0, _MARK_BYTES) == mark
+        return bool(mark) and await bucket.read(keys.OWNER_OBJECT_KEY, 0, _MARK_BYTES, _MARK_BYTES) == mark
     except BytesMissing:
         return False
 

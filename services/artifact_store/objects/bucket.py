@@ -9,8 +9,10 @@ Rule 3: errors report the server's status and code, never its text, which may co
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -19,11 +21,14 @@ from typing import Any, TypeVar
 
 import urllib3
 from minio import Minio
-from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from minio.credentials.credentials import Credentials
+from minio.credentials.providers import Provider
+from minio.error import MinioException, S3Error
 
+from contracts.wire.keys import OWNER_OBJECT_KEY
 from services.artifact_store.errors import BytesMissing
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.shared.artifacts.errors import StorageUnavailable
+from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
 
 T = TypeVar("T")
 
@@ -31,30 +36,22 @@ _MAX_THREADS = 16
 _CONNECT_S, _READ_S = 2.0, 5.0
 _STREAM_READ_S = 120.0
 """A server may only answer once a large object is safe on its disk."""
-_UPLOAD_URL_LIFETIME = timedelta(hours=1)
+_URL_LIFETIME = timedelta(hours=1)
 _BINARY_TYPE = "application/octet-stream"
 _MISSING_CODES = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
-_EXISTS_CODES = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
-
-
-class S3Pool(urllib3.PoolManager):
-    """A connection pool that lets minio-py read errors of `rclone serve s3`, which labels them text/xml."""
-
-    # The signature is the parent's.
-    def urlopen(  # type: ignore[override]
-        self,
-        method: str,
-        url: str,
-        redirect: bool = True,  # noqa: FBT001, FBT002
-        **kw: Any,
-    ) -> urllib3.BaseHTTPResponse:
-        """Send one request, and relabel an error body of type text/xml as application/xml."""
-        response = super().urlopen(method, url, redirect=redirect, **kw)
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.headers.get("content-type", "").startswith(
-            "text/xml"
-        ):
-            response.headers["content-type"] = "application/xml"
-        return response
+_ADVICE = {
+    "RequestTimeTooSkewed": "set the clock of this machine or of the S3 server",
+    "AuthorizationHeaderMalformed": "RUNWIRE_S3_REGION is another one than the bucket's",
+    "PermanentRedirect": "RUNWIRE_S3_ENDPOINT or RUNWIRE_S3_REGION is another one than the bucket's",
+    "InvalidAccessKeyId": "RUNWIRE_S3_ACCESS_KEY is unknown there",
+    "SignatureDoesNotMatch": "RUNWIRE_S3_SECRET_KEY is wrong",
+    "ExpiredToken": "the key has expired",
+    "AccessDenied": "the key needs GetObject, PutObject, DeleteObject and ListBucket for RUNWIRE_S3_BUCKET",
+}
+_ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_MAX_ERROR_BYTES = 4096
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)$")
+_SKIPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +61,32 @@ class Listed:
     key: str
     size: int
     modified_at: int
+
+
+class Refused(Exception):
+    """The server answered with a status that is none of success. `code`: the one of S3 in its text, if any."""
+
+    def __init__(self, status: int, code: str) -> None:
+        self.status, self.code = status, code
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no such object. A HEAD is answered without a text, and some servers write no XML."""
+        return self.code in _MISSING_CODES or (self.status == HTTPStatus.NOT_FOUND and not self.code)
+
+
+class Keys(Provider):
+    """The keys of S3, read again from their files for each signature, since a rotation changes these."""
+
+    def __init__(self, settings: ArtifactStoreSettings) -> None:
+        self._settings = settings
+
+    def retrieve(self) -> Credentials:
+        """Return the keys."""
+        try:
+            return Credentials(*self._settings.keys())
+        except ValueError as error:
+            raise StorageUnavailable(str(error)) from None
 
 
 class Bucket:
@@ -76,7 +99,8 @@ class Bucket:
         self._name = settings.s3_bucket
         # Its warnings contain URLs, and so signatures.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        # Enough for a short failure or an idle connection that was closed. Callers retry for longer.
+        # Enough for a short failure or an idle connection that was closed. Callers retry for longer, and no server says
+        # how long a thread of ours sleeps.
         retries = urllib3.Retry(
             2,
             connect=1,
@@ -85,31 +109,38 @@ class Bucket:
             backoff_factor=0.1,
             status_forcelist=[500, 502, 503, 504],
             raise_on_status=False,
+            respect_retry_after_header=False,
         )
-        self._pool = S3Pool(
+        self._pool = urllib3.PoolManager(
             timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_MAX_THREADS, retries=retries
         )
-        endpoint, secure = settings.endpoint()
+        address = settings.endpoint()
         self._client = Minio(
-            endpoint=endpoint,
-            access_key=settings.s3_access_key.get_secret_value(),
-            secret_key=settings.s3_secret_key.get_secret_value(),
-            secure=secure,
-            region=settings.s3_region,  # given, so that signing needs no request
+            endpoint=address.host,
+            credentials=Keys(settings),
+            secure=address.secure,
+            region=address.region,  # given, so that signing needs no request
             http_client=self._pool,
         )
         self._threads = ThreadPoolExecutor(_MAX_THREADS, "s3")
         self._streams = ThreadPoolExecutor(settings.artifact_uploads, "s3-stream")
 
     async def ensure(self) -> None:
-        """Create the bucket if it does not exist."""
+        """Create the bucket if it does not exist. A key that may use objects only is enough where it does."""
 
         def ensure() -> None:
-            if not self._client.bucket_exists(self._name):
+            # The object that names the owner is looked at: a HEAD of the bucket is refused without a reason.
+            try:
+                self._open("GET", OWNER_OBJECT_KEY).drain_conn()
+            except Refused as refused:
+                is_bucket_missing = refused.code == "NoSuchBucket"
+                if not refused.is_missing and not is_bucket_missing:
+                    raise
                 try:
-                    self._client.make_bucket(self._name)
-                except S3Error as error:
-                    if error.code not in _EXISTS_CODES:
+                    if is_bucket_missing or not self._client.bucket_exists(self._name):
+                        self._client.make_bucket(self._name)
+                except MinioException:  # Where the bucket may not be asked for, a write shows whether it is there.
+                    if is_bucket_missing:
                         raise
 
         await self._run(ensure)
@@ -117,13 +148,28 @@ class Bucket:
     async def size(self, key: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
         try:
-            return await self._run(lambda: self._client.stat_object(self._name, key).size)
+            return await self._run(lambda: self._size(key))
         except BytesMissing:
             return None
 
+    def _size(self, key: str) -> int:
+        head = self._open("HEAD", key)
+        head.drain_conn()
+        if (length := head.headers.get("content-length")) is not None:
+            return int(length)
+        try:
+            response = self._open("GET", key, headers={"Range": "bytes=0-0"})
+        except Refused as refused:
+            if refused.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # It is empty.
+                return 0
+            raise
+        with response:
+            total = _RANGE.match(response.headers.get("content-range", ""))
+            return int(total[2]) if total else sum(map(len, response.stream(_SKIPPED_BYTES)))
+
     async def write(self, key: str, body: bytes) -> None:
         """Write an object from memory. The pool may repeat the request, since it writes the same bytes."""
-        await self._run(lambda: self._put(key, body, len(body), retries=None, read_s=_READ_S))
+        await self._run(lambda: self._put(key, body, len(body), {}))
 
     async def write_stream(self, key: str, chunks: Iterable[bytes], size: int) -> None:
         """Write an object of `size` bytes from chunks, which are read in a thread.
@@ -133,51 +179,53 @@ class Bucket:
         The object exists only once all bytes are stored. `put_object` is not used: it buffers parts in memory and
         hashes each a second time.
         """
-        await self._run(lambda: self._put(key, chunks, size, retries=False, read_s=_STREAM_READ_S), self._streams)
+        how = {"retries": False, "timeout": urllib3.Timeout(connect=_CONNECT_S, read=_STREAM_READ_S)}
+        await self._run(lambda: self._put(key, chunks, size, how), self._streams)
 
-    def _put(self, key: str, body: bytes | Iterable[bytes], size: int, *, retries: bool | None, read_s: float) -> None:
-        url = self._client.get_presigned_url("PUT", self._name, key, expires=_UPLOAD_URL_LIFETIME)
-        response = self._pool.urlopen(
-            "PUT",
-            url,
-            body=body,
-            headers={"Content-Length": str(size), "Content-Type": _BINARY_TYPE},
-            timeout=urllib3.Timeout(connect=_CONNECT_S, read=read_s),
-            **({} if retries is None else {"retries": retries}),
-        )
-        if response.status != HTTPStatus.OK:
-            raise ServerError("put", response.status)
+    def _put(self, key: str, body: bytes | Iterable[bytes], size: int, how: dict[str, Any]) -> None:
+        headers = {"Content-Length": str(size), "Content-Type": _BINARY_TYPE}
+        response = self._open("PUT", key, headers=headers, body=body, **how)
+        response.drain_conn()
+        # A proxy that asks for a login answers 200, too.
+        if not isinstance(body, bytes) or not response.headers.get("etag"):
+            with suppress(Refused):
+                if self._size(key) == size:
+                    return
+            raise StorageUnavailable("the S3 server accepted the bytes but does not hold them")
 
-    async def read(self, key: str, offset: int, length: int) -> bytes:
-        """Return exactly `length` bytes (at least one) from `offset`.
+    async def read(self, key: str, offset: int, length: int, size: int) -> bytes:
+        """Return exactly `length` bytes (at least one) from `offset` of an object of `size` bytes.
 
         Raises BytesMissing if the object does not exist.
         """
-        return await self._run(lambda: self._get(key, offset, length))
+        return await self._run(lambda: self._get(key, offset, length, size))
 
-    def _get(self, key: str, offset: int, length: int) -> bytes:
-        response = self._client.get_object(self._name, key, offset=offset, length=length)
-        try:
-            if int(response.headers.get("content-length", length)) > length:  # The server ignored the range.
-                left = offset
-                while left > 0 and (skipped := len(response.read(min(left, 1 << 20)))):
-                    left -= skipped
+    def _get(self, key: str, offset: int, length: int, size: int) -> bytes:
+        wanted = {"Range": f"bytes={offset}-{offset + length - 1}", "Accept-Encoding": "identity"}
+        with self._open("GET", key, headers=wanted) as response:
+            at, total = (0 if response.status == HTTPStatus.OK else offset), None
+            if sent := _RANGE.match(response.headers.get("content-range", "")):
+                at, total = int(sent[1]), int(sent[2])
+            elif response.status == HTTPStatus.OK and "content-encoding" not in response.headers:
+                total = int(response.headers.get("content-length", size))
+            if at > offset or total not in {None, size}:
+                raise StorageUnavailable("the S3 server holds other bytes than were stored")
+            while at < offset and (skipped := len(response.read(min(offset - at, _SKIPPED_BYTES)))):
+                at += skipped  # The server ignored the range.
             data = response.read(length)
-        finally:
-            response.close()
-            response.release_conn()
-        if len(data) != length:
-            raise StorageUnavailable("the S3 server sent fewer bytes than it announced")
+            if len(data) != length or (offset + length == size and response.read(1)):
+                raise StorageUnavailable("the S3 server sent fewer or more bytes than were stored")
         return data
 
     async def remove(self, key: str) -> None:
         """Delete an object, in one request that is not repeated. A missing object is no error."""
 
         def delete() -> None:
-            url = self._client.get_presigned_url("DELETE", self._name, key, expires=_UPLOAD_URL_LIFETIME)
-            response = self._pool.urlopen("DELETE", url, retries=False)
-            if response.status not in {HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}:
-                raise ServerError("delete", response.status)
+            try:
+                self._open("DELETE", key, retries=False).drain_conn()
+            except Refused as refused:
+                if not refused.is_missing:
+                    raise
 
         await self._run(delete)
 
@@ -185,25 +233,46 @@ class Bucket:
         """Return the next objects in the order of their keys."""
 
         def found() -> Iterator[Listed]:
+            last = after or ""
             for each in self._client.list_objects(self._name, recursive=True, start_after=after):
                 if each.object_name and each.last_modified and not each.is_dir:
+                    if each.object_name <= last:
+                        raise StorageUnavailable("the S3 server lists the same objects again, or in no order")
+                    last = each.object_name
                     yield Listed(each.object_name, each.size or 0, int(each.last_modified.timestamp() * 1000))
 
         return await self._run(lambda: list(islice(found(), limit)))
 
+    def _open(self, method: str, key: str, **how: Any) -> urllib3.BaseHTTPResponse:
+        """Send a request about an object and return the answer, unread. Raises Refused."""
+        url = self._client.get_presigned_url(method, self._name, key, expires=_URL_LIFETIME)
+        response = self._pool.urlopen(method, url, preload_content=False, **how)
+        if response.status in {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT, HTTPStatus.PARTIAL_CONTENT}:
+            return response
+        with response:
+            code = _ERROR_CODE.search(response.read(_MAX_ERROR_BYTES))
+        raise Refused(response.status, code[1].decode() if code else "")
+
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._threads, call)
-        except S3Error as error:
-            if error.code in _MISSING_CODES:
+        except Refused as refused:
+            if refused.is_missing:
                 raise BytesMissing from None
+            said = f"{refused.status} {refused.code}".rstrip()
+            advice = f"; {_ADVICE[refused.code]}" if refused.code in _ADVICE else ""
+            raise StorageUnavailable(f"the S3 server answered with the error {said}{advice}") from None
+        except S3Error as error:
             raise StorageUnavailable(f"the S3 server answered with the error {error.code}") from None
-        except ServerError as error:
-            raise StorageUnavailable(f"the S3 server answered with status {error.status_code}") from None
-        except InvalidResponseError:
-            raise StorageUnavailable("the S3 server sent an invalid answer") from None
-        except (MinioException, urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError) as error:
             raise StorageUnavailable(f"the S3 server cannot be reached ({type(error).__name__})") from None
+        except ArtifactFailed:
+            raise
+        except Exception as error:
+            if threads is not None:  # What the sender of a stream raises.
+                raise
+            # Dates, lengths and XML as libraries do not expect them.
+            raise StorageUnavailable(f"the S3 server sent an invalid answer ({type(error).__name__})") from None
 
     def close(self) -> None:
         """Close threads and connections. Calls in progress finish."""

@@ -128,8 +128,6 @@ class ArtifactStore:
         async def write() -> None:
             await self._references.add_listing(entry)
             await self._bucket.write_stream(entry.object_key, chunks, put.size)
-            if await self._bucket.size(entry.object_key) != put.size:
-                raise StorageUnavailable("the S3 server accepted the bytes but does not hold them")
 
         return await self._store(put, entry, write(), mime_type)
 
@@ -190,7 +188,7 @@ class ArtifactStore:
             return reference.ref, b""
         key = object_key(request.tenant, reference.object_name)
         try:
-            return reference.ref, await self._bucket.read(key, request.offset, length)
+            return reference.ref, await self._bucket.read(key, request.offset, length, reference.ref.size)
         except (BytesMissing, StorageUnavailable) as error:
             if is_missing := isinstance(error, BytesMissing):
                 logger.warning("artifact_bytes_missing", key=key)

@@ -32,9 +32,11 @@ class Download:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes in order, at most CHUNK_BYTES at a time. Close it (`aclose`) when leaving early.
 
-        Raises StorageUnavailable, not retryable, after the last byte if the digest differs.
+        Raises StorageUnavailable, not retryable, in place of the last chunk if the digest differs: so nobody takes
+        other bytes for the artifact.
         """
         digest, is_whole = hashlib.sha256(), self.length == self.ref.size
+        last = b""
         hashing: asyncio.Future[None] | None = None
         try:
             async with aclosing(self._ranges()) as ranges:
@@ -43,12 +45,16 @@ class Download:
                         await hashing
                     if is_whole:
                         hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))
-                    yield data
+                    if last:
+                        yield last
+                    last = data
         finally:
             if hashing is not None:
                 await asyncio.gather(hashing, return_exceptions=True)
         if is_whole and digest.hexdigest() != self.ref.sha256:
             raise StorageUnavailable("the bytes stored are not those of the reference", retryable=False)
+        if last:
+            yield last
 
     async def _ranges(self) -> AsyncGenerator[bytes, None]:
         data, at, end = self._first, self.offset + len(self._first), self.offset + self.length

@@ -59,7 +59,7 @@ class Catalogue:
         self._subscription = await self._bucket.watch(keys.live_tool.all, on_change)
         self._bus.on_reconnect.append(self._on_reconnect)
         await self._bus.until_answered(lambda: self._read_back(forget=True))
-        self._watcher = self._bus.tasks.keep("catalogue", self._watch())
+        self._watcher = self._bus.tasks.keep("catalogue", self._watch)
         return self
 
     async def stop(self) -> None:

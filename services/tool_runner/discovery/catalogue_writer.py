@@ -91,8 +91,8 @@ class CatalogueWriter:
 
         self._bus.on_reconnect.append(on_reconnect)
         self._tasks = [
-            self._bus.tasks.keep("discovery_announcements", self._write()),
-            self._bus.tasks.keep("discovery_expiry", self._expire()),
+            self._bus.tasks.keep("discovery_announcements", self._write),
+            self._bus.tasks.keep("discovery_expiry", self._expire),
         ]
         return self
 

@@ -178,9 +178,9 @@ class MicroDiscovery:
 
         self._bus.on_reconnect.append(on_reconnect)
         self._tasks = [
-            self._bus.tasks.keep("discovery_rounds", self._request()),
-            self._bus.tasks.keep("discovery_hints", follow_hints()),
-            self._bus.tasks.keep("discovery_parser", self._parse_new()),
+            self._bus.tasks.keep("discovery_rounds", self._request),
+            self._bus.tasks.keep("discovery_hints", follow_hints),
+            self._bus.tasks.keep("discovery_parser", self._parse_new),
         ]
         return self
 

@@ -36,7 +36,7 @@ async def test_what_is_written_is_read_back(bucket: Bucket, size: int) -> None:
             await bucket.write(key, body)
         assert await bucket.size(key) == size
         if size:
-            assert await bucket.read(key, 0, size) == body
+            assert await bucket.read(key, 0, size, size) == body
 
 
 async def test_ranges_are_exact(bucket: Bucket) -> None:
@@ -45,7 +45,7 @@ async def test_ranges_are_exact(bucket: Bucket) -> None:
     key, body = new_key(), secrets.token_bytes(3 * MIB)
     await bucket.write(key, body)
     for offset, length in ((0, 1), (1, 10), (MIB, MIB), (3 * MIB - 1, 1), (12345, 2 * MIB)):
-        assert await bucket.read(key, offset, length) == body[offset : offset + length]
+        assert await bucket.read(key, offset, length, 3 * MIB) == body[offset : offset + length]
 
 
 async def test_a_stream_that_breaks_leaves_nothing(bucket: Bucket) -> None:
@@ -62,7 +62,7 @@ async def test_a_stream_that_breaks_leaves_nothing(bucket: Bucket) -> None:
         with pytest.raises(ArtifactInvalid):
             await bucket.write_stream(target, breaking(), 2 * MIB)
     assert await bucket.size(key) is None
-    assert await bucket.read(there, 0, 100) == b"y" * 100
+    assert await bucket.read(there, 0, 100, 100) == b"y" * 100
 
 
 async def test_listing_is_ordered_and_paged(bucket: Bucket) -> None:
@@ -91,7 +91,7 @@ async def test_wrong_keys_and_a_missing_server_are_one_kind_of_failure(s3: S3Ser
                 bucket.ensure(),
                 bucket.size(new_key()),
                 bucket.write(new_key(), b"x"),
-                bucket.read(new_key(), 0, 1),
+                bucket.read(new_key(), 0, 1, 1),
             ):
                 with pytest.raises(StorageUnavailable) as failure:
                     await call

@@ -44,7 +44,7 @@ async def bus(server: NatsServer) -> AsyncIterator[Bus]:
     found = Bus("test", BusSettings(nats_url=server.url))
     found.attach(await nats.connect(**found.client_options()))
     await provision(found)
-    watching = found.tasks.keep("storage_probe", found.storage.watch())
+    watching = found.tasks.keep("storage_probe", found.storage.watch)
     yield found
     watching.cancel()
     await found.leave()

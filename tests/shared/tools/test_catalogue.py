@@ -76,7 +76,7 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
         bus = Bus("reader", BusSettings(nats_url=server.url))
         await bus.connect()
         await provision(bus)
-        watching = bus.tasks.keep("storage_probe", bus.storage.watch())
+        watching = bus.tasks.keep("storage_probe", bus.storage.watch)
         seen = await Catalogue(bus).start()
         await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=8)
         await wait_until(seen.live, what="the tool is seen")
