@@ -218,6 +218,11 @@ class RunRequested(Message):
     key_tools: list[str] | None = Field(
         default=None, description="tools that the API key allows; of these the run may use what is there; null: all"
     )
+    may_change: str | None = Field(
+        default=None,
+        exclude_if=is_absent,
+        description="the only run that `on_busy` and `on_paused` may steer or cancel, or its own id: none; null: any",
+    )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
     body_sha256: str = Field(default="", description="of the request body, to detect a reused idempotency key")
 

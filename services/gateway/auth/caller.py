@@ -4,6 +4,8 @@ Rule 1: reading needs a key and no right. What changes something needs the one r
 Rule 2: a pinned caller sees what belongs to its user. The rest does not exist for it, in the same bytes as what never
 did.
 Rule 3: a request that a key does not allow is refused. What a request leaves out is filled in.
+Rule 4: a key changes only runs that could be its own: their tools and agent are among its tools and agents, and a key
+with a budget changes none that another key pays for. `check_change` decides that, for every route.
 """
 
 import hashlib
@@ -13,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from contracts.runs.requests import KeyBudget, RunInput
+from contracts.runs.requests import KeyBudget, RunInput, RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import run_id_for_key
 from services.gateway.errors import NotAllowed, RightMissing
@@ -57,6 +59,23 @@ class Caller:
     def may_see(self, user_id: str | None) -> bool:
         """Return whether the caller may see what belongs to this user; None: it belongs to nobody."""
         return self.user_id is None or self.user_id == user_id
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there may be runs that the key must not change."""
+        return self.tools is not None or self.agents is not None or self.budget is not None
+
+    def check_change(self, run: RunRequested | None) -> None:
+        """Raise NotAllowed unless the key may change this run, also by what it says to it. None: it never began."""
+        if run is None:
+            return
+        if self.agents is not None and run.agent not in self.agents:
+            raise NotAllowed("agent", f"the run's agent is {run.agent}; this key may ask: {', '.join(self.agents)}")
+        lists = [set(tools) for tools in (run.tools, run.key_tools) if tools is not None]
+        if self.tools is not None and not (lists and set.intersection(*lists) <= set(self.tools)):
+            raise NotAllowed("tools", f"the run may use others than this key: {', '.join(self.tools) or 'none'}")
+        if self.budget is not None and run.key_id != self.key_id:
+            raise NotAllowed("run_id", "another key pays for the run, and this key has a budget of its own")
 
     def run_id_for_key(self, key: str) -> str:
         """Derive the id of a run from an idempotency key. Keys of one user say nothing about another's."""

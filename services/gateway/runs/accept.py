@@ -77,7 +77,10 @@ async def accept(
         if resumed:
             raise NotFound
         if requested.session_id is not None:
-            await parts.sessions.check_turn(caller, requested)
+            may_change = await parts.sessions.check_turn(caller, requested)
+            if caller.is_limited:
+                requested = requested.model_copy(update={"may_change": may_change or run})
+                data = encoded(requested)
         await parts.models.check_name(run_input.model)
         await parts.budgets.check(caller)
         async with parts.quota.admitted(caller, run):

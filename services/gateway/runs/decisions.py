@@ -64,7 +64,7 @@ async def add_input(run_id: str, parts: GatewayParts, request: Request, caller: 
 async def _decision(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, ResumeRequested]:
     """Read a decision and store its images. The body is freed before a planner is waited for."""
     async with parts.bodies.read(request, ResumeInput) as decision:
-        found = await parts.runs.get(caller, run_id)
+        found = await parts.runs.get_to_change(caller, run_id)
         pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
         is_about_results = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
         if is_about_results and decision.decision != "reject":
@@ -85,7 +85,7 @@ async def _decision(parts: Parts, request: Request, caller: Caller, run_id: str)
 async def _input(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:
     """Read an input and store its images."""
     async with parts.bodies.read(request, InputInput) as added:
-        found = await parts.runs.get(caller, run_id)
+        found = await parts.runs.get_to_change(caller, run_id)
         message = InputRequested(
             id=_request_id(request, caller, run_id, "input"),
             text=added.text,

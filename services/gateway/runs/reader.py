@@ -175,6 +175,15 @@ class RunReader:
         except InvalidName as error:
             raise NotFound from error
 
+    async def get_to_change(self, caller: Caller, run: str) -> StoredRun:
+        """Return the same of a run that the caller may change. Every route that changes one passes here.
+
+        Raises NotFound, NotAllowed and BusError.
+        """
+        found = await self.get(caller, run)
+        caller.check_change(found.request())
+        return found
+
     async def current(self, caller: Caller, run: str) -> StoredRun:
         """Return what `get` returns, but as the leaders of the streams have it: a replica may lag behind."""
         return _visible(caller, await self._read(caller.tenant, run, self._from_leader))

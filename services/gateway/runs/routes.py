@@ -136,7 +136,7 @@ async def cancel_run(
     """End a run now. 202: it will end, though it may just have ended another way; 200: it had ended before."""
     body = await read_body(request, BodyLimit(parts.settings.max_body_bytes))
     given = parse(CancelInput, body) if body else CancelInput()
-    found = await parts.runs.get(caller, run_id)
+    found = await parts.runs.get_to_change(caller, run_id)
     if found.has_ended:
         response.status_code = 200
     else:
@@ -150,7 +150,7 @@ async def delete_run(run_id: str, parts: GatewayParts, caller: RequestCaller) ->
 
     From now on it is not found; one that has not ended is cancelled first.
     """
-    request = (await parts.runs.get(caller, run_id)).request()
+    request = (await parts.runs.get_to_change(caller, run_id)).request()
     await parts.deletions.delete(caller.tenant, run_id, request.requested_at if request else None)
 
 
@@ -167,7 +167,7 @@ async def top_up_run(run_id: str, parts: GatewayParts, request: Request, caller:
     """
     given = await read_json(request, TopUpInput, parts.settings.max_body_bytes)
     key = idempotency_key(request)
-    found = await parts.runs.get(caller, run_id)
+    found = await parts.runs.get_to_change(caller, run_id)
     if found.has_ended or found.first is None:
         raise NotRunning
     await control.top_up(parts, caller.tenant, run_id, given.limits, key)

@@ -42,6 +42,7 @@ def run_request(
     return RunRequested(
         **{**content, **caller.request_fields(run_input)},
         run_id=run_id,
+        may_change=run_id if caller.is_limited else None,
         requested_at=unix_ms(),
         trace_id=given_ids.trace_id or new_id(),
         request_id=given_ids.request_id,

@@ -103,6 +103,7 @@ async def find(parts: Parts, caller: Caller, schedule_id: str) -> tuple[str, Sch
 async def delete(parts: Parts, caller: Caller, schedule_id: str) -> None:
     """Delete a schedule. From now on it starts no run. Raises NotFound, BusError and TryAgain."""
     key, schedule = await find(parts, caller, schedule_id)
+    caller.check_change(schedule.request)
     if view_of(schedule).webhook_url is not None:
         await parts.entries.delete(keys.webhook_entry(schedule_id))
     await parts.entries.delete(key)

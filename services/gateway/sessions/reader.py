@@ -118,6 +118,19 @@ class SessionReader:
             raise NotFound
         return session
 
+    async def get_to_change(self, caller: Caller, session_id: str) -> Session:
+        """Return the same of a session whose runs the caller may change. Raises NotFound, NotAllowed and BusError."""
+        session = await self.get(caller, session_id)
+        runs = [each.run for each in session.queue] + [each.run for each in session.recent]
+        current = session.current.run if session.current else run_of_own_session(session_id)
+        await self.check_change(caller, [*runs, *([current] if current else []), *session.background.tasks])
+        return session
+
+    async def check_change(self, caller: Caller, runs: list[str]) -> None:
+        """Raise NotAllowed unless the caller may change each of these runs."""
+        for found in (await self._found(caller.tenant, runs)).values() if caller.is_limited else ():
+            caller.check_change(found.request())
+
     async def status(self, caller: Caller, session_id: str) -> SessionStatus:
         """Return what is shown of a session. Raises NotFound and BusError."""
         session = await self.get(caller, session_id)
@@ -149,10 +162,11 @@ class SessionReader:
             groups=[group_view(session, each) for each in shown_groups(session)[: -MAX_GROUPS_SHOWN - 1 : -1]],
         )
 
-    async def check_turn(self, caller: Caller, requested: RunRequested) -> None:
-        """Raise SessionDeleting, SessionBusy, and NotFound for a session of another user or from another's run.
+    async def check_turn(self, caller: Caller, requested: RunRequested) -> str | None:
+        """Return the run that the request may steer or cancel as the one that has the turn; None: none that is known.
 
-        It only checks beforehand: the session decides when it has received the request.
+        It only checks beforehand: the session decides when it has received the request. Raises SessionDeleting,
+        SessionBusy, NotAllowed, and NotFound for a session of another user or from another's run.
         """
         session_id = requested.session_id or ""
         session = await self.find(caller.tenant, session_id, from_replica=True)
@@ -164,14 +178,19 @@ class SessionReader:
         run = current.run if current else run_of_own_session(session_id) if session is None else None
         if session is None and run is not None and caller.user_id is not None:
             await self._runs.get(caller, run)  # The conversation would begin with it.
-        if run is None or "reject" not in {requested.on_busy, requested.on_paused}:
-            return
+        if run is None or not (caller.is_limited or "reject" in {requested.on_busy, requested.on_paused}):
+            return run
         stored = await self._runs.find(caller.tenant, run)
         if stored is None or stored.has_ended:
-            return
+            return None
         waits = bool(stored.waiting.pauses) and stored.waiting.is_for_person
-        if (requested.on_paused if waits else requested.on_busy) == "reject":
+        policy = requested.on_paused if waits else requested.on_busy
+        if policy == "reject":
             raise SessionBusy
+        if policy != "queue":
+            caller.check_change(stored.request())
+            return run
+        return None
 
     async def is_position_of(self, tenant: str, session_key: str, sequence: int) -> bool:
         """Return whether a listener can have reached this sequence of a session's log; 0 is the beginning.

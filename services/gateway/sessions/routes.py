@@ -52,7 +52,7 @@ async def get_session(session_id: str, parts: GatewayParts, request: Request, ca
 @router.delete("/v1/sessions/{session_id}", status_code=202, dependencies=[needs("run")], response_class=Response)
 async def delete_session(session_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
     """Delete a session with its runs and artifacts. Open runs are cancelled first."""
-    await control.delete(parts, caller, await parts.sessions.get(caller, session_id))
+    await control.delete(parts, caller, await parts.sessions.get_to_change(caller, session_id))
 
 
 @router.put(
@@ -68,6 +68,6 @@ async def set_context(
 ) -> None:
     """Set values that later runs of the session are shown as untrusted data."""
     context = await read_json(request, SessionContextInput, parts.settings.max_body_bytes)
-    session = await parts.sessions.get(caller, session_id)
+    session = await parts.sessions.get_to_change(caller, session_id)
     if not await control.set_context(parts, caller, session, context.values):
         response.status_code = 202

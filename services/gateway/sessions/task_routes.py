@@ -104,7 +104,8 @@ def _add_change(noun: str, action: TaskControlAction, right: Right, does: str) -
         session_id: OfSession = None,
     ) -> Response:
         session = await _session_of(parts, caller, subject_id, session_id)
-        _shown(session, noun, subject_id)
+        view = _shown(session, noun, subject_id)
+        await parts.sessions.check_change(caller, view.tasks if isinstance(view, GroupView) else [subject_id])
         key = idempotency_key(request)
         request_id = caller.run_id_for_key(f"{action} {noun} {subject_id}\n{key}") if key else new_id()
         wanted = SessionTaskControl.model_validate({"id": request_id, "action": action, f"{noun}_id": subject_id})

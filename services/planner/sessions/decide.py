@@ -149,8 +149,10 @@ def _refusal(session: Session, request: RunRequested) -> Fault | None:
 
 
 def _on_busy(session: Session, request: RunRequested) -> OnBusy:
-    waits = session.current is not None and session.current.waits
-    return request.on_paused if waits else request.on_busy
+    current = session.current
+    on_busy = request.on_paused if current is not None and current.waits else request.on_busy
+    changes_another = current is not None and request.may_change not in {None, current.run}
+    return "queue" if on_busy in {"steer", "cancel"} and changes_another else on_busy
 
 
 def adopt(session: Session, session_id: str, first: RunRequested, ended: records.RunEnded | None) -> Events:

@@ -11,6 +11,7 @@ import pytest
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id, own_session_id
+from services.gateway.auth.guard import SIGNED_ROUTES
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs.quota import open_runs
 from services.messaging.connection import Bus
@@ -28,6 +29,9 @@ KEYS = {
     "adam's second": new_key(TENANT, {"user": "adam"}),
     "eve": new_key(TENANT, {"user": "eve"}),
     "elsewhere": new_key("other", {"user": "adam"}),
+    "no tools": new_key(TENANT, {"tools": "", "name": "no-tools"}),
+    "no agent": new_key(TENANT, {"agents": "support", "name": "no-agent"}),
+    "small budget": new_key(TENANT, {"max_tokens_per_day": "300", "name": "small-budget"}),
 }
 BODIES: dict[str, Any] = {
     "/v1/runs/{run_id}/top-up": {"limits": {"max_steps": 5}},
@@ -147,6 +151,26 @@ async def test_no_route_shows_or_changes_what_is_anothers(keyed: Served, bus: Bu
     for schedule in things.named("schedule_id"):
         assert (await keyed.http.get(f"/v1/schedules/{schedule}", headers=bearer("adam"))).status_code == 200
     assert (await keyed.http.get(f"/v1/sessions/{things.session}", headers=bearer("adam"))).json()["context"] == {}
+
+
+@pytest.mark.parametrize("name", ["no tools", "no agent", "small budget"])
+async def test_no_route_changes_a_run_that_the_key_could_not_start(keyed: Served, things: Things, name: str) -> None:
+    """What a key may do holds for every run that it touches, also through its session, task, group or schedule."""
+    walked = 0
+    for route in unconnected_routes():
+        for method, parameter in itertools.product((route.methods or set()) - {"GET", "HEAD"}, route.param_convertors):
+            for theirs in () if parameter == "artifact_id" or route.path in SIGNED_ROUTES else things.named(parameter):
+                status, content, _ = await ask(keyed, name, method, route.path, theirs)
+                assert (status, b'"not_allowed"' in content) == (403, True), (method, route.path, content)
+                walked += 1
+    assert walked >= 30
+    for on_busy, status in (("steer", 403), ("cancel", 403), ("queue", 202)):
+        question = {"query": "q", "session_id": things.session, "on_busy": on_busy}
+        answer = await keyed.http.post("/v1/runs", json=question, headers=bearer(name))
+        assert answer.status_code == status, answer.text
+    own = answer.json()["run_id"]
+    assert (await stored_request(things.begun.bus, own)).may_change == own, "it waits for the turn, whoever has it then"
+    assert (await keyed.http.post(f"/v1/runs/{own}/cancel", headers=bearer(name))).status_code == 202
 
 
 async def test_tasks_of_another_session_do_not_exist(keyed: Served, things: Things) -> None:

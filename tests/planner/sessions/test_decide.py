@@ -53,6 +53,23 @@ def request(run: str, on_busy: OnBusy = "queue", **fields: object) -> RunRequest
     )
 
 
+@pytest.mark.parametrize("on_busy", ["steer", "cancel"])
+@pytest.mark.parametrize("on_paused", ["steer", "cancel"])
+def test_a_request_changes_no_other_run_than_it_may(on_busy: OnBusy, on_paused: OnBusy) -> None:
+    """It waits for its turn then."""
+    for may_change, waits in (("b" * 32, True), (RUNS[0], False)):
+        for is_paused in (False, True):
+            world = World()
+            world.take(request(RUNS[0]))
+            current = world.session.current
+            assert current is not None
+            world.session = world.session.model_copy(
+                update={"current": current.model_copy(update={"waits": is_paused})}
+            )
+            late = request("c" * 32, on_busy, on_paused=on_paused, may_change=may_change)
+            assert (decide.offer(world.session, late)[0].on_busy == "queue") is waits  # type: ignore[union-attr]
+
+
 def ended(run: str) -> SessionRunEnded:
     """The message of a run that has ended."""
     return SessionRunEnded(ended=RunEnded(run=run, outcome="done", question="q", answer="a"))
