@@ -22,6 +22,8 @@ MAX_LATENESS_S = 60
 """A fire time that is handled later than this was missed."""
 MAX_SCHEDULES = 1000
 """Schedules and webhooks of a tenant."""
+MAX_SCHEDULES_PER_KEY = MAX_SCHEDULES // 2
+"""Of these, of one API key: so none takes the room of all others."""
 MAX_SCHEDULE_BYTES = 64 * 1024
 """Largest body that makes one."""
 FIRE_TIMER = "fire"

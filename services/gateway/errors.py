@@ -308,12 +308,13 @@ class KeyBudgetSpent(Problem):
 
 
 class TooManySchedules(Problem):
-    """The tenant has as many schedules and webhooks as it may."""
+    """The tenant or the API key has as many schedules and webhooks as it may."""
 
     status, code = 429, "too_many_schedules"
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"There are {limit} schedules and webhooks, and no more are allowed; delete one.")
+    def __init__(self, limit: int, owner: str) -> None:
+        """`owner`: whose limit it is, in words."""
+        super().__init__(f"This {owner} has {limit} schedules and webhooks, and no more are allowed; delete one.")
 
 
 class TooManyStreams(Problem):

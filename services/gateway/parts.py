@@ -75,12 +75,15 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
     runs = RunReader(bus, deletions)
     sessions = SessionReader(bus, runs, deletions)
     access = ArtifactAccess(artifacts, runs, sessions)
+    guard = build_guard(settings)
+    streams = OpenStreams(settings.max_streams, settings.max_streams_per_tenant, guard.admits)
+    guard.keys.on_change = streams.end_gone
     return Parts(
         settings=settings,
         bus=bus,
         tools=tools,
-        guard=build_guard(settings),
-        streams=OpenStreams(settings.max_streams, settings.max_streams_per_tenant),
+        guard=guard,
+        streams=streams,
         deletions=deletions,
         runs=runs,
         sessions=sessions,

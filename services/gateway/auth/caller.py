@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from contracts.runs.requests import KeyBudget, RunInput, RunRequested
@@ -33,6 +33,8 @@ class Caller:
     tenant: str
     key_id: str = ""
     """Of its API key; empty: a caller of a gateway without keys."""
+    digest: str = field(default="", repr=False, compare=False)
+    """Of its API key: another key of this name is another caller."""
     rights: frozenset[Right] = DEFAULT_RIGHTS
     user_id: str | None = None
     """The user that the key is pinned to."""
@@ -120,9 +122,13 @@ class Keys:
         """`callers`: by the SHA-256 of their keys, in hexadecimal digits."""
         self._secret = secrets.token_bytes(32)
         self._callers = {self._hidden(digest): caller for digest, caller in callers.items()}
+        self._all = frozenset((caller, caller.digest) for caller in callers.values())
 
     def __len__(self) -> int:
         return len(self._callers)
+
+    def __contains__(self, caller: Caller) -> bool:
+        return (caller, caller.digest) in self._all
 
     def find(self, key: str) -> Caller | None:
         """Return the caller who shows this key."""

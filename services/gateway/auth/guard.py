@@ -50,6 +50,10 @@ class Guard:
         if request.scope["path"] not in OPEN_PATHS and request.scope["route"].path not in SIGNED_ROUTES:
             request.state.caller = self.caller_of(request.headers)
 
+    def admits(self, caller: Caller) -> bool:
+        """Return whether the key of a caller is still there, with the same rights and limits."""
+        return caller is KEYLESS or caller in self.keys.current
+
     def caller_of(self, headers: Mapping[str, str]) -> Caller:
         """Return the caller. Raises KeyMissing or Forbidden."""
         if self._is_keyless:

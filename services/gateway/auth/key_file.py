@@ -9,6 +9,7 @@ Rule 3: a gateway that started with keys never loses them all, so it never becom
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -33,6 +34,8 @@ class KeyFile:
         self._path = path
         self._content: bytes | None = None
         self._problem: str | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when `current` was replaced."""
         try:
             self._settings = callers(text, _SETTING)
             self.current = Keys(self._settings) if path is None else self._read(path)
@@ -47,7 +50,10 @@ class KeyFile:
         """Follow the changes of the file, until cancelled."""
         while self._path is not None:
             await asyncio.sleep(CHECK_INTERVAL_S)
+            before = self.current
             await asyncio.to_thread(self.check, self._path)
+            if self.current is not before:
+                self.on_change()
 
     def check(self, path: Path) -> None:
         """Take the keys of a file that has changed, or note why that is not possible."""

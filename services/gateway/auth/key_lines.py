@@ -83,7 +83,7 @@ def _parsed(line: str, where: str) -> tuple[str, Caller]:
         raise KeyLineInvalid(
             f"{where}: the second column is not the SHA-256 of a key, of 64 lower-case hexadecimal digits."
         )
-    values: dict[str, Any] = {"key_id": digest[:_KEY_ID_CHARACTERS]}
+    values: dict[str, Any] = {"key_id": digest[:_KEY_ID_CHARACTERS], "digest": digest}
     given: set[str] = set()
     for column, field in enumerate(fields, _COLUMNS + 1):
         name, _, value = field.partition("=")

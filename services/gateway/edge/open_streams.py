@@ -1,15 +1,17 @@
-"""Connections that wait for runs: event streams and `/chat`. They are limited, and they end when the gateway stops.
+"""Connections that wait for runs: event streams and `/chat`.
 
-Each keeps a task and memory here for as long as its run takes, so their number is bounded, per tenant and in all.
+They end when the gateway stops, or when their key was removed or changed. Each keeps a task and memory here for as long
+as its run takes, so their number is bounded, per tenant and in all.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from services.gateway.errors import TooManyStreams, TryAgain
+from services.gateway.auth.caller import Caller
+from services.gateway.errors import KeyMissing, TooManyStreams, TryAgain
 from services.runtime.http_server import Receive
 
 T = TypeVar("T")
@@ -18,8 +20,10 @@ T = TypeVar("T")
 class OpenStreams:
     """Counts the connections that wait for runs, and holds the tasks that a stopping gateway must cancel."""
 
-    def __init__(self, limit: int, limit_per_tenant: int) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+    def __init__(self, limit: int, limit_per_tenant: int, admits: Callable[[Caller], bool]) -> None:
+        """`admits`: whether the key of a caller is still what it was."""
+        self._tasks: dict[asyncio.Task[Any], Caller | None] = {}
+        self._admits = admits
         self._limit = limit
         self._limit_per_tenant = limit_per_tenant
         self._counts: Counter[str] = Counter()
@@ -47,12 +51,22 @@ class OpenStreams:
             if not self._counts[tenant]:
                 del self._counts[tenant]
 
-    def add(self, task: asyncio.Task[Any]) -> None:
-        """Cancel this task when the gateway stops."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        if self.closing:
+    def add(self, task: asyncio.Task[Any], caller: Caller | None = None) -> None:
+        """Cancel this task when the gateway stops, and when the key of its caller is gone."""
+        self._tasks[task] = caller
+        task.add_done_callback(self._tasks.pop)
+        if self.closing or self.is_gone(caller):
             task.cancel()
+
+    def is_gone(self, caller: Caller | None) -> bool:
+        """Return whether the key of a caller was removed or changed."""
+        return caller is not None and not self._admits(caller)
+
+    def end_gone(self) -> None:
+        """End the streams whose keys are gone. Their clients come back if they still have a key."""
+        for task, caller in self._tasks.items():
+            if self.is_gone(caller):
+                task.cancel()
 
     def close(self) -> None:
         """End every stream in good order; the clients come back to another gateway, or to this one's successor."""
@@ -60,19 +74,22 @@ class OpenStreams:
         for task in self._tasks:
             task.cancel()
 
-    async def while_connected(self, receive: Receive, work: Coroutine[Any, Any, T], detail: str, **extra: Any) -> T:
+    async def while_connected(
+        self, receive: Receive, work: Coroutine[Any, Any, T], detail: str, caller: Caller | None = None, **extra: Any
+    ) -> T:
         """Return the result of `work`. It is cancelled when the client disconnects or the gateway stops.
 
-        Raises TryAgain with `detail` and `extra` when it was cancelled. The body of the request must have been read.
+        `caller`: also when this one's key is gone. Raises TryAgain with `detail` and `extra` when it was cancelled, or
+        KeyMissing. The body of the request must have been read.
         """
         working = asyncio.create_task(work)
-        self.add(working)
+        self.add(working, caller)
         disconnected = asyncio.create_task(until_disconnected(receive))
         try:
             await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
             if working.done() and not working.cancelled():
                 return working.result()
-            raise TryAgain(detail, **extra)
+            raise KeyMissing if self.is_gone(caller) else TryAgain(detail, **extra)
         finally:
             working.cancel()
             disconnected.cancel()

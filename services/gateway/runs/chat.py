@@ -58,7 +58,7 @@ async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, art
         accepted = await accept(parts, request, caller, ChatInput, is_followed=True)
         result = parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
         detail = "The gateway is stopping; the run goes on."
-        found = await parts.streams.while_connected(request.receive, result, detail, run_id=accepted.run)
+        found = await parts.streams.while_connected(request.receive, result, detail, caller, run_id=accepted.run)
     ids = {"run_id": accepted.run, "session_id": accepted.session_id}
     if isinstance(found, StoredRun):
         waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)

@@ -82,7 +82,7 @@ async def create_run(
         return await run_events(run, parts, caller, last_event_id, None, artifacts)
     if is_streamed:
         waits = accepted.waits_for_planner
-        stream = stream_of_run(parts, caller.tenant, run, accepted.follower, artifacts, may_wait=waits)
+        stream = stream_of_run(parts, caller, run, accepted.follower, artifacts, may_wait=waits)
         stream.headers["Location"] = url
         return stream
     answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")

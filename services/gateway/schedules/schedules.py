@@ -4,7 +4,7 @@ The entry is written first, then the message that makes a planner set its timer.
 caller repeats its request, and a planner finds the schedule within a minute.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import structlog
@@ -15,6 +15,7 @@ from contracts.runs.requests import RunInput, RunRequested
 from contracts.sessions.schedules import (
     MAX_SCHEDULE_BYTES,
     MAX_SCHEDULES,
+    MAX_SCHEDULES_PER_KEY,
     Schedule,
     ScheduleCreated,
     ScheduleInput,
@@ -57,15 +58,19 @@ async def create(parts: Parts, request: Request, caller: Caller) -> ScheduleCrea
     bucket, max_bytes = parts.entries, min(parts.settings.max_body_bytes, MAX_SCHEDULE_BYTES)
     given = await read_json(request, ScheduleInput, max_bytes)
     key = idempotency_key(request)
-    schedule_id = caller.run_id_for_key(f"schedule {key}") if key else new_id()
+    schedule_id = caller.run_id_for_key(f"schedule\n{caller.key_id}\n{key}") if key else new_id()
     digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
     entry = keys.schedule_entry(caller.tenant, schedule_id)
     schedule = (await bucket.get_from_leader(entry)).parsed(Schedule) if key else None
     if schedule is None:
         requested = await _requested(parts, caller, schedule_id, given.run)
         schedule = _schedule(caller, given, requested, digest)
-        if len(await bucket.keys(keys.schedule_entry.pattern(tenant=caller.tenant))) >= MAX_SCHEDULES:
-            raise TooManySchedules(MAX_SCHEDULES)
+        # For an hour, deleted entries are among the keys of the bucket, so the keys alone are no count.
+        made_by = [each.request.key_id async for each in _of_tenant(parts, caller.tenant, MAX_SCHEDULES_PER_KEY)]
+        if len(made_by) >= MAX_SCHEDULES:
+            raise TooManySchedules(MAX_SCHEDULES, "tenant")
+        if caller.key_id and made_by.count(caller.key_id) >= MAX_SCHEDULES_PER_KEY:
+            raise TooManySchedules(MAX_SCHEDULES_PER_KEY, "API key")
     secret = None
     if given.webhook and schedule.body_sha256 == digest:
         made = Webhook(tenant=caller.tenant, secret=new_secret())
@@ -80,12 +85,17 @@ async def create(parts: Parts, request: Request, caller: Caller) -> ScheduleCrea
 
 async def list_visible(parts: Parts, caller: Caller) -> list[ScheduleView]:
     """Return the schedules that the caller may see, newest first. Raises BusError."""
-    known, found = await parts.entries.keys(keys.schedule_entry.pattern(tenant=caller.tenant)), []
-    for start in range(0, len(known), _READ_AT_ONCE):
-        entries = await parts.entries.get_many(known[start : start + _READ_AT_ONCE])
-        parsed = [entry.parsed(Schedule) for entry in entries.values()]
-        found += [_listed(each) for each in parsed if each is not None and caller.may_see(each.request.user_id)]
+    found = [_listed(each) async for each in _of_tenant(parts, caller.tenant) if caller.may_see(each.request.user_id)]
     return sorted(found, key=lambda each: each.created_at, reverse=True)
+
+
+async def _of_tenant(parts: Parts, tenant: str, at_least: int = 0) -> AsyncIterator[Schedule]:
+    """Yield the schedules of a tenant; none if they are certainly fewer than `at_least`. Raises BusError."""
+    known = await parts.entries.keys(keys.schedule_entry.pattern(tenant=tenant))
+    for start in range(0, len(known) if len(known) >= at_least else 0, _READ_AT_ONCE):
+        for entry in (await parts.entries.get_many(known[start : start + _READ_AT_ONCE])).values():
+            if (schedule := entry.parsed(Schedule)) is not None:
+                yield schedule
 
 
 async def find(parts: Parts, caller: Caller, schedule_id: str) -> tuple[str, Schedule]:

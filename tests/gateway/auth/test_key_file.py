@@ -104,6 +104,34 @@ async def test_keys_come_and_go_without_a_restart(served: Served, file: Path) ->
     assert await status(served, BOB) == 200
 
 
+@pytest.mark.parametrize(
+    "line", ["", f"{ANNS_LINE} rights=run", f"{new_key('ann')[1]} name={ANNS_LINE.split()[1][:12]}"]
+)
+async def test_the_streams_of_a_key_end_with_it(served: Served, file: Path, line: str) -> None:
+    """When it is removed, loses a right, or gives its name to another key. The streams of other keys go on."""
+    replace(file, f"{ANNS_LINE}\n{BOBS_LINE}\n")
+    await until_status(served, BOB, 200)
+    run = (await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(ANN))).json()["run_id"]
+    bobs = (await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(BOB))).json()["run_id"]
+    session = f"/v1/sessions/run-{run}/events"
+    asking = [
+        asyncio.create_task(served.http.request(method, path, headers=bearer(key), json=body))
+        for method, path, key, body in (
+            ("GET", f"/v1/runs/{run}/events", ANN, None),
+            ("GET", session, ANN, None),
+            ("POST", "/chat", ANN, {"query": "q"}),
+            ("GET", f"/v1/runs/{bobs}/events", BOB, None),
+        )
+    ]
+    await wait_until(lambda: len(served.parts.streams) == 4, what="all wait")
+    replace(file, f"{line}\n{BOBS_LINE}\n")
+    *streams, chat = await asyncio.gather(*asking[:3])
+    assert all(each.text.endswith(": key_gone\n\n") for each in streams)
+    assert chat.status_code == 401
+    assert not asking[3].done()
+    asking[3].cancel()
+
+
 def removed(path: Path) -> None:
     """The file is gone."""
     path.unlink()

@@ -21,6 +21,8 @@ logger = structlog.get_logger(__name__)
 WAITING = b": waiting\n\n"
 """The comment for a run that no planner has opened."""
 KEEP_ALIVE = b": keep-alive\n\n"
+KEY_GONE = b": key_gone\n\n"
+"""The last comment of a stream whose API key was removed or changed."""
 RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a browser reconnects."""
 

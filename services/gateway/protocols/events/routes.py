@@ -58,7 +58,7 @@ async def run_events(
     if found.has_ended and cursor.log == found.last_sequence:
         return Response(status_code=204, headers={RUN_HEADER: run_id})
     follower = RunFollower(parts.bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
-    return stream_of_run(parts, tenant, run_id, follower, artifacts, may_wait=found.waits_for_planner)
+    return stream_of_run(parts, caller, run_id, follower, artifacts, may_wait=found.waits_for_planner)
 
 
 async def run_at(parts: Parts, caller: Caller, event_id: str) -> str:
@@ -108,4 +108,4 @@ async def session_events(
     is_cursor = re.fullmatch(SESSION_CURSOR, sent, re.ASCII) is not None
     if not is_cursor or not await parts.sessions.is_position_of(tenant, key, int(sent)):
         raise BadCursor("Last-Event-ID is not the id of an event of this session.")
-    return EventStream(parts, SessionFollower(parts.bus, tenant, key, after=int(sent)), tenant)
+    return EventStream(parts, SessionFollower(parts.bus, tenant, key, after=int(sent)), caller)

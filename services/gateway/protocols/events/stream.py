@@ -1,6 +1,6 @@
 """Stream a run or a session to one client: its stored records, then live ones.
 
-A stream ends with its run, when the client disconnects, and when the gateway stops.
+A stream ends with its run, when the client disconnects, when its key is gone, and when the gateway stops.
 
 Rule 1: the path of a record is short: bytes from NATS, split into events, written as frames. No model is built, and
 the records that have arrived together are written together.
@@ -22,6 +22,7 @@ from typing import Any
 import structlog
 from fastapi import Response
 
+from services.gateway.auth.caller import Caller
 from services.gateway.edge.open_streams import until_disconnected
 from services.gateway.edge.routing import RUN_HEADER, Form
 from services.gateway.errors import Problem
@@ -30,7 +31,7 @@ from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
 from services.shared.runs.run_follower import Follower
 
-from .encoder import KEEP_ALIVE, RETRY, WAITING, frames, session_frames
+from .encoder import KEEP_ALIVE, KEY_GONE, RETRY, WAITING, frames, session_frames
 
 logger = structlog.get_logger(__name__)
 
@@ -54,7 +55,7 @@ class EventStream(Response):
         self,
         parts: Parts,
         follower: Follower,
-        tenant: str,
+        caller: Caller,
         run: str | None = None,
         finish: Finish | None = None,
         *,
@@ -64,7 +65,7 @@ class EventStream(Response):
         self.status_code = 200
         self.background = None
         self._follower = follower
-        self._tenant = tenant
+        self._caller = caller
         self._finish = finish
         self._run = run
         self._may_wait = may_wait
@@ -77,7 +78,7 @@ class EventStream(Response):
         """Send the stream, or a problem when too many streams are open."""
         try:
             with (
-                self._open.counted(self._tenant, **({"run_id": self._run} if self._run else {})),
+                self._open.counted(self._caller.tenant, **({"run_id": self._run} if self._run else {})),
                 ExitStack() as resources,
             ):
                 await self._stream(receive, send, resources)
@@ -90,7 +91,7 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await self._send(send, RETRY)
         pump = asyncio.create_task(self._pump(send, resources))
-        self._open.add(pump)
+        self._open.add(pump, self._caller)
         disconnected = asyncio.create_task(until_disconnected(receive))
         try:
             while comment := await self._comment(pump, disconnected):
@@ -101,6 +102,8 @@ class EventStream(Response):
             disconnected.cancel()
             await asyncio.gather(pump, disconnected, return_exceptions=True)
         if not is_client_gone:
+            if self._open.is_gone(self._caller):
+                await self._send(send, KEY_GONE)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, body: bytes) -> None:
@@ -147,11 +150,11 @@ class EventStream(Response):
 
 
 def stream_of_run(
-    parts: Parts, tenant: str, run: str, follower: Follower, artifacts: Form, *, may_wait: bool
+    parts: Parts, caller: Caller, run: str, follower: Follower, artifacts: Form, *, may_wait: bool
 ) -> EventStream:
     """Return the stream of what a follower of a run gives.
 
     `artifacts`: their form in the last event. `may_wait`: see `EventStream`.
     """
-    finish = partial(parts.inliner.record, tenant) if artifacts == "values" else None
-    return EventStream(parts, follower, tenant, run, finish, may_wait=may_wait)
+    finish = partial(parts.inliner.record, caller.tenant) if artifacts == "values" else None
+    return EventStream(parts, follower, caller, run, finish, may_wait=may_wait)

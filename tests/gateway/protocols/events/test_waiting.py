@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runwire.client import Client
+from services.gateway.auth.caller import KEYLESS
 from services.gateway.protocols.events import stream
 from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled
@@ -51,7 +52,7 @@ async def test_a_client_whose_run_has_begun_hears_no_more_than_others(
 
     async with serving(shared_nats.url, heartbeat_s=1.0) as served:
         follower = RunFollower(served.parts.bus, "default", writer.run)
-        response = stream.stream_of_run(served.parts, "default", writer.run, follower, "refs", may_wait=True)
+        response = stream.stream_of_run(served.parts, KEYLESS, writer.run, follower, "refs", may_wait=True)
         streaming = asyncio.create_task(response({}, receive, send))
         await wait_until(lambda: b": keep" in sent, what="the silence is filled")
         await cancelled(streaming)
