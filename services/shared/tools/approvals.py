@@ -6,10 +6,12 @@ Rule 1: the digest is SHA-256 over the canonical JSON of tenant, run, call, tool
 Rule 2: what cannot be decided counts against the call. A rule whose schema cannot be checked against the arguments
 matches if it asks for approval, and does not if it waives it. So it is with arguments that hold a reference: the tool
 receives the artifact's value in its place, which the schema was not checked against.
+Rule 3: a rule that waives an approval is proven by what it checks. JSON Schema limits only what is there, and only
+values of the limit's type. So in such a rule each named argument is required and has a type.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from contracts.runs.pauses import ApprovalRule
@@ -20,6 +22,13 @@ from services.shared.redaction.stored_values import holds_reference
 from services.shared.tools.builtin import READ_ARTIFACT
 
 EVERY_TOOL = "*"
+_UNPROVEN = frozenset({"not", "if", "patternProperties", "dependentSchemas", "propertyNames"})
+"""Keywords that a waiving rule must not have: what they limit may be absent or of another type."""
+_LIMITS = frozenset(
+    ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf", "maxLength", "minLength", "pattern")
+) | {"maxItems", "minItems", "uniqueItems", "items", "prefixItems", "contains"}
+"""Keywords that pass every value of another type."""
+_TYPING = frozenset({"type", "const", "enum"})
 
 
 def check_rules(rules: Sequence[ApprovalRule]) -> None:
@@ -34,6 +43,39 @@ def check_rules(rules: Sequence[ApprovalRule]) -> None:
             check_schema(rule.arguments or {})
         except InvalidSchema as error:
             raise ValueError(f"approval rule {rule.name!r}: `arguments` is no usable JSON Schema: {error}") from error
+        if rule.ask == "never" and rule.arguments is not None and (gap := _gap(rule.arguments)) is not None:
+            raise ValueError(f"approval rule {rule.name!r} waives approvals that its `arguments` do not prove: {gap}")
+
+
+def _gap(schema: dict[str, Any]) -> str | None:
+    """Return how a call passes the schema of a waiving rule unlimited, as a sentence that mends it; None: it does not.
+
+    A schema that is proven in another way is refused too: it can always be written in this one.
+    """
+    if not complaints({}, schema):
+        return "a call without arguments passes; name each argument in `required`, or leave out `arguments`"
+    for node in _subschemas(schema):
+        if found := sorted(_UNPROVEN & node.keys()):
+            return f"`{found[0]}` proves nothing; say what is allowed, with `properties` and `required`"
+        if (found := sorted(_LIMITS & node.keys())) and not _TYPING & node.keys():
+            return f"`{found[0]}` limits no other type; add the `type`"
+        for name, limits in node.get("properties", {}).items():
+            if name not in node.get("required", ()):
+                return f"a call without `{name}` passes, with the tool's default; add `{name}` to `required`"
+            if isinstance(limits, dict) and not _TYPING & limits.keys():
+                return f"`{name}` of any type passes; give it a `type`"
+    return None
+
+
+def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a valid schema and all that it contains."""
+    if isinstance(schema, dict):
+        yield schema
+        for keyword, value in schema.items():
+            for each in value.values() if keyword in {"properties", "$defs"} else [value]:
+                yield from _subschemas(each if keyword not in _TYPING else None)
+    for each in schema if isinstance(schema, list) else ():
+        yield from _subschemas(each)
 
 
 def rules_for(rules: Iterable[ApprovalRule], tool: str) -> list[ApprovalRule]:

@@ -10,9 +10,10 @@ from contracts.runs.pauses import ApprovalRule, CallApproval
 from contracts.tools.messages import CallRequested, ToolSpec
 from services.shared.tools.approvals import asking_rule, call_digest, check_rules, is_allowed
 
+FEW = {"properties": {"sum": {"type": "number", "minimum": 0, "maximum": 5}}, "required": ["sum"]}
 ALWAYS = ApprovalRule(name="all", tools=["*"])
 LARGE = ApprovalRule(name="large", tools=["pay"], arguments={"properties": {"sum": {"minimum": 100}}})
-SMALL = ApprovalRule(name="small", tools=["pay"], arguments={"properties": {"sum": {"maximum": 5}}}, ask="never")
+SMALL = ApprovalRule(name="small", tools=["pay"], arguments=FEW, ask="never")
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
@@ -66,6 +67,32 @@ def test_rules_that_cannot_be_used_are_refused(rules: list[ApprovalRule], reason
     """With the name of the rule."""
     with pytest.raises(ValueError, match=reason):
         check_rules(rules)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "a call without arguments passes"),
+        ({"properties": {"sum": {"type": "number", "maximum": 5}}}, "a call without arguments passes"),
+        ({"properties": {"sum": {"maximum": 5}}, "required": ["sum"]}, "`sum` of any type passes"),
+        ({"properties": {"to": True, "sum": {"const": 5}}, "required": ["sum"]}, "a call without `to` passes"),
+        ({"required": ["sum"], "not": {"properties": {"sum": {"minimum": 6}}}}, "`not` proves nothing"),
+        ({"anyOf": [FEW, {"required": ["all"], "properties": {"all": {}}}]}, "`all` of any type passes"),
+        ({"properties": {"a": {"type": "array", "items": {"pattern": "x"}}}, "required": ["a"]}, "`pattern` limits"),
+        ({"properties": {"a": {"type": "object", "properties": {"b": {}}}}, "required": ["a"]}, "without `b` passes"),
+    ],
+)
+def test_a_rule_that_waives_is_proven(arguments: dict[str, Any], reason: str) -> None:
+    """A rule that asks needs no proof."""
+    with pytest.raises(ValueError, match=reason):
+        check_rules([ApprovalRule(name="r", tools=["pay"], arguments=arguments, ask="never")])
+    check_rules([SMALL, ApprovalRule(name="r", tools=["pay"], arguments=arguments)])
+
+
+@pytest.mark.parametrize("given", [{}, *({"sum": value} for value in ("1", [1], {"a": 5}, None, True, 6, -1))])
+def test_what_a_waiving_rule_does_not_allow_is_asked_about(given: dict[str, Any]) -> None:
+    """What is absent or of another type, too."""
+    assert asking_rule([SMALL, ALWAYS], "pay", given) == ALWAYS
 
 
 def test_the_digest_is_that_of_canonical_json() -> None:
