@@ -26,14 +26,15 @@ from contracts.wire.base import MODEL_BY_KEY
 from services.planner.agents import Agent
 from services.planner.app import models_of
 from services.planner.conversation.encoding import Messages
-from services.planner.models.by_provider import WithoutRefusedFormats
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import PROVIDERS
+from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.models.selection import local_models
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Calls, Decision
+from services.planner.run.turn.failures import FIELD_REFUSED
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import Reading
 from services.planner.strategies.react.strategy import React
@@ -49,7 +50,6 @@ HEAD = "| model | JSON action | native tools | reasoning | images | usage | aske
 NEVER = "never asked"
 IDLE_S, TOTAL_S = 60.0, 120.0
 MAX_OUTPUT_TOKENS = 4000
-FORMAT_REFUSED = "response_format_refused"
 ORDERS = ToolSpec(
     name="count_orders",
     description="Return the number of open orders of a customer.",
@@ -137,13 +137,15 @@ class Asking:
         run = Run()
         fold(run, 1, 0, [started])
         asked, reading, note = self._react.request(run, [ORDERS], Agent()), self._react.read(run, [ORDERS]), ""
-        try:
-            reply = await self._reply(asked, reading)
-        except ModelFailed as error:
-            if error.fault.code != FORMAT_REFUSED:
-                raise
-            reply, note = await self._reply(asked, reading), ", without `response_format`"
-        return reading.decide(reply), reply, note
+        while True:
+            try:
+                reply = await self._reply(asked, reading)
+            except ModelFailed as error:
+                if error.fault.code not in FIELD_REFUSED:
+                    raise
+                note += f", without `{error.fault.reason.rpartition(' with ')[2]}`"
+            else:
+                return reading.decide(reply), reply, note
 
     async def _reply(self, request: ModelRequest, reading: Reading | None = None) -> Reply:
         limited = replace(request, timeout_s=IDLE_S, total_s=TOTAL_S, max_tokens=MAX_OUTPUT_TOKENS)
@@ -218,7 +220,7 @@ async def ask(named: Sequence[str]) -> list[Row]:
     models = models_of(read_settings(PlannerSettings), os.environ)
     try:
         return [
-            await Asking(WithoutRefusedFormats(models), name).row() for name in dict.fromkeys([*listed, *local, *named])
+            await Asking(WithoutRefusedFields(models), name).row() for name in dict.fromkeys([*listed, *local, *named])
         ]
     finally:
         await models.aclose()

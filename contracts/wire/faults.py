@@ -29,6 +29,7 @@ Code = Literal[
     "model_refused",
     "model_rate_limited",
     "response_format_refused",
+    "field_refused",
     "context_too_long",
     "vision_unsupported",
     "artifact_not_found",

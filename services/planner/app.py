@@ -23,10 +23,11 @@ from services.planner.effects.sessions import Sessions
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionLogs
 from services.planner.models import demo, vision
-from services.planner.models.by_provider import ByProvider, WithoutRefusedFormats
+from services.planner.models.by_provider import ByProvider
 from services.planner.models.limits import Limits
 from services.planner.models.model_table import known_model
 from services.planner.models.providers import Endpoints
+from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.models.selection import find_model, named_models
 from services.planner.models.types import Model
 from services.planner.resolution import CHARACTERS_PER_TOKEN, Deployment
@@ -157,7 +158,7 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     catalogue = await Catalogue(bus).start()
     max_waiting = min(settings.planner_slots, settings.planner_request_slots) // 2
     direct_calls = await DirectCalls(bus, max_waiting=max_waiting).start()
-    model = WithoutRefusedFormats(models)
+    model = WithoutRefusedFields(models)
     planner = Planner(build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls))
     background = [
         bus.tasks.keep("retention_sweep", lambda: retention.watch(bus, settings.retention_days)),

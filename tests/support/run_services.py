@@ -30,7 +30,8 @@ from services.planner.agents import load_agents
 from services.planner.app import build_parts, models_of, pullers
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.handlers import Planner
-from services.planner.models.by_provider import ByProvider, WithoutRefusedFormats
+from services.planner.models.by_provider import ByProvider
+from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.settings import PlannerSettings
 from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.catalogue import Catalogue
@@ -219,7 +220,7 @@ async def planning(
         direct_calls = DirectCalls(bus, max_waiting=1000)
         if direct:
             await direct_calls.start()
-        agents, model = load_agents(chosen.agents_file), WithoutRefusedFormats(models)
+        agents, model = load_agents(chosen.agents_file), WithoutRefusedFields(models)
         parts = build_parts(bus, chosen, agents, model, chosen.model or MODEL, catalogue, direct_calls)
         planner = Planner(replace(parts, rules=replace(parts.rules, first_pause_s=0.01)))
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]

@@ -11,8 +11,9 @@ from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
 from contracts.runs.events import Observed, Repaired, Step
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation import texts
-from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
+from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, shown_name
 from services.planner.conversation.encoding import compact
+from services.planner.conversation.function_schemas import function_schema
 from services.planner.conversation.messages import Message, as_data, outcome, rejection
 from services.planner.conversation.task_tools import TASK_SCHEMA, task_specs
 from services.planner.run.state.history import Executed
@@ -65,8 +66,9 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[st
     offered = []
     for tool in tools:
         text = clean(tool.description, DESCRIPTION_LIMIT)
-        text = f"{text} {_NEEDS_APPROVAL}".strip() if tool.requires_approval else text
-        offered.append((shown_name(tool.name), text, compact_schema(tool.input_schema)))
+        schema, unsaid = function_schema(tool.input_schema)
+        said = (text, unsaid, _NEEDS_APPROVAL if tool.requires_approval else "")
+        offered.append((shown_name(tool.name), " ".join(filter(None, said)), schema))
     offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
@@ -75,7 +77,7 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[st
     return [
         {
             "type": "function",
-            "function": {"name": name, "description": description, "parameters": {"type": "object", **schema}},
+            "function": {"name": name, "description": description, "parameters": schema},
         }
         for name, description, schema in offered
     ]

@@ -177,3 +177,15 @@ def limits(limits: RunLimits) -> str:
     if limits.deadline_s is not None:
         lines.append(f"- {limits.deadline_s:g} seconds from the question to the answer")
     return "\n".join(["# Limits", *lines])
+
+
+FUNCTIONS = """\
+# Functions
+The functions cannot be called natively here. Call one by a reply that is exactly one JSON object and nothing beside \
+it: {{"next_node": the name of the function, "args": its arguments}}. The functions, one per line as JSON:
+{functions}"""
+
+ONE_FUNCTION = """\
+# Output
+No function can be called natively here. Reply with exactly one JSON object and nothing beside it. It fits this JSON \
+Schema: {schema}"""

@@ -151,6 +151,7 @@ async def _consume(
                 size += sum(len(call["function"]["arguments"]) for call in piece.tool_calls)
                 is_long = size > MAX_INLINE_CHARACTERS
                 read = await asyncio.to_thread(reading.decide, piece) if is_long else reading.decide(piece)
+                read = replace(read, warnings=(*read.warnings, *piece.warnings))
                 return read if piece.ending == "whole" or _is_closed(read, piece) else _cut(read, piece, reading.shown)
             for part in in_parts(piece):
                 _feed(part, reading, publisher)

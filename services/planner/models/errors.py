@@ -24,6 +24,7 @@ class ModelFailed(Exception):
         status: the provider's HTTP status, if any.
         elsewhere: whether another model may answer the same request.
         calls: requests that were sent until this failure.
+        said: the provider's own words in lower case, for `refusals` alone, which removes them.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class ModelFailed(Exception):
         self.status = status
         self.elsewhere = elsewhere
         self.calls = calls
+        self.said = ""
 
 
 MAX_BEGINNING_BYTES = 1024

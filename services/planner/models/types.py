@@ -47,6 +47,8 @@ class ModelRequest:
     reasoning_effort: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    asks_usage: bool = True
+    """Whether the stream is to end with the usage."""
     response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | None = None
@@ -78,7 +80,7 @@ class Reply:
     """A complete reply: the concatenation of its deltas, and its usage.
 
     `finish_reason`: the provider's; None if it gave none. `ending`: what the end of the reply means. `tool_calls`:
-    native calls in OpenAI's form, with the arguments as text.
+    native calls in OpenAI's form, with the arguments as text. `warnings`: what of the request was left out.
     """
 
     text: str
@@ -88,6 +90,7 @@ class Reply:
     ending: Ending = "whole"
     model: str = ""
     tool_calls: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Model(Protocol):

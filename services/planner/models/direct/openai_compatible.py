@@ -202,7 +202,7 @@ def body_of(request: ModelRequest, model: str) -> bytes:
     fields = {
         "model": model,
         "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream_options": {"include_usage": True} if request.asks_usage else None,
         # Most servers refuse a reasoning effort for a model without reasoning.
         "reasoning_effort": request.reasoning_effort if reasons else None,
         "temperature": request.temperature,

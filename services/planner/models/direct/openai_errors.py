@@ -43,7 +43,9 @@ def failure_of(
     text = str(error.get("message", ""))[:MAX_SEARCHED_CHARACTERS].lower()
     label = ", ".join(str(part) for part in (status, code) if part) or "an error in its stream"
     meaning = _meaning(status, code, text)
-    return errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
+    failed = errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
+    failed.said = f"{text} {error.get('param') or ''}".lower()
+    return failed
 
 
 def error_in(body: bytes) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def failure_of(error: BaseException, model: str, *, after_output: bool = False) 
         if hasattr(given, "items"):
             headers |= {str(name).lower(): str(value) for name, value in given.items()}
     label = _label(error, status)
-    return errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
+    failed = errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
+    failed.said = text.lower()
+    return failed
 
 
 def _unsent(text: str, causes: list[str]) -> Meaning | None:

@@ -210,6 +210,7 @@ class LiteLLMModel:
             "response_format": request.response_format,
             "tools": request.tools,
             "tool_choice": request.tool_choice,
+            "stream_options": {"include_usage": True} if request.asks_usage else None,
         }
         if request.model.startswith(("openai/", "hosted_vllm/")):
             wanted |= {"api_base": self._api_base, "api_key": "none" if self._api_base else None}
@@ -217,7 +218,6 @@ class LiteLLMModel:
             model=request.model,
             messages=decoded(wire.pieces_for(request.model, request.messages)),
             stream=True,
-            stream_options={"include_usage": True},
             timeout=request.timeout_s + BACKSTOP_S,
             num_retries=0,
             max_retries=0,

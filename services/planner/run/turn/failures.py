@@ -5,7 +5,8 @@ pause that the provider asks for. If that is longer than `longest_pause_s`, the 
 model is waited for.
 Rule 2: a model gets `max_provider_failures` retries in one model call, then the next model is called, at once.
 Rule 3: a context overflow and a refusal are not retried, since the same request would fail again.
-Rule 4: a server that refuses `response_format` gets the request again without it. This is no retry of rule 2.
+Rule 4: a server that refuses a field of the request gets the request again without it (`models.refusals`). This is no
+retry of rule 2.
 Rule 5: no wait begins that would end later than `model_total_s` after the model call began.
 """
 
@@ -17,7 +18,9 @@ from services.planner.run.commands import Rules
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Failed
 
-FORMAT_REFUSED: Code = "response_format_refused"
+FIELD_REFUSED: frozenset[Code] = frozenset({"response_format_refused", "field_refused"})
+MAX_FIELDS_REFUSED = 16
+"""Of one model in one model call."""
 MAX_DOUBLINGS = 30
 
 
@@ -33,9 +36,10 @@ class Remedy:
 def remedy(run: Run, failed: Failed, now: int, rules: Rules) -> Remedy | None:
     """Return what follows a failed request of the model call in flight, or None if the call has failed for good."""
     codes = [each.fault.code for each in run.failed if each.model == run.calling]
-    if failed.fault.code == FORMAT_REFUSED and FORMAT_REFUSED not in codes:
+    refused = min(sum(code in FIELD_REFUSED for code in codes), MAX_FIELDS_REFUSED)
+    if failed.fault.code in FIELD_REFUSED and refused < MAX_FIELDS_REFUSED:
         return Remedy("retry", run.calling, 0.0)
-    retries = len(codes) - (FORMAT_REFUSED in codes)
+    retries = len(codes) - refused
     names = list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))  # As they are tried.
     later = names[names.index(run.calling) + 1 :] if run.calling in names else names
     following = later[0] if later else None

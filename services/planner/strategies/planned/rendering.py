@@ -64,7 +64,7 @@ def planning_function(tools: Sequence[ToolSpec]) -> dict[str, Any]:
     call = {
         "type": "object",
         "required": ["tool_name", "arguments"],
-        "properties": {"tool_name": {"enum": names}, "arguments": {"type": "object"}},
+        "properties": {"tool_name": {"type": "string", "enum": names}, "arguments": {"type": "object"}},
     }
     of_calls = {"reasoning": {"type": "string"}, "calls": {"type": "array", "minItems": 1, "items": call}}
     parameters = {
@@ -72,7 +72,7 @@ def planning_function(tools: Sequence[ToolSpec]) -> dict[str, Any]:
         "required": ["type"],
         "additionalProperties": False,
         "properties": {
-            "type": {"enum": [DIRECT_RESPONSE, TOOL_CALLS] if names else [DIRECT_RESPONSE]},
+            "type": {"type": "string", "enum": [DIRECT_RESPONSE, TOOL_CALLS] if names else [DIRECT_RESPONSE]},
             "content": {"type": "string"},
             **(of_calls if names else {}),
         },

@@ -11,7 +11,7 @@ from contracts.runs.payload import Usage
 from contracts.wire.faults import Code, Fault
 from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
 from services.planner.run.turn.decision import Decision, Failed
-from services.planner.run.turn.failures import FORMAT_REFUSED
+from services.planner.run.turn.failures import MAX_FIELDS_REFUSED
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, final, started
 
@@ -97,14 +97,15 @@ def test_what_only_another_model_can_do_goes_to_it_at_once() -> None:
     assert (world.run.terminal.code, world.run.terminal.error) == ("model_refused", "no")
 
 
-def test_a_refused_format_is_no_try() -> None:
-    """It is left out once, at once; refused again it counts like any failure."""
-    refused = failed(FORMAT_REFUSED)
-    world = world_after(refused, final(), max_provider_failures=0)
-    assert waits(world) == [("retry", MAIN, 0.0)]
+@pytest.mark.parametrize("code", ["response_format_refused", "field_refused"])
+def test_a_refused_field_is_no_try(code: Code) -> None:
+    """One after the other is left out, at once; beyond a number of them they count like any failure."""
+    refused = failed(code)
+    world = world_after(refused, refused, final(), max_provider_failures=0)
+    assert waits(world) == [("retry", MAIN, 0.0)] * 2
     assert world.types()[-1] == "done"
-    world = world_after(refused, refused, BROKEN, fallbacks=(), max_provider_failures=1)
-    assert [then for then, _, _ in waits(world)] == ["retry", "retry"]
+    world = world_after(*[refused] * (MAX_FIELDS_REFUSED + 2), fallbacks=(), max_provider_failures=1)
+    assert [then for then, _, _ in waits(world)] == ["retry"] * (MAX_FIELDS_REFUSED + 1)
     assert isinstance(world.run.terminal, Error)
 
 
