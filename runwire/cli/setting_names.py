@@ -12,7 +12,7 @@ OF_SERVICES = frozenset(
     """
 ack_wait_s action_format action_transport agents_file api_keys api_keys_file artifact_default_days
 artifact_grace_s artifact_max_bytes artifact_patience_s artifact_sweep_s artifact_uploads cors_origins
-discover_s fallback_models gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host
+discover_s fallback_models gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host keep_alive_s
 log_format log_level max_body_bytes max_context_tokens model_reply_bytes model_servers
 max_deliveries max_image_bytes max_image_pixels max_image_side max_images max_images_bytes max_open_runs
 max_provider_failures max_repairs

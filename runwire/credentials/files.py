@@ -42,7 +42,7 @@ class Credential:
 def read_credential(file: Path) -> Credential:
     """Read a credential file. Raises InvalidCredential."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InvalidCredential(f"the credential file {file} cannot be read: {error.strerror}") from None
     except ValueError:

@@ -118,7 +118,7 @@ def read(folder: Path) -> Identities:
     """The identities of a folder; none without the file. Raises IdentitiesUnreadable."""
     file = identities_file(folder)
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
         listeners = {user: (str(tenant), run) for user, (tenant, run) in found["listeners"].items()}
         return Identities(
             dict(found["passwords"]), {user: list(names) for user, names in found["tools"].items()}, listeners

@@ -73,7 +73,8 @@ class ArtifactStoreSettings(BusSettings):
         """Return where the S3 server is. Raises ValueError."""
         given = self.s3_endpoint.strip()
         parts = urlsplit(given if "://" in given else f"//{given}")
-        if not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+        is_url = parts.scheme in {"", "http", "https"} and parts.hostname and parts.port != 0  # raises ValueError
+        if not is_url or parts.path.strip("/") or parts.query or parts.username:
             raise ValueError("RUNWIRE_S3_ENDPOINT is host:port or a URL; the bucket is named by RUNWIRE_S3_BUCKET")
         aws = _AWS.fullmatch(parts.hostname)
         secure = parts.scheme == "https" or (not parts.scheme and (self.s3_secure or aws is not None))

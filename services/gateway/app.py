@@ -77,5 +77,13 @@ def build_server(settings: GatewaySettings) -> HttpServer:
     app, origins = build_app(parts), Origins(settings.cors_origins)
     protocol = connection_class(settings, origins)
     return HttpServer(
-        link, health, work, app, host=settings.host, port=settings.port, connections=protocol, guard=origins.guard
+        link,
+        health,
+        work,
+        app,
+        host=settings.host,
+        port=settings.port,
+        keep_alive_s=settings.keep_alive_s,
+        connections=protocol,
+        guard=origins.guard,
     )

@@ -37,4 +37,7 @@ class GatewaySettings(ImageSettings, PlanSettings):
     request_head_s: float = Field(
         default=10, gt=0, description="how long the first line and the headers of a request may take"
     )
+    keep_alive_s: int = Field(
+        default=75, ge=1, description="how long an idle connection stays open; proxies in front close theirs before"
+    )
     heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")

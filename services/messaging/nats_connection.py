@@ -66,7 +66,8 @@ class NatsConnection:
         """Background tasks of this service, kept here so that `/readyz` names one that has failed."""
         self._nc: Client | None = None
         self._next_connection = asyncio.Event()
-        self._refusal_logged = False
+        self.refused: str | None = None
+        """Why the last attempt to connect failed, where the server or TLS said so."""
         self._leaving: asyncio.Task[None] | None = None
         self._requests: RequestReply | None = None
 
@@ -126,6 +127,7 @@ class NatsConnection:
             await asyncio.wait({self._leaving})  # nats-py may cancel it, by a future shared with its reconnect task
 
     def _on_connection(self) -> None:
+        self.refused = None
         self.up_since = time.monotonic()
         waiting, self._next_connection = self._next_connection, asyncio.Event()
         waiting.set()
@@ -136,7 +138,6 @@ class NatsConnection:
 
     async def _reconnected(self) -> None:
         self._on_connection()
-        self._refusal_logged = False
         logger.info("nats_reconnected")
         for renew in list(self.on_reconnect):
             try:
@@ -160,13 +161,13 @@ class NatsConnection:
             logger.warning("nats_slow_consumer", subject=error.subject)
         elif "authorization violation" in text.lower():
             # Connecting is retried without end: the user may be added to the server later.
-            if not self._refusal_logged:
+            if self.refused is None:
                 logger.warning("nats_login_refused", user=self.settings.nats_user)
-            self._refusal_logged = True
+            self.refused = f"the login of the user {self.settings.nats_user or '(none)'} is refused"
         elif isinstance(error, ssl.SSLError | TlsNotOffered):
-            if not self._refusal_logged:
-                logger.warning("nats_tls_failed", error=str(error))
-            self._refusal_logged = True
+            if self.refused is None:
+                logger.warning("nats_tls_failed", error=text)
+            self.refused = f"TLS failed: {text}"
         else:
             logger.debug("nats_client_error", error=repr(error))
 

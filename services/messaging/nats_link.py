@@ -88,7 +88,8 @@ class NatsLink:
 
     def problems(self) -> list[str]:
         """Return problems of the connection and background tasks that have died; empty when all is well."""
-        found = [] if self.bus.is_connected else ["NATS is not connected"]
+        refused = f": {self.bus.refused}" if self.bus.refused else ""
+        found = [] if self.bus.is_connected else [f"NATS is not connected{refused}"]
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
         if self._missing:

@@ -161,8 +161,8 @@ def parse_agents(entries: Mapping[str, Any], *, source: str = "agents") -> dict[
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = file.read_bytes()
-        loaded = orjson.loads(data) if file.suffix == ".json" else tomllib.loads(data.decode())
+        text = file.read_text(encoding="utf-8-sig")
+        loaded = orjson.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise InvalidAgents(f"{file}: cannot be read: {error.strerror}") from None
     except ValueError as error:

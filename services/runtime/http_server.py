@@ -42,6 +42,7 @@ class HttpServer(uvicorn.Server):
         *,
         host: str,
         port: int,
+        keep_alive_s: int,
         connections: Any,
         guard: Callable[[AsgiApp], AsgiApp],
     ) -> None:
@@ -70,6 +71,7 @@ class HttpServer(uvicorn.Server):
                 http=connections,
                 ws="none",
                 lifespan="off",
+                timeout_keep_alive=keep_alive_s,
                 timeout_graceful_shutdown=max(1, round(link.settings.graceful_timeout_s)),
             )
         )

@@ -11,6 +11,7 @@ import pytest
 from contracts.wire import subjects
 from contracts.wire.base import EXIT_WRONG_SETTINGS
 from services.messaging.connection import Bus
+from services.messaging.errors import Misconfigured
 from services.messaging.provisioner.__main__ import provision_once
 from services.messaging.streams.definitions import BUCKETS, STREAMS
 from services.messaging.streams.provision import missing
@@ -72,6 +73,27 @@ async def test_what_cannot_be_changed_ends_it_with_the_reason(own_nats_server: N
     ended = await provisioner(own_nats_server.url)
     assert ended.returncode == EXIT_WRONG_SETTINGS
     assert ended.stderr.splitlines()[-1].startswith("stream CALLS: ")
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        ("max_payload: 1MB", "max_payload of NATS is 1,048,576 bytes: set it to 8MB"),
+        (
+            'authorization { user: "a", password: "b" }',
+            r"NATS is not connected: the login of the user \(none\) is refused",
+        ),
+    ],
+)
+async def test_a_server_that_does_not_do_is_told_why(tmp_path: Path, extra: str, reason: str) -> None:
+    """Without waiting for what no waiting brings, and with the server's reason."""
+    server = NatsServer(tmp_path, extra=extra)
+    server.start()
+    try:
+        with pytest.raises((Misconfigured, TimeoutError), match=reason):
+            await provision_once(BusSettings(nats_url=server.url), 2)
+    finally:
+        server.kill()
 
 
 async def test_without_a_server_it_gives_up_with_the_reason() -> None:

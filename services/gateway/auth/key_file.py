@@ -77,7 +77,7 @@ class KeyFile:
             content = _content(path)
             if content == self._content:
                 return self.current
-            found = callers(content.decode(), _FILE)
+            found = callers(content.decode("utf-8-sig"), _FILE)
         except OSError as error:
             raise KeyLineInvalid(f"{_FILE} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:

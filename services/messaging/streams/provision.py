@@ -13,13 +13,19 @@ from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket, pla
 
 logger = structlog.get_logger(__name__)
 
+_MIN_VERSION = (2, 12)
+"""The first with timers (scheduled messages) and batches that are stored whole."""
+_MIN_PAYLOAD = 8 << 20
+
 
 async def provision(bus: Bus) -> None:
     """Create what is missing, update what differs, and check the rest. It may be done at any time, also at once.
 
-    Raises Misconfigured when something exists with settings that cannot be changed in place. Waits while JetStream is
-    unavailable.
+    Raises Misconfigured when the server does not do, or something exists with settings that cannot be changed in place.
+    Waits while JetStream is unavailable.
     """
+    if unfit := _unfit(bus):
+        raise Misconfigured("; ".join(unfit))
     consumers = planner_consumers(bus.settings.ack_wait_s)
     for config in _streams():
         wanted = {**config, "num_replicas": bus.settings.replicas}
@@ -29,11 +35,22 @@ async def provision(bus: Bus) -> None:
 
 
 async def missing(bus: Bus) -> list[str]:
-    """Return what the streams and buckets lack that this version needs, as sentences. Raises Unavailable.
+    """Return what the server, its streams and buckets lack that this version needs, as sentences. Raises Unavailable.
 
     Subjects that a newer version has added do no harm.
     """
-    return [problem for found in await asyncio.gather(*map(partial(_missing, bus), _streams())) for problem in found]
+    found = await asyncio.gather(*map(partial(_missing, bus), _streams()))
+    return _unfit(bus) + [problem for each in found for problem in each]
+
+
+def _unfit(bus: Bus) -> list[str]:
+    version, found = bus.nc.connected_server_version, []
+    if (version.major, version.minor) < _MIN_VERSION:
+        needed = ".".join(map(str, _MIN_VERSION))
+        found.append(f"nats-server {version.major}.{version.minor} is too old: {needed} or later is needed")
+    if bus.nc.max_payload < _MIN_PAYLOAD:
+        found.append(f"max_payload of NATS is {bus.nc.max_payload:,} bytes: set it to 8MB")
+    return found
 
 
 async def _missing(bus: Bus, config: dict[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ def read_tools_file(path: Path) -> list[Announcement]:
     Raises InvalidToolsFile.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
     except OSError as error:
         raise InvalidToolsFile(f"{path}: cannot be read: {error.strerror}") from error
