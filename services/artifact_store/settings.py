@@ -73,9 +73,10 @@ class ArtifactStoreSettings(BusSettings):
         """Return where the S3 server is. Raises ValueError."""
         given = self.s3_endpoint.strip()
         parts = urlsplit(given if "://" in given else f"//{given}")
-        is_url = parts.scheme in {"", "http", "https"} and parts.hostname and parts.port != 0  # raises ValueError
-        if not is_url or parts.path.strip("/") or parts.query or parts.username:
+        host, port = parts.hostname, parts.port  # The latter raises ValueError.
+        is_more = port == 0 or parts.path.strip("/") or parts.query or parts.username
+        if host is None or is_more or parts.scheme not in {"", "http", "https"}:
             raise ValueError("RUNWIRE_S3_ENDPOINT is host:port or a URL; the bucket is named by RUNWIRE_S3_BUCKET")
-        aws = _AWS.fullmatch(parts.hostname)
+        aws = _AWS.fullmatch(host)
         secure = parts.scheme == "https" or (not parts.scheme and (self.s3_secure or aws is not None))
         return Endpoint(parts.netloc, secure, self.s3_region or (aws and aws[1]) or "us-east-1")
