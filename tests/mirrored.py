@@ -51,7 +51,7 @@ THROUGH = {
     "services/planner/conversation/native.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/conversation/triage_critique.py": "tests/planner/test_runs_judging.py",
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
-    "services/planner/models/wire.py": "tests/planner/models/litellm/test_model.py",
+    "services/planner/models/litellm/model.py": "tests/planner/models/test_both_paths.py",
     "services/planner/models/litellm/errors.py": "tests/planner/models/test_both_paths.py",
     "services/planner/run/ending/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",

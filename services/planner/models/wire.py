@@ -1,10 +1,7 @@
-"""What both ways to a model over HTTP share: the messages that are sent, and what was received of a reply. No I/O."""
-
-from typing import Any
+"""What both ways to a model over HTTP share: the messages that are sent, and the estimate of their usage. No I/O."""
 
 from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Message, Messages, Piece, merged, text_parts, text_tokens
-from services.planner.models.types import CallPiece
 
 CACHE_CONTROL_PREFIXES = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
 
@@ -38,58 +35,6 @@ def _plain(message: Message) -> Message:
     parts = [{name: value for name, value in part.items() if name != "cache_control"} for part in content]
     is_text = all(part["type"] == "text" for part in parts)
     return {**message, "content": "".join(part["text"] for part in parts) if is_text else parts}
-
-
-class Gathered:
-    """The received parts of a reply."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-        self._positions: dict[int, int] = {}
-        """Index of a call in the stream -> its newest position in `_calls`."""
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(self._text)
-
-    @property
-    def reasoning(self) -> str:
-        """The native reasoning so far."""
-        return "".join(self._reasoning)
-
-    @property
-    def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """Native tool calls, in order; arguments as text."""
-        return tuple(
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
-            }
-            for call in self._calls
-        )
-
-    @property
-    def begun(self) -> bool:
-        """Whether any delta was passed on."""
-        return bool(self._text or self._reasoning or self._calls)
-
-    def _add_call_piece(self, index: int, call_id: str, name: str, arguments: str) -> CallPiece:
-        """Add a part of a native tool call. `index`: of the call in the stream."""
-        position = self._positions.get(index)
-        # Some servers give all calls of a reply one index: a name with a new id starts the next call.
-        if position is None or (name and call_id and self._calls[position]["id"] not in {"", call_id}):
-            position = self._positions[index] = len(self._calls)
-            self._calls.append({"id": "", "name": "", "arguments": []})
-        call = self._calls[position]
-        call["id"] = call["id"] or call_id
-        name = "" if name == call["name"] else name  # Other servers repeat the name in each chunk.
-        call["name"] += name
-        call["arguments"].append(arguments)
-        return CallPiece(position, name, arguments)
 
 
 def estimate(messages: Messages, text: str, reasoning: str) -> Usage:

@@ -158,26 +158,25 @@ class OpenAICompatibleModel:
     async def _deltas(
         self, model: str, response: aiohttp.ClientResponse, reader: ReplyReader
     ) -> AsyncGenerator[Delta, None]:
-        if response.content_type == "application/json":
-            body = b"".join([piece async for piece in self._pieces(model, response, self._limits.reply)])
-            for delta in reader.read_whole(body):
-                yield delta
-            return
-        lines = limits.WholeLines(model, self._limits.line)
+        # A completion that is sent whole is one line.
+        is_whole = response.content_type == "application/json"
+        lines = limits.WholeLines(model, self._limits.reply if is_whole else self._limits.line)
         async for piece in self._pieces(model, response, self._limits.reply):
             for delta in _joined([delta for line in lines.feed(piece) for delta in reader.read_line(line)]):
                 yield delta
-            if reader.ended:  # What follows is read, so that the connection can be used again.
-                with suppress(TimeoutError, aiohttp.ClientError):
-                    async with asyncio.timeout(limits.REST_TIMEOUT_S):
-                        while not response.content.at_eof():
-                            if len(await response.content.readany()) > limits.MAX_REST_BYTES:
-                                return
-                return
-            if reader.error is not None:
-                return
-        for delta in reader.read_line(lines.rest()):
+            if reader.ended or reader.error is not None:
+                break
+        else:
+            for delta in reader.read_line(lines.rest()):
+                yield delta
+        for delta in reader.end():
             yield delta
+        if reader.ended:  # What follows is read, so that the connection can be used again.
+            with suppress(TimeoutError, aiohttp.ClientError):
+                async with asyncio.timeout(limits.REST_TIMEOUT_S):
+                    while not response.content.at_eof():
+                        if len(await response.content.readany()) > limits.MAX_REST_BYTES:
+                            return
 
     async def _pieces(self, model: str, response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:
         if (response.content_length or 0) > limit:

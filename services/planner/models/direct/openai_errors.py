@@ -27,6 +27,14 @@ _REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "moder
 _REFUSED_TEXTS = ("content management policy", "content policy", "content_policy", "safety system", "moderation")
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _UNCLEAR_STATUSES = frozenset({None, 400, 413, 422, 500})
+_WRAPPERS = ("error", "errors", "base_resp")
+"""Fields around an error: of most servers; of Cloudflare; of MiniMax."""
+_NAMES = {
+    "message": ("message", "error_msg", "errorMessage", "error_message", "status_msg", "msg", "detail"),
+    "code": ("code", "error_code", "errorCode", "status_code"),
+}
+"""What is called how: by most servers; by Baidu; by gateways; by MiniMax; by Zhipu; by FastAPI."""
+_GOOD_CODES = (None, 0, 200, "0", "200")
 _FIRST_ERROR_STATUS, _LAST_ERROR_STATUS = 400, 599
 
 
@@ -54,12 +62,36 @@ def error_in(body: bytes) -> dict[str, Any]:
         given = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {"message": body[: MAX_SEARCHED_CHARACTERS * 4].decode(errors="replace")}
-    if isinstance(given, list) and given:
-        given = given[0]
-    error = given.get("error", given) if isinstance(given, dict) else given
-    if isinstance(error, dict):
-        return {"message": error.get("detail", ""), **error}
-    return {"message": str(error)}
+    return _error_in(given[0] if isinstance(given, list) and given else given)
+
+
+def error_of(chunk: dict[str, Any], *, is_chunk: bool, event: bytes) -> tuple[dict[str, Any] | None, bool]:
+    """Return the error that a server sent with status 200, or None, and whether it is certain.
+
+    `is_chunk`: it has a choice. `event`: the name of the event. A message without a code may tell the progress.
+    """
+    found = _error_in(chunk)
+    if chunk.get("error") or event == b"error" or chunk.get("object") == "error":
+        return found, True
+    is_error = not is_chunk and isinstance(found["message"], str | list) and bool(found["message"])
+    return found if is_error else None, is_error and found.get("code") not in _GOOD_CODES
+
+
+def _error_in(given: Any) -> dict[str, Any]:
+    """Return the error of a value, whatever its fields are called."""
+    if not isinstance(given, dict):
+        return {"message": str(given)}
+    for name in _WRAPPERS:
+        inner = given.get(name)
+        inner = inner[0] if isinstance(inner, list) and inner else inner
+        if isinstance(inner, dict):
+            given = {**given, **inner}
+        elif inner:
+            given = {**given, "message": str(inner)}
+    found = {"message": ""} | {name: given[name] for name in ("type", "status", "status_code") if name in given}
+    for kind, names in _NAMES.items():
+        found |= next(({kind: given[name]} for name in names if given.get(name)), {})
+    return found
 
 
 def _meaning(status: int | None, code: str, text: str) -> Meaning:

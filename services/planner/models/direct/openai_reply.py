@@ -1,43 +1,60 @@
-"""Reads a chat completion of an OpenAI-compatible server: server-sent chunks, or one whole completion. No I/O."""
+"""Reads a chat completion of an OpenAI-compatible server, in whatever frame it comes. No I/O.
 
+What servers send, and what is read of it:
+
+- Server-sent events, with or without empty lines between them; the JSON of one may have several `data:` lines.
+- A completion that is sent whole, of any content type, on one line or many; a list of chunks; one chunk a line.
+- Of a whole message after its deltas, only what no delta has brought.
+- JSON with a byte order mark, NaN, halves of characters, or bytes that are no UTF-8.
+- An error in any of these places (`openai_errors.error_of`).
+"""
+
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from contracts.runs.payload import Usage
+from services.planner.models.direct.openai_errors import error_of
 from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
-from services.planner.models.types import CallPiece, Delta
-from services.planner.models.wire import Gathered
+from services.planner.models.gathering import Gathered, Piece
+from services.planner.models.types import Delta
 from services.runtime import exact_json
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-MAX_CALLS = 128
-"""Native tool calls of one reply."""
 MAX_REPETITIONS = 2000
 """Equal pieces of text in a row from which a reply counts as an endless loop; a line of dashes has fewer."""
 MIN_LOOPING_CHARACTERS = 3
 """Length of a piece that can count as a loop. Shorter repeated pieces are blanks and lines of tables."""
-
-
-_OTHER_FIELDS = (b":", b"event:", b"id:", b"retry:")
-"""Fields of a server-sent event beside its data, and comments."""
+_OTHER_FIELDS = (b"event:", b"id:", b"retry:")
+"""Fields of a server-sent event beside its data."""
+_ENDS = frozenset({b"[DONE]", b'"[DONE]"'})
+_MAX_DIGITS = 19
+"""Of an index that is sent as text."""
 
 
 class ReplyReader(Gathered):
     """Gathers the chunks of one reply."""
 
     def __init__(self, model: str) -> None:
-        super().__init__()
-        self._model = model
+        super().__init__(model)
         self._usage: dict[str, Any] | None = None
+        self._last_text = ""
         self._repetitions = 0
+        self._event = b""
+        """The name of the event that has begun."""
+        self._open: list[bytes] = []
+        """Lines of JSON that has begun."""
+        self._is_data = False
+        """Whether these were the data of an event, which an empty line ends."""
         self.finish_reason: str | None = None
         self.ended = False
-        """Whether `[DONE]` has come."""
+        """Whether `[DONE]` has come, or a completion that was sent whole."""
         self.error: dict[str, Any] | None = None
-        """An error that the server sent inside the stream."""
+        """An error that the server sent instead of a chunk."""
+        self._maybe_error: dict[str, Any] | None = None
         self.beginning = b""
-        """The first bytes of what is no event, to say what a server sent instead of a completion."""
+        """The first bytes of what is no chunk, to say what a server sent instead of a completion."""
 
     @property
     def usage(self) -> Usage | None:
@@ -57,84 +74,140 @@ class ReplyReader(Gathered):
         )
 
     def read_line(self, line: bytes) -> Iterator[Delta]:
-        """Read one line of the stream. Raises ModelFailed if it is malformed. What follows `[DONE]` is ignored."""
+        """Read one line of the reply. Raises ModelFailed if it is malformed. What follows the end is ignored."""
         line = line.removeprefix(BYTE_ORDER_MARK)
         if self.ended:
             return
-        if not line.startswith(b"data:"):
-            if not line.startswith(_OTHER_FIELDS):
-                self._keep(line)
+        if line.startswith(b"event:"):
+            self._event = line[6:].strip()
+        if line.startswith(_OTHER_FIELDS):
             return
-        data = line[5:].strip()
-        if data == b"[DONE]":
+        is_data = line.startswith(b"data:")
+        data = (line[5:] if is_data else line).strip()
+        if not data:
+            # An empty line ends an event, and nothing in JSON that is sent without one.
+            if self._is_data and not is_data:
+                yield from self._read_open()
+                self._event = b""
+            return
+        if data in _ENDS:
+            yield from self._read_open()
             self.ended = True
-        elif data:
-            yield from self._read_chunk(self._parsed(data))
+            return
+        chunks = None if self._open else _chunks_in(data)
+        if chunks is None:
+            self._open.append(data)
+            self._is_data = is_data
+        else:
+            yield from self._read_chunks(data, chunks)
 
-    def read_whole(self, body: bytes) -> Iterator[Delta]:
-        """Read a completion that the server sent whole, although it was asked to stream."""
-        yield from self._read_chunk(self._parsed(body))
-        self._keep(body)
-        self.ended = True
+    def end(self) -> Iterator[Delta]:
+        """Read what is still open, and yield what was held back. Raises ModelFailed."""
+        if not self.ended and self.error is None:
+            yield from self._read_open()
+        yield from super().end()
+        if not self.begun:
+            self.error = self.error or self._maybe_error
+
+    def _read_open(self) -> Iterator[Delta]:
+        data, self._open = b"\n".join(self._open), []
+        chunks = _chunks_in(data) if data else []
+        if chunks is None and self._event == b"error":
+            chunks = [{"message": data.decode(errors="replace")}]
+        if chunks is not None:
+            yield from self._read_chunks(data, chunks)
+        elif self._is_data:
+            raise ModelFailed("model_failed", f"{self._model} sent a malformed stream", retryable=True)
+        else:
+            self._keep(data)
 
     def _keep(self, data: bytes) -> None:
         self.beginning += data[: MAX_BEGINNING_BYTES - len(self.beginning)]
 
-    def _parsed(self, data: bytes) -> dict[str, Any]:
-        chunk = None
-        with suppress(ValueError, RecursionError):
-            chunk = exact_json.loads(data)
-        if not isinstance(chunk, dict):  # Raised outside the handler: the decoder's error holds the text.
-            raise ModelFailed("model_failed", f"{self._model} sent a malformed stream", retryable=True)
-        return chunk
+    def _read_chunks(self, data: bytes, chunks: list[dict[str, Any]]) -> Iterator[Delta]:
+        for chunk in chunks:
+            if self.error is None and not self.ended:
+                yield from self._read_chunk(data, chunk)
 
-    def _read_chunk(self, chunk: dict[str, Any]) -> Iterator[Delta]:
-        if chunk.get("error"):
-            error = chunk["error"]
-            self.error = error if isinstance(error, dict) else {"message": str(error)}
-            return
+    def _read_chunk(self, data: bytes, chunk: dict[str, Any]) -> Iterator[Delta]:
         usage = chunk.get("usage") or _object(chunk.get("x_groq")).get("usage")
         if isinstance(usage, dict):
             self._usage = usage
         choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        choice = _object(choices[0]) if isinstance(choices, list) and choices else {}
+        given = choice if choice.get("error") else chunk
+        error, is_certain = error_of(given, is_chunk=bool(choice), event=self._event)
+        if is_certain:
+            self.error = error
             return
-        choice = choices[0]
+        if not choice:
+            self._maybe_error = self._maybe_error or error
+            if not isinstance(choices, list) and not self._usage:
+                self._keep(data)
+            return
         finish = choice.get("finish_reason")
-        self.finish_reason = finish if isinstance(finish, str) and finish else self.finish_reason
-        delta = _object(choice.get("delta") or choice.get("message"))
-        yield from self._read_delta(delta)
+        is_last = isinstance(finish, str) and bool(finish)
+        self.finish_reason = finish if is_last else self.finish_reason
+        yield from self._read_delta(_object(choice.get("delta")), is_last=is_last)
+        message = _object(choice.get("message"))
+        if message:
+            self.ended = not self.begun and not choice.get("delta")
+            yield from self._read_delta(self._not_yet_in(message), is_last=True)
 
-    def _read_delta(self, delta: dict[str, Any]) -> Iterator[Delta]:
+    def _not_yet_in(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a whole message of which no delta has brought anything."""
+        come = {
+            "content": self._text,
+            "reasoning": self._reasoning,
+            "refusal": self._refusal,
+            "tool_calls": self._calls,
+        }
+        aliases = {"reasoning_content": "reasoning", "function_call": "tool_calls"}
+        return {name: value for name, value in message.items() if not come.get(aliases.get(name, name))}
+
+    def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> Iterator[Delta]:
         text, thought = _texts(delta.get("content"))
         # vLLM and DeepSeek say `reasoning_content`, OpenRouter, Groq and Ollama `reasoning`.
         thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        if thought:
-            self._reasoning.append(thought)
+        self._refusal.add(_text(delta.get("refusal")))
         if text:
-            same = bool(self._text) and self._text[-1] == text and len(text) >= MIN_LOOPING_CHARACTERS
-            self._repetitions = self._repetitions + 1 if same else 0
+            is_same = self._last_text == text and len(text) >= MIN_LOOPING_CHARACTERS
+            self._last_text = text
+            self._repetitions = self._repetitions + 1 if is_same else 0
             if self._repetitions >= MAX_REPETITIONS:
                 raise failure(REPETITIVE, self._model)
-            self._text.append(text)
-        if text or thought:
-            yield Delta(text, thought)
+        yield from self._add(text, thought, is_last=is_last)
         calls = delta.get("tool_calls")
+        # The old form of a call has no list around it, and no number.
+        calls = calls or [{"index": 0, "function": delta.get("function_call")}] if delta.get("function_call") else calls
         for piece in calls if isinstance(calls, list) else ():
             if isinstance(piece, dict):
-                yield Delta(call=self._read_call(piece))
+                yield from self._add_call(_piece_of(piece))
 
-    def _read_call(self, piece: dict[str, Any]) -> CallPiece:
-        function = _object(piece.get("function"))
-        name, arguments, call_id = _text(function.get("name")), function.get("arguments"), _text(piece.get("id"))
-        # Ollama and some others send the arguments as an object.
-        arguments = exact_json.dumps(arguments).decode() if isinstance(arguments, dict) else _text(arguments)
-        index = piece.get("index")
-        index = index if isinstance(index, int) else len(self._calls)
-        read = self._add_call_piece(index, call_id, name, arguments)
-        if len(self._calls) > MAX_CALLS:
-            raise ModelFailed("model_failed", f"{self._model} sent more than {MAX_CALLS} tool calls in one reply")
-        return read
+
+def _piece_of(piece: dict[str, Any]) -> Piece:
+    function, index = _object(piece.get("function")), piece.get("index")
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):  # Ollama and some others send an object.
+        with suppress(RecursionError):
+            arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(index, str) and index.isdecimal() and len(index) <= _MAX_DIGITS:
+        index = int(index)
+    number = index if isinstance(index, int) and not isinstance(index, bool) else None
+    return Piece(number, _text(piece.get("id")), _text(function.get("name")), _text(arguments))
+
+
+def _chunks_in(data: bytes) -> list[dict[str, Any]] | None:
+    """Return the object, or the list of objects, that the JSON is; None where it is something else."""
+    value: Any = None
+    try:
+        value = exact_json.loads(data)
+    except (ValueError, RecursionError):
+        if data.startswith((b"{", b"[")):
+            with suppress(ValueError, RecursionError):  # This takes halves of characters and NaN.
+                value = json.loads(data.decode(errors="replace"))
+    chunks = value if isinstance(value, list) else [value]
+    return chunks if chunks and all(isinstance(chunk, dict) for chunk in chunks) else None
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import wire
 from services.planner.models.errors import ModelFailed, no_reply
 from services.planner.models.finish_reasons import ending_of
+from services.planner.models.gathering import Gathered, Piece
 from services.planner.models.limits import Limits, ReplyTimeouts
 from services.planner.models.litellm.errors import failure_of
 from services.planner.models.litellm.http_transport import Exchange, bound_replies
-from services.planner.models.types import CallPiece, Delta, ModelRequest, Reply
+from services.planner.models.types import Delta, ModelRequest, Reply
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -62,32 +63,31 @@ _READY_REPLY = (
 )
 
 
-class GatheredChunks(wire.Gathered):
+class GatheredChunks(Gathered):
     """The received chunks of a reply of LiteLLM."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
         self.usage: Any = None
         self.ended = False
         """Whether the provider sent a finish reason. Its usage has arrived by then, or comes with the stream's end."""
 
-    def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
-        """Add a chunk, and yield its content as (text, reasoning, part of a call)."""
+    def take(self, chunk: Any) -> Iterator[Delta]:
+        """Add a chunk, and yield what it adds. Raises ModelFailed."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         for choice in chunk.choices[:1]:
-            self.ended = self.ended or choice.finish_reason is not None
+            is_last = choice.finish_reason is not None
+            self.ended = self.ended or is_last
             delta = choice.delta
-            text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
-            if reasoning:
-                self._reasoning.append(reasoning)
-            if text:
-                self._text.append(text)
-            if text or reasoning:
-                yield text, reasoning, None
+            self._refusal.add(getattr(delta, "refusal", None) or "")
+            yield from self._add(delta.content or "", getattr(delta, "reasoning_content", None) or "", is_last=is_last)
             for call in getattr(delta, "tool_calls", None) or ():
                 function = call.function
-                name, arguments = function.name or "", function.arguments or ""
-                yield "", "", self._add_call_piece(call.index or 0, call.id or "", name, arguments)
+                yield from self._add_call(
+                    Piece(call.index, call.id or "", function.name or "", function.arguments or "")
+                )
+            if (function := getattr(delta, "function_call", None)) is not None:
+                yield from self._add_call(Piece(0, "", function.name or "", function.arguments or ""))
 
     def usage_in(self, chunks: Iterable[Any]) -> Any:
         """Return the usage that the provider reported, or None. `chunks`: those that LiteLLM keeps.
@@ -162,7 +162,7 @@ class LiteLLMModel:
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         timeouts = ReplyTimeouts(request)
-        gathered = GatheredChunks()
+        gathered = GatheredChunks(request.model)
         upstream: Any = None
         exchange = Exchange(request.model, self._limits)
         failure: ModelFailed | None = None
@@ -176,13 +176,15 @@ class LiteLLMModel:
                     )
                     failure = ModelFailed("model_failed", reason)
                     break
-                for text, reasoning, call in gathered.take(chunk):
-                    yield Delta(text, reasoning, call)
+                for delta in gathered.take(chunk):
+                    yield delta
                 # LiteLLM keeps all chunks, and puts the reply together from them again, which takes seconds.
-                if isinstance(chunks := getattr(upstream, "chunks", None), list):
-                    del chunks[_FIRST_CHUNKS:-_LAST_CHUNKS]
-                if gathered.ended and gathered.usage_in(chunks or ()) is not None:
+                chunks: list[Any] = getattr(upstream, "chunks", [])
+                del chunks[_FIRST_CHUNKS:-_LAST_CHUNKS]
+                if gathered.ended and gathered.usage_in(chunks) is not None:
                     break  # at the end of a stream LiteLLM assembles the reply twice, which costs as much as the stream
+            for delta in gathered.end():
+                yield delta
             await exchange.read_rest()
         except ModelFailed as error:
             failure = error

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from services.planner.models.direct.openai_reply import MAX_CALLS, MAX_REPETITIONS, ReplyReader
+from services.planner.models.direct.openai_reply import MAX_REPETITIONS, ReplyReader
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta
 
@@ -18,7 +18,7 @@ def chunk(delta: dict[str, Any], **more: Any) -> bytes:
 def read(*lines: bytes) -> tuple[ReplyReader, list[Delta]]:
     """Read a whole stream."""
     reader = ReplyReader("openai/scripted")
-    return reader, [delta for line in lines for delta in reader.read_line(line)]
+    return reader, [*(delta for line in lines for delta in reader.read_line(line)), *reader.end()]
 
 
 def test_text_and_reasoning_are_passed_on_and_kept() -> None:
@@ -72,30 +72,19 @@ def test_without_usage_there_is_none() -> None:
     assert read(chunk({"content": "yes"}), b'data: {"choices": [], "usage": null}')[0].usage is None
 
 
-def test_tool_calls_are_put_together() -> None:
-    """Pieces in turns, one index for all, a name in each piece, arguments as an object: each of them is in use."""
-    first = {"index": 0, "id": "a", "function": {"name": "search", "arguments": '{"q": '}}
-    reader, deltas = read(
-        chunk({"tool_calls": [first]}),
-        chunk({"tool_calls": [{"index": 0, "function": {"name": "search", "arguments": '"nats"}'}}]}),
-        chunk({"tool_calls": [{"index": 0, "id": "b", "function": {"name": "clock", "arguments": {}}}]}),
-    )
-    assert [call["function"] for call in reader.tool_calls] == [
-        {"name": "search", "arguments": '{"q": "nats"}'},
-        {"name": "clock", "arguments": "{}"},
-    ]
-    assert [delta.call.index for delta in deltas if delta.call] == [0, 0, 1]
-
-
-def test_tool_calls_have_a_limit() -> None:
-    """A reply of nothing but beginnings of calls ends."""
-    with pytest.raises(ModelFailed, match="more than 128 tool calls"):
-        read(
-            *(
-                chunk({"tool_calls": [{"index": number, "id": str(number), "function": {"name": "clock"}}]})
-                for number in range(MAX_CALLS + 1)
-            )
-        )
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": {"q": "tea"}}}]},
+        {"tool_calls": [{"index": "0", "id": None, "function": {"name": "look", "arguments": '{"q":"tea"}'}}]},
+        {"function_call": {"name": "look", "arguments": '{"q":"tea"}'}, "tool_calls": None},
+    ],
+    ids=["object", "number as text", "old form"],
+)
+def test_a_call_has_one_of_several_forms(delta: dict[str, Any]) -> None:
+    """Each of them is in use."""
+    reader, _ = read(chunk({}), chunk(delta))
+    assert [call["function"] for call in reader.tool_calls] == [{"name": "look", "arguments": '{"q":"tea"}'}]
 
 
 def test_a_model_that_says_one_thing_for_ever_is_stopped() -> None:
@@ -106,12 +95,46 @@ def test_a_model_that_says_one_thing_for_ever_is_stopped() -> None:
         read(*[chunk({"content": "--------"})] * (MAX_REPETITIONS + 1))
 
 
-def test_a_whole_completion_is_read() -> None:
-    """Some servers do not stream, whatever they are asked."""
-    reader = ReplyReader("openai/scripted")
-    body = {"choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]}
-    assert list(reader.read_whole(orjson.dumps(body))) == [Delta("yes")]
-    assert reader.ended
+WHOLE = orjson.dumps({"choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]})
+CHUNK = b'{"choices": [{"delta": {"content": "yes"}, "finish_reason": "stop"}]}'
+HALF = b'{"id": "\\ud83c", "choices": [{"delta": {"content": "yes"}, "finish_reason": "stop", "logprobs": NaN}]}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WHOLE,
+        b"\xef\xbb\xbf" + WHOLE,
+        b"\n \n" + WHOLE + b"\n\ndata: [DONE]\n",
+        b"[" + WHOLE + b"]",
+        orjson.dumps(orjson.loads(WHOLE), option=orjson.OPT_INDENT_2).replace(b"\n", b"\n\n"),
+        b"data: " + WHOLE,
+        CHUNK,
+        b"[" + CHUNK + b",\n" + b'{"choices": []}' + b"]",
+        b"\xef\xbb\xbfdata: " + CHUNK,
+        b"data:\n" + CHUNK,
+        b"data: " + CHUNK[:13] + b"\ndata: " + CHUNK[13:] + b"\n\ndata: [DONE]",
+        b"data: " + CHUNK + b'\n\ndata: "[DONE]"\n\ndata: {no JSON',
+        b"data: " + HALF,
+        b"data: " + CHUNK + b"\ndata: " + WHOLE,
+    ],
+)
+def test_a_completion_comes_in_any_frame(body: bytes) -> None:
+    """Whole or in events, in one or on several lines."""
+    reader, deltas = read(*body.splitlines(keepends=True))
+    assert (deltas, reader.text, reader.finish_reason, reader.error) == ([Delta("yes")], "yes", "stop", None)
+
+
+def test_of_a_message_behind_its_deltas_only_the_rest_is_read() -> None:
+    """Some servers repeat all of it, some keep the calls for it."""
+    call = {"id": "a", "function": {"name": "look", "arguments": "{}"}}
+    message = {"content": "yes", "reasoning": "hm", "tool_calls": [call]}
+    reader, _ = read(
+        chunk({"content": "ye"}), chunk({"content": "s"}), chunk({}, message=message, finish_reason="stop")
+    )
+    assert (reader.text, reader.reasoning, len(reader.tool_calls)) == ("yes", "hm", 1)
+    reader, _ = read(chunk({"content": "ye"}), chunk({"content": "s"}), chunk({"content": "yes"}, finish_reason="stop"))
+    assert reader.text == "yes"
 
 
 @pytest.mark.parametrize("late", [chunk({"content": " and more"}), b"data: {no JSON", b"data: [DONE]"])
@@ -121,10 +144,36 @@ def test_what_follows_the_end_is_ignored(late: bytes) -> None:
     assert (reader.text, reader.ended) == ("yes", True)
 
 
-def test_an_error_inside_a_stream_is_kept() -> None:
-    """It has no status of HTTP."""
-    reader, deltas = read(b'data: {"error": {"message": "overloaded", "code": 529}}')
-    assert (reader.error, deltas) == ({"message": "overloaded", "code": 529}, [])
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b'data: {"error": {"message": "overloaded", "code": 529}}', "overloaded"),
+        (b'data: {"object": "error", "message": "too long", "code": 400}', "too long"),
+        (b'data: {"choices": [{"delta": {}, "error": {"message": "no"}}]}', "no"),
+        (b"event: error\ndata: upstream is gone\n\n", "upstream is gone"),
+        (b'event: error\ndata: {"message": "no"}\n\n', "no"),
+        (b'data: {"error_code": 18, "error_msg": "no"}', "no"),
+        (b'{"base_resp": {"status_code": 1004, "status_msg": "no"}, "choices": null}', "no"),
+        (b'{"success": false, "errors": [{"code": 7, "message": "no"}]}', "no"),
+        (b'{"detail": "no"}', "no"),
+        (b'{"detail": [{"msg": "no"}]}', [{"msg": "no"}]),
+    ],
+)
+def test_an_error_may_have_status_200(lines: bytes, message: Any) -> None:
+    """In one of several shapes."""
+    reader, deltas = read(*lines.splitlines(keepends=True))
+    assert deltas == []
+    assert (reader.error or {})["message"] == message
+
+
+def test_a_word_beside_a_reply_is_no_error() -> None:
+    """Only where nothing follows."""
+    reader, _ = read(
+        b'data: {"message": "waiting"}',
+        chunk({"content": "yes"}),
+        b'data: {"base_resp": {"status_code": 0, "status_msg": "success"}}',
+    )
+    assert (reader.text, reader.error) == ("yes", None)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +185,7 @@ def test_what_says_nothing_changes_nothing(line: bytes) -> None:
     assert (deltas, reader.begun, reader.ended) == ([], False, False)
 
 
-@pytest.mark.parametrize("line", [b"data: {", b"data: 7", b"data: [1]", b"data: \xff"])
+@pytest.mark.parametrize("line", [b"data: {", b"data: 7", b"data: [1]", b"data: \xff", b"data: " + b"[" * 100_000])
 def test_a_malformed_chunk_is_a_failure(line: bytes) -> None:
     """Whose text does not hang on the exception."""
     with pytest.raises(ModelFailed, match="malformed stream") as caught:
