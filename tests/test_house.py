@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mirrored import THROUGH, WHOLE_ROOMS, has_logic, is_mirrored
-from tests.support.checkout import ROOT, imported, python_files
+from tests.support.checkout import ROOT, imported, parsed, python_files
 
 #: Lines of a file. What is longer is split by meaning.
 FILE_LIMIT = 400
@@ -72,7 +72,7 @@ def test_functions_stay_short() -> None:
     long = {
         f"{path}:{node.lineno} {node.name}": lines
         for path, text in python_files(*CODE)
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (lines := own_lines(node)) > FUNCTION_LIMIT
     }
     assert not long
@@ -99,7 +99,7 @@ def test_rules_live_apart_from_io(pattern: str) -> None:
     for path, text in matching:
         assert not {name.partition(".")[0] for name in imported(text)} & IMPURE, path
         assert not [
-            node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+            node.lineno for node in ast.walk(parsed(text)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)
         ], path
 
 
@@ -148,7 +148,7 @@ def test_subjects_are_built_and_parsed_in_one_place() -> None:
     for path, text in python_files(*CODE):
         if path in DESCRIBED:
             continue
-        tree = ast.parse(text)
+        tree = parsed(text)
         prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if (

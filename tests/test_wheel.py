@@ -1,6 +1,5 @@
 """The wheel that users install: its one top-level name is `runwire`, so it collides with no package of theirs."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -41,42 +40,6 @@ def test_the_wheel_brings_one_name(installed: Path) -> None:
     assert (installed / "runwire" / "py.typed").exists()
     assert (installed / "runwire" / "_contracts" / "schemas" / "ToolSpec.json").exists()
     assert list(installed.glob("*.dist-info/licenses/LICENSE"))
-
-
-def test_it_imports_no_package_of_the_checkout(installed: Path) -> None:
-    """Neither `contracts` nor `services`: with the wheel both names belong to the user."""
-    imported = {
-        f"{path.name}: {name}"
-        for path in (installed / "runwire").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom) and node.level == 0
-            else []
-        )
-    }
-    assert {"client.py: runwire._contracts.wire", "events.py: runwire._contracts.runs.events"} <= imported
-    assert not [name for name in imported if name.partition(": ")[2].partition(".")[0] in {"contracts", "services"}]
-
-
-def test_it_lives_beside_packages_of_the_same_names(installed: Path, tmp_path: Path) -> None:
-    """An author may have folders called contracts and services, and they come first on the path."""
-    for name in ("contracts", "services"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("OWNER = 'the author'\n")
-
-    result = run(
-        "import runwire, contracts, services\n"
-        "public = [getattr(runwire, name) for name in getattr(runwire, '__all__', [])]\n"
-        "print(runwire.__file__, contracts.OWNER, services.OWNER, sep='\\n')",
-        tmp_path,
-        installed,
-    )
-
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == [str(installed / "runwire" / "__init__.py"), "the author", "the author"]
 
 
 def test_a_tool_needs_pydantic_only(installed: Path, tmp_path: Path) -> None:

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.aio.msg import Msg
 
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import StorageUnavailable
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
@@ -92,47 +90,6 @@ async def deployment(server: NatsServer, own_s3: S3Server, tmp_path: Path) -> As
         yield found
 
 
-async def upload_under_way(deployment: Deployment, body: bytes) -> asyncio.Task[str]:
-    """Begin to put something large, and return once some of its chunks are on their way."""
-    chunks = 0
-
-    async def count(_: Msg) -> None:
-        nonlocal chunks
-        chunks += 1
-
-    async def put() -> str:
-        return (await deployment.client.put(deployment.tenant, body, session="s")).artifact_id
-
-    subscription = await deployment.bus.nc.subscribe("artifact.chunk.*", cb=count)
-    task = asyncio.create_task(put())
-    await wait_until(lambda: task.done() or chunks > 2, what="the upload is under way")
-    await subscription.unsubscribe()
-    assert not task.done()
-    return task
-
-
-def check_objects(deployment: Deployment, size: int) -> None:
-    """Whatever is visible in S3 is whole."""
-    assert set(deployment.objects().values()) <= {size}
-
-
-async def check_read(deployment: Deployment, artifact: str, body: bytes) -> None:
-    """It is what it was."""
-    assert (await deployment.client.read(deployment.tenant, artifact, limit=len(body)))[1] == body
-
-
-@pytest.mark.system
-async def test_the_store_is_killed_in_mid_upload(deployment: Deployment) -> None:
-    """The call waits for it to come back, starts again, and succeeds; there is one reference, with all its bytes."""
-    body = secrets.token_bytes(16 * MIB)
-    putting = await upload_under_way(deployment, body)
-    deployment.stack.kill(NAME)
-    check_objects(deployment, len(body))
-    await asyncio.to_thread(deployment.stack.mend)
-    await check_read(deployment, await putting, body)
-    assert await deployment.references() == [await putting]
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=CHAOS)])
 async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, away_s: int) -> None:
@@ -179,20 +136,6 @@ async def gathered(chunks: AsyncIterator[bytes]) -> bytes:
     return b"".join([chunk async for chunk in chunks])
 
 
-@pytest.mark.system
-async def test_the_nats_server_restarts(own_nats_server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
-    """Calls under way wait for it; what was stored is still there."""
-    async with deployed(own_nats_server, rclone, tmp_path) as deployment:
-        body = secrets.token_bytes(16 * MIB)
-        ref = await deployment.client.put(deployment.tenant, b"before", session="s")
-        putting = await upload_under_way(deployment, body)
-        own_nats_server.kill()
-        own_nats_server.start()
-        await putting
-        assert (await deployment.client.read(deployment.tenant, ref.artifact_id, limit=10))[1] == b"before"
-        await check_read(deployment, await putting, body)
-
-
 async def stream(block: bytes, times: int) -> AsyncIterator[bytes]:
     """A large artifact that no test holds as a whole."""
     for _ in range(times):
@@ -233,37 +176,3 @@ async def test_memory_stays_flat_however_large_the_artifact(
         assert digest in {None, ref.sha256}
         grown = [peak - start for start, peak in zip(before, peaks, strict=True)]
         assert max(grown) < 48, f"store and client grew by {grown} MiB"
-
-
-@pytest.mark.system
-async def test_no_bytes_in_logs_errors_or_references(server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
-    """At the level `debug`, whatever goes wrong with them."""
-    canary = b"CANARY-" + secrets.token_hex(8).encode()
-    large = (canary + b" ") * 120_000
-    async with deployed(server, rclone, tmp_path, patience_s=3) as deployment:
-        client, said = deployment.client, []
-        said.append((await client.put(deployment.tenant, canary, filename="a.txt", session="s")).model_dump_json())
-        said.append((await client.put(deployment.tenant, large, session="s")).model_dump_json())
-        for body, claimed in (
-            (canary, "image/png"),
-            (large, "image/png"),
-            (b"%PDF-" + large, "text/plain"),
-            (large, ""),
-        ):
-            with contextlib.suppress(Exception):
-                await client.put(deployment.tenant, body, mime_type=claimed or "?")
-        raw = deployment.bus.nc
-        for subject in ("artifact.put", "artifact.open", "artifact.get", "artifact.list", "artifact.assemble"):
-            bodies = (canary, b'{"tenant": "' + canary + b'", "size": "' + canary + b'"}')
-            headers = {"Runwire-Artifact": canary.decode()}
-            said += [(await raw.request(subject, body, timeout=5, headers=headers)).data.decode() for body in bodies]
-        deployment.s3.kill()
-        for body in (canary, large):
-            with pytest.raises(StorageUnavailable) as failure:
-                await client.put(deployment.tenant, body + b"!")
-            said.append(repr(failure.value))
-        deployment.s3.start()
-        said.append((await client.list(deployment.tenant, session="s")).model_dump_json())
-        said.append(deployment.stack.log_of(NAME).read_text())
-    assert not [text for text in said if canary.decode() in text]
-    assert "artifact_stored" in said[-1]

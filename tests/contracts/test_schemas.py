@@ -5,13 +5,10 @@ import json
 import pkgutil
 
 import jsonschema_rs
-import pytest
 
 import contracts
 from contracts.__main__ import schemas, stale
 from contracts.wire.base import HttpInput, Message
-
-SCHEMAS = schemas()
 
 
 def test_the_folder_says_what_the_models_say() -> None:
@@ -19,12 +16,12 @@ def test_the_folder_says_what_the_models_say() -> None:
     assert stale() == []
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMAS))
-def test_each_file_is_a_json_schema(name: str) -> None:
+def test_each_file_is_a_json_schema() -> None:
     """Of draft 2020-12, which is what it claims."""
-    schema = json.loads(SCHEMAS[name])
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    jsonschema_rs.meta.validate(schema)
+    for text in schemas().values():
+        schema = json.loads(text)
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        jsonschema_rs.meta.validate(schema)
 
 
 def test_every_kind_of_message_has_its_file() -> None:
@@ -39,7 +36,7 @@ def test_every_kind_of_message_has_its_file() -> None:
         for name, value in vars(importlib.import_module(found.name)).items()
         if isinstance(value, type) and issubclass(value, Message | HttpInput) and value not in {Message, HttpInput}
     }
-    assert set(SCHEMAS) == messages | {
+    assert set(schemas()) == messages | {
         "RunEvent.json",
         "InboxMessage.json",
         "SessionEvent.json",
@@ -49,5 +46,5 @@ def test_every_kind_of_message_has_its_file() -> None:
 
 def test_what_people_send_forbids_unknown_fields_and_what_services_send_does_not() -> None:
     """A misspelt field is an error at the edge; inside, it may be a newer peer's."""
-    assert json.loads(SCHEMAS["RunInput.json"])["additionalProperties"] is False
-    assert json.loads(SCHEMAS["RunRequested.json"]).get("additionalProperties", True) is True
+    assert json.loads(schemas()["RunInput.json"])["additionalProperties"] is False
+    assert json.loads(schemas()["RunRequested.json"]).get("additionalProperties", True) is True

@@ -8,11 +8,9 @@ import pytest
 
 from runwire.local.data_folder import remembered
 from tests.examples.conftest import EXAMPLES, Running, Start, program
-from tests.runwire.conftest import runwire, up
+from tests.runwire.conftest import runwire
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-
-__all__ = ["up"]
 
 # The limit covers the build, which counts for the first test.
 pytestmark = [pytest.mark.timeout(300)]
@@ -46,14 +44,7 @@ async def test_calls_of_the_given_tools_are_approved(
     await prints(listener, " approved")
 
 
-async def test_wrong_arguments_are_refused(decide: list[str], start: Start, nats_server: NatsServer) -> None:
-    """No tool, and no tenant."""
-    for arguments in ([], ["default"], ["Not.A.Tenant", "pay"]):
-        refused = await start([*decide, *arguments], nats_server)
-        assert await refused.ended() == 2
-        assert "usage" in refused.complaints[0]
-
-
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("decision", "said"), [("y", "The report was sent"), ("n", "the user does not want it")])
 async def test_the_quickstart_asks_its_user(up: Path, decision: str, said: str) -> None:
     """And goes on with what the user decides."""

@@ -86,28 +86,3 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(
             assert (await discover(asker, tool)).name == tool
     finally:
         server.kill()
-
-
-@pytest.mark.parametrize("name", ["typescript", "go"])
-async def test_tls_is_not_dropped(name: str, closed: NatsServer, start: Start, request: pytest.FixtureRequest) -> None:
-    """A tool that demands TLS does not work without it."""
-    url = closed.url.replace("nats://", "tls://runwire:0123abcd@")
-    running = await start(tool_in(name, request)[1], closed, RUNWIRE_NATS_URL=url)
-    assert await running.ended() == 1
-    assert "offers no TLS" in "\n".join(running.complaints)
-
-
-@pytest.mark.parametrize("name", ["plain", "typescript", "go"])
-@pytest.mark.parametrize("text", ["{", '{"url": "nats://127.0.0.1:1", "user": "canary"}', None])
-async def test_a_malformed_credential_file_ends_the_tool(
-    name: str, text: str | None, closed: NatsServer, start: Start, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """And nothing of it is shown."""
-    if text is not None:
-        (tmp_path / "broken.json").write_text(text)
-    credential = str(tmp_path / "broken.json")
-    running = await start(tool_in(name, request)[1], closed, RUNWIRE_NATS_CREDENTIALS=credential)
-    assert await running.ended() != 0
-    said = "\n".join(running.complaints)
-    assert "broken.json" in said
-    assert "canary" not in said

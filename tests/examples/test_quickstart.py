@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.quickstart.artifact_tool import draw_bars
-from examples.quickstart.asking_tool import Colour, paint
-from examples.quickstart.tool import Text, count_words
-from runwire import ToolError
 from runwire.credentials.files import Credential
-from runwire.testing import Paused, RecordingContext
 from tests.examples.conftest import EXAMPLES, Start
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
@@ -52,31 +47,6 @@ async def test_a_client_asks_and_a_listener_prints(
     await wait_until(lambda: listener.lines[-1].endswith(" done"), what="the listener has seen the end")
     facts = [line.split()[1] for line in listener.lines[1:]]
     assert [facts[0], facts.count("observed"), facts[-1]] == ["run_started", 1, "done"]
-
-
-async def test_the_tool_counts_and_refuses() -> None:
-    """As the function that it is, without a server."""
-    context = RecordingContext()
-    assert await count_words(Text(text="one two three"), context) == {"words": 3}
-    assert context.progressed == [("counting", 0.5)]
-    with pytest.raises(ToolError, match="the text is empty"):
-        await count_words(Text(text=" "), context)
-
-
-async def test_the_tool_asks_and_goes_on_with_the_answer() -> None:
-    """Without one it pauses."""
-    with pytest.raises(Paused) as paused:
-        await paint("fence", RecordingContext())
-    assert paused.value.pause.title == "Which colour for fence?"
-    assert await paint("fence", RecordingContext(answers=[Colour(colour="red")])) == {"answer": "painted fence red"}
-
-
-async def test_the_chart_grows() -> None:
-    """Each piece shows one bar more; the last is the whole."""
-    context = RecordingContext()
-    drawn = await draw_bars([1.0, 2.0], context)
-    assert context.pieces["bars"] == [{"bars": [1.0]}, {"bars": [1.0, 2.0]}]
-    assert drawn.chart == context.pieces["bars"][-1]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -1,6 +1,5 @@
 """The real tool_runner discovers the examples that use no SDK, and settles their calls."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -17,7 +16,7 @@ from contracts.wire.rights import PROVISIONER
 from contracts.wire.subject import PLANNER, TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, tool_in
+from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -154,29 +153,3 @@ async def test_a_tool_that_asks_a_person(
         else:
             assert outcome.failure is not None
             assert (outcome.failure.code, outcome.failure.reason) == ("rejected", "a person said no: too late")
-
-
-@pytest.mark.parametrize("language", ["sdk", "plain", "typescript", "go"])
-async def test_a_revoked_credential_ends_a_tool(
-    request: pytest.FixtureRequest, attach: Attach, bus: Bus, users_server: NatsServer, language: str
-) -> None:
-    """It is cut off at once, and says why. What the SDK serves waits for a new credential; the others end."""
-    name, command = tool_in(language, request)
-    running = await attach(name, command)
-    await known(bus, name)
-    await asyncio.to_thread(users_server.add_users, lambda users: users.revoke(f"tool_{name}"))
-    if language != "sdk":
-        assert await running.ended() == 1
-    await wait_until(lambda: "runwire credentials" in "\n".join(running.complaints), timeout=10, what="it says why")
-
-
-@pytest.mark.parametrize("language", ["sdk", "plain", "typescript", "go"])
-async def test_a_credential_of_another_tool_is_named(
-    request: pytest.FixtureRequest, start: Start, users_server: NatsServer, language: str
-) -> None:
-    """The tool is not served under another's name, and its process does not look healthy."""
-    name, command = tool_in(language, request)
-    credential = await new_credential(users_server, lambda users: users.add_tools("another"))
-    running = await start(command, users_server, **credential)
-    assert await running.ended() == 1
-    assert f"runwire credentials tool {name}" in "\n".join(running.complaints)

@@ -7,7 +7,6 @@ import itertools
 import math
 import signal
 import subprocess
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,18 +161,6 @@ async def test_a_repeated_call_joins_the_one_in_flight(client: Client, example: 
     assert first.of("artifact_chunk")[:pieces] == second.of("artifact_chunk")
 
 
-async def test_a_call_that_has_ended_is_answered_again_and_not_done_again(client: Client, example: Example) -> None:
-    """The same key brings the same end, without any work. Another key is another call."""
-    call = call_of(example.name, example.short)
-    end = await (await ask(client, call)).end()
-    again = await ask(client, call)
-    assert await again.end() == end
-    assert again.kinds == ["result"]
-    other = await ask(client, call_of(example.name, example.short))
-    assert await other.end() == end
-    assert other.kinds[0] == "heartbeat"
-
-
 async def test_only_the_copy_that_holds_a_call_answers_for_it(
     client: Client, example: Example, start: Start, nats_server: NatsServer
 ) -> None:
@@ -192,31 +179,6 @@ async def test_only_the_copy_that_holds_a_call_answers_for_it(
     assert await known.end() == await asked.end()
     # The same instances had received the other question before.
     assert unknown.kinds == []
-
-
-async def test_a_cancelled_call_ends_at_once(client: Client, example: Example) -> None:
-    """The work stops and says so; the tool goes on with others."""
-    call = call_of(example.name, example.endless)
-    asked = await ask(client, call)
-    await asked.first("heartbeat")
-    await cancel(client, call)
-    kind, failure = await asked.end()
-    assert (kind, failure["code"]) == ("failure", "cancelled")
-    assert (await (await ask(client, call_of(example.name, example.short))).end())[0] == "result"
-
-
-async def test_nothing_starts_too_late_or_runs_past_its_deadline(client: Client, example: Example) -> None:
-    """A tool that wakes up refuses what nobody waits for any more; the same call in time is done."""
-    for late in ("deadline_at", "start_by"):
-        call = call_of(example.name, example.short)
-        asked = await ask(client, call.model_copy(update={late: int(time.time() * 1000) - 1}))
-        kind, failure = await asked.end()
-        assert (kind, failure["code"], failure["retryable"]) == ("failure", "deadline_passed", True)
-        assert asked.kinds == ["failure"]
-        assert (await (await ask(client, call)).end())[0] == "result"
-    asked = await ask(client, call_of(example.name, example.endless, deadline_at=int(time.time() * 1000) + 700))
-    kind, failure = await asked.end()
-    assert (kind, failure["code"]) == ("failure", "deadline_passed")
 
 
 async def test_what_cannot_be_done_is_said_and_garbage_does_no_harm(client: Client, example: Example) -> None:

@@ -41,36 +41,6 @@ async def tool_takes_calls_of_another_tool(scene: Scene) -> bool:
 
 
 @attack
-async def tool_serves_without_its_queue_group(scene: Scene) -> bool:
-    """Every call would be done twice."""
-    me = await scene.as_("tool_weather")
-    await me.subscribe("tool.weather")
-    await scene.operator.send("tool.weather", b"{}")
-    return await me.reaches(me)
-
-
-@attack
-async def tool_cancels_calls_of_another_tool(scene: Scene) -> bool:
-    """Or says that their results were rejected, or asks for their state."""
-    outcomes = []
-    for verb in ("cancel", "rejected", "status"):
-        me, victim = await scene.as_(TOOL), await scene.as_("tool_weather")
-        await victim.subscribe(f"tool.weather.{verb}")
-        await me.publish(f"tool.weather.{verb}", b"{}")
-        outcomes.append(await me.reaches(victim))
-    return any(outcomes)
-
-
-@attack
-async def tool_reads_why_results_of_another_tool_were_rejected(scene: Scene) -> bool:
-    """The reason may quote names of the result's fields."""
-    me = await scene.as_(TOOL)
-    await me.subscribe("tool.weather.rejected")
-    await scene.operator.send("tool.weather.rejected", b"{}")
-    return await me.reaches(me)
-
-
-@attack
 async def tool_registers_under_the_name_of_another(scene: Scene) -> bool:
     """It would be asked for the specification."""
     me = await scene.as_(TOOL)
@@ -80,49 +50,10 @@ async def tool_registers_under_the_name_of_another(scene: Scene) -> bool:
 
 
 @attack
-async def tool_says_that_an_instance_of_another_is_alive(scene: Scene) -> bool:
-    """A call that its instance has lost would wait for ever."""
-    me = await scene.as_(TOOL)
-    await me.subscribe("$SRV.PING.weather.one")
-    await scene.operator.send("discover.PING.weather.one", b"", reply=f"answer.weather.{new_id()}.1")
-    return await me.reaches(me)
-
-
-@attack
-async def tool_takes_direct_calls(scene: Scene) -> bool:
-    """It announces itself as a tool runner, or subscribes where one takes its calls."""
-    instance, planner = new_id(), await scene.bus_of("planner")
-    announcer, taker, victim = await scene.as_(TOOL), await scene.as_(TOOL), await scene.as_("planner")
-    await victim.subscribe("direct.here")
-    await announcer.publish("direct.here", json.dumps({"instance": instance}).encode())
-    await taker.subscribe(f"direct.{instance}.call")
-    await planner.send(f"direct.{instance}.call", b"{}")
-    return await announcer.reaches(victim) or await taker.reaches(taker)
-
-
-@attack
-async def tool_calls_a_tool_runner_directly(scene: Scene) -> bool:
-    """With a call of its own making."""
-    me, runner, instance = await scene.as_(TOOL), await scene.as_("tool_runner"), new_id()
-    await runner.subscribe(f"direct.{instance}.call")
-    await me.publish(f"direct.{instance}.call", b"{}", "_INBOX.x")
-    return await me.reaches(runner)
-
-
-@attack
 async def tool_reads_a_run(scene: Scene) -> bool:
     """Live."""
     me = await scene.as_(TOOL)
     await me.subscribe("run.other.*.*")
-    await scene.write(scene.log)
-    return await me.reaches(me)
-
-
-@attack
-async def tool_reads_everything(scene: Scene) -> bool:
-    """All that is sent over NATS."""
-    me = await scene.as_(TOOL)
-    await me.subscribe(">")
     await scene.write(scene.log)
     return await me.reaches(me)
 
@@ -141,15 +72,6 @@ async def tool_reads_inboxes(scene: Scene) -> bool:
 
 
 @attack
-async def tool_publishes_into_an_inbox(scene: Scene) -> bool:
-    """The tool runner would take it for a reply of JetStream."""
-    me, runner = await scene.as_(TOOL), await scene.as_("tool_runner")
-    await runner.subscribe("_INBOX.tool_runner.x.*")
-    await me.publish("_INBOX.tool_runner.x.1", b'{"stream":"CALLS","seq":1}')
-    return await me.reaches(runner)
-
-
-@attack
 async def tool_ends_a_run(scene: Scene) -> bool:
     """A terminal record on its log."""
     me = await scene.as_(TOOL)
@@ -165,14 +87,6 @@ async def tool_has_the_server_write_a_log(scene: Scene) -> bool:
         me = await scene.as_(TOOL)
         outcomes.append(await scene.grows("RUNS", me, me.publish(subject, b"{}", scene.log)))
     return any(outcomes)
-
-
-@attack
-async def tool_has_a_timer_write_to_a_run(scene: Scene) -> bool:
-    """A schedule publishes where its header says, without rights of its own."""
-    me = await scene.as_(TOOL)
-    headers = {"Nats_Schedule": "@at 2000-01-01T00:00:00Z", "Nats_Schedule_Target": f"due.other.{scene.run}.x"}
-    return await scene.grows("INBOX", me, me.publish(f"timer.other.{scene.run}.x", b"{}", **headers))
 
 
 @attack
@@ -203,21 +117,6 @@ async def tool_takes_work_of_others(scene: Scene) -> bool:
 
 
 @attack
-async def tool_has_messages_dead_lettered(scene: Scene) -> bool:
-    """By their number of handlings, or by writing the dead letter itself."""
-    counter, writer = await scene.as_(TOOL), await scene.as_(TOOL)
-    counts = await scene.grows("HANDLINGS", counter, counter.publish(f"handling.REQUESTS.{int(scene.run, 16)}", b"99"))
-    return await scene.grows("DEAD", writer, writer.publish("dead.REQUESTS", b"{}")) or counts
-
-
-@attack
-async def tool_fills_streams(scene: Scene) -> bool:
-    """Where services test whether they store."""
-    me = await scene.as_(TOOL)
-    return await scene.grows("KV_runs", me, me.publish("probe.KV_runs", b"x"))
-
-
-@attack
 async def tool_writes_the_catalogue(scene: Scene) -> bool:
     """A specification of its own for another tool, or the list of those that are accepted."""
     outcomes = []
@@ -225,24 +124,6 @@ async def tool_writes_the_catalogue(scene: Scene) -> bool:
         me = await scene.as_(TOOL)
         outcomes.append(await scene.grows("KV_catalogue", me, me.publish(f"$KV.catalogue.{key}", b"{}")))
     return any(outcomes)
-
-
-@attack
-async def tool_reads_the_catalogue(scene: Scene) -> bool:
-    """And every other bucket."""
-    me = await scene.as_(TOOL)
-    await me.subscribe("$KV.>")
-    await scene.write(f"$KV.catalogue.tool.{scene.run}")
-    return await me.reaches(me)
-
-
-@attack
-async def tool_asks_the_artifact_store(scene: Scene) -> bool:
-    """With the API of JetStream as the reply subject, so that the store deletes a stream for it."""
-    me, store = await scene.as_(TOOL), await scene.as_("artifact_store")
-    await store.subscribe("artifact.head", "artifact_store")
-    await me.publish("artifact.head", b"{}", "$JS.API.STREAM.DELETE.RUNS")
-    return await me.reaches(store)
 
 
 @attack
@@ -255,17 +136,6 @@ async def listener_reads_another_tenant(scene: Scene) -> bool:
         await scene.write(scene.log)
         outcomes.append(await me.reaches(me))
     return any(outcomes)
-
-
-@attack
-async def listener_of_a_run_reads_another_run(scene: Scene) -> bool:
-    """Of the same tenant: live, and how it stands."""
-    await scene.write(scene.log)
-    me, reader = await scene.as_(RUN_LISTENER), await scene.as_(RUN_LISTENER)
-    await me.subscribe(f"run.other.{scene.run}.*")
-    await scene.write(scene.log)
-    stored = await reader.request(f"$JS.API.DIRECT.GET.RUNS.{scene.log}")
-    return await me.reaches(me) or stored is not None
 
 
 @attack
@@ -293,43 +163,6 @@ async def listener_forges_a_live_record(scene: Scene) -> bool:
     await other.subscribe("run.*.*.*")
     await me.publish(f"run.acme.{scene.run}.log", b"{}")
     return await me.reaches(other)
-
-
-@attack
-async def listener_makes_a_consumer(scene: Scene) -> bool:
-    """It would push a log to a subject of its choice, and use up what RUNS has room for."""
-    me = await scene.as_(LISTENER)
-    config = {
-        "name": f"c{scene.run[:8]}",
-        "filter_subject": scene.log,
-        "ack_policy": "none",
-        "deliver_subject": scene.run,
-    }
-    body = json.dumps({"stream_name": "RUNS", "config": config}).encode()
-    made = await me.request(f"$JS.API.CONSUMER.CREATE.RUNS.{config['name']}.{scene.log}", body)
-    if made is not None:
-        await scene.operator.api(f"CONSUMER.DELETE.RUNS.{config['name']}", {})
-    return made is not None
-
-
-@attack
-async def listener_calls_a_tool(scene: Scene) -> bool:
-    """Or requests a run past the gateway."""
-    caller, requester, victim = await scene.as_(LISTENER), await scene.as_(LISTENER), await scene.as_("tool_weather")
-    await victim.subscribe("tool.weather", "weather")
-    await caller.publish("tool.weather", b"{}")
-    requests = await scene.grows("REQUESTS", requester, requester.publish(f"request.acme.{scene.run}", b"{}"))
-    return await caller.reaches(victim) or requests
-
-
-@attack
-async def tool_reloads_the_server(scene: Scene) -> bool:
-    """Or asks it who is connected."""
-    me = await scene.as_(TOOL)
-    await me.subscribe("$SYS.>")
-    await me.publish("$SYS.REQ.SERVER.PING.CONNZ", b"", "_INBOX.x")
-    # No account but the system's has these, with users or without.
-    return await me.achieves(lambda: me.received or not scene.server.passwords)
 
 
 @attack

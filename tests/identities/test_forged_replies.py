@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.tools.messages import ToolSpec
-from contracts.wire import keys, subjects
+from contracts.wire import keys
 from runwire.serving import serve
 from runwire.tools import Tool, tool
 from services.messaging.kv import Bucket
@@ -144,35 +144,3 @@ async def test_no_other_tool_answers_a_call(found: Product) -> None:
 async def test_without_users_another_tool_answers_a_call(without_users: Product) -> None:
     """So the attack is one."""
     assert (await _forge(without_users))[1] == "forged"
-
-
-async def test_the_key_of_another_tools_call_is_worth_nothing(found: Product) -> None:
-    """A tool may publish below its own name; there, no call of another is open."""
-    run, reply = await found.called()
-    _, _, instance, key = reply.split(".")
-    me = await found.scene.as_("tool_geo")
-    for kind in ("result", "failure", "heartbeat", "progress", "part", "artifact_chunk", "content", "declined"):
-        await me.publish(subjects.answer("geo", instance, key), FORGED, Runwire_Reply=kind)
-    await me.publish(subjects.answer("geo", instance, key), FORGED)
-    assert await found.answered(run) == "sunny"
-    assert me.complaints == []
-
-
-async def test_headers_of_the_server_in_a_reply_are_only_headers(found: Product) -> None:
-    """A status, a rollup, or a log as the reply subject of a tool's own reply: it harms its own call at most."""
-    run, _ = await found.called()
-    before = {stream: await found.scene.messages(stream) for stream in ("RUNS", "CALLS", "KV_catalogue")}
-    me = await found.scene.as_("tool_geo")
-    hostile = {
-        "Nats_Rollup": "all",
-        "Nats_Subject": found.scene.log,
-        "Nats_Stream": "RUNS",
-        "Nats_Expected_Last_Subject_Sequence": "0",
-        "Nats_Schedule": "@at 2000-01-01T00:00:00Z",
-        "Nats_Schedule_Target": found.scene.log,
-        "Status": "503",
-    }
-    for instance in {each.reply.split(".")[2] for each in found.calls}:
-        await me.publish(subjects.answer("geo", instance, "1"), b"{}", found.scene.log, **hostile)
-    assert {stream: await found.scene.messages(stream) for stream in before} == before
-    assert await found.answered(run) == "sunny"

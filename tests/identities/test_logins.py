@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import nats
 import pytest
-from nats.errors import Error as NatsError
 
 from runwire.credentials.accounts import TOOLS_LIMITS
 from tests.identities.users import add_tools_and_listeners
@@ -60,12 +58,6 @@ def test_a_credential_is_worth_nothing_on_another_platform(server: NatsServer, o
         assert not admits(own.port, **server.login(user))
 
 
-def test_nobody_is_two_users(server: NatsServer) -> None:
-    """The password of one user is that of no other."""
-    assert len({*server.passwords.values()}) == len(server.passwords)
-    assert not admits(server.port, "tool_geo", server.passwords["tool_weather"])
-
-
 def test_a_revoked_credential_is_cut_off_at_once(own: NatsServer) -> None:
     """Its connections are closed, those of others are not, and it does not come back."""
     login = own.login("tool_weather")
@@ -93,12 +85,3 @@ def test_connections_without_end_do_not_keep_the_services_out(own: NatsServer) -
         assert admits(own.port, **own.login("listener_acme"))
         assert not admits(own.port, **own.login("tool_weather"))
     wait_until_blocking(lambda: admits(own.port, **own.login("tool_weather")), what="the connections are free again")
-
-
-async def test_a_message_that_is_too_large_ends_the_connection(own: NatsServer) -> None:
-    """Before the server has read it."""
-    client = await nats.connect(own.url, **own.login("tool_geo"), allow_reconnect=False)
-    with pytest.raises(NatsError):
-        await client.publish("answer.geo.x.y", bytes((8 << 20) + 1))
-    await client.close()
-    assert admits(own.port, **own.login("tool_weather"))

@@ -2,10 +2,8 @@
 
 import time
 
-from services.messaging.pull_consumer import Delivery
 from services.planner.upkeep import retention
 from services.planner.upkeep.deletions import Deletions
-from services.planner.upkeep.orphans import Orphans
 from services.shared.artifacts.client import ArtifactClient
 from tests.identities.scene import Scene, storing
 from tests.planner.upkeep.test_deletions import FOR_GOOD, a_run, delete, traces
@@ -33,22 +31,3 @@ async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, s3: S3
         left = await traces(clean.operator, ended.run)
         assert not {subject for subject in left if subject.startswith(("emit.", "$KV.runs."))}
         await store.collector.sweep()
-
-
-async def test_orphaned_messages_are_found_under_identities(clean: Scene) -> None:
-    """A request below its consumer's floor is handled, and removed from the stream."""
-    planner = await clean.bus_of("planner")
-    await clean.write(f"request.other.{clean.run}")
-    handled: list[str] = []
-
-    async def handle(delivery: Delivery) -> bool:
-        handled.append(delivery.subject)
-        return True
-
-    orphans = Orphans(planner, handle, retention_days=30)
-    assert await orphans.sweep() == 0
-    found = await orphans._below_floor("REQUESTS", "planner", "request.*.*")
-    stored = await (await planner.reader("REQUESTS")).messages(f"request.other.{clean.run}")
-    await orphans._recover("REQUESTS", stored[0])
-    assert (found, handled) == ({}, [f"request.other.{clean.run}"])
-    assert await clean.messages("REQUESTS") == 0

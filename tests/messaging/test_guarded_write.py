@@ -57,15 +57,6 @@ async def test_a_write_outlives_the_server(bus: Bus, own_nats_server: NatsServer
     assert stored == [(first, record("a")), (sequence, record("b"))]
 
 
-async def test_a_purged_subject_is_outdated(bus: Bus) -> None:
-    """What was known of it is void."""
-    subject = subjects.log("default", new_id())
-    first = await write(bus, subject, "a", 0)
-    await bus.api("STREAM.PURGE.RUNS", {"filter": subject})
-    with pytest.raises(Outdated):
-        await write(bus, subject, "b", first)
-
-
 class LostAnswers:
     """Loses the answers of the next writes of a connection. The server stores the first `stored` of them."""
 
@@ -104,20 +95,6 @@ async def test_lost_answers_are_settled_by_reading_back(
     assert answers.tries == tries
     assert (await (await bus.reader("RUNS")).read(subject))[-1] == (sequence, record("b"))
     assert len(await (await bus.reader("RUNS")).read(subject)) == (2 if guard_of == "own" else 1)
-
-
-@pytest.mark.parametrize("guard_of", ["own", "other"])
-async def test_another_writer_meanwhile(bus: Bus, monkeypatch: pytest.MonkeyPatch, guard_of: str) -> None:
-    """The answer is lost, nothing was stored, and the guarded subject has moved on: the writer decides again."""
-    run = new_id()
-    log, stream = subjects.log("default", run), subjects.stream("default", run)
-    tail = await write(bus, log, "a", 0)
-    await write(bus, log, "of another writer", tail)
-    answers = LostAnswers(bus, monkeypatch)
-    answers.left = 1
-    with pytest.raises(Outdated):
-        await guarded_write.write(bus, log if guard_of == "own" else stream, record("b"), Guard(log, tail), since=tail)
-    assert await (await bus.reader("RUNS")).read(stream) == []
 
 
 async def test_attempts_are_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

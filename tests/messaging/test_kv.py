@@ -10,7 +10,6 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Outdated, Unavailable, Unsure
 from services.messaging.kv import Bucket
 from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
 
 
 class Value(BaseModel):
@@ -64,30 +63,6 @@ async def test_purging_leaves_no_marker_and_no_newer_value_is_lost(bucket: Bucke
     assert (await bucket.get("a")).data == b"2"
     await bucket.purge("a")
     assert (await bucket.get("a")).sequence == 0
-
-
-async def test_watching(bucket: Bucket) -> None:
-    """Key and value of each write, until stopped."""
-    seen: list[tuple[str, bytes]] = []
-
-    async def on_change(key: str, data: bytes) -> None:
-        seen.append((key, data))
-
-    subscription = await bucket.watch("x.*", on_change)
-    await bucket.put("x.1", b"1")
-    await bucket.put("y.1", b"2")
-    await wait_until(lambda: seen == [("x.1", b"1")], what="the change of x.1 alone")
-    await subscription.stop()
-
-
-async def test_expiry(bucket: Bucket) -> None:
-    """An entry says until when it is valid."""
-    await bucket.put("brief", b"1", ttl_s=100)
-    await bucket.put("lasting", b"1")
-    now = await bucket._bus.clock.now()
-    found = await bucket.get_many(["brief", "lasting"])
-    assert 90 < found["brief"].expires_at - now < 110
-    assert found["lasting"].expires_at == float("inf")
 
 
 async def test_attempts_end_without_a_server(bucket: Bucket, own_nats_server: NatsServer) -> None:

@@ -28,12 +28,3 @@ async def test_nothing_goes_on_reconnecting(own_nats_server: NatsServer) -> None
     await asyncio.sleep(2.5)  # what goes on tries again within this time
     assert asyncio.all_tasks() == before
     assert not any(bus.is_connected for bus in buses)
-
-
-async def test_a_connection_that_works_is_left(own_nats_server: NatsServer) -> None:
-    """And one that was never made can be left too."""
-    bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
-    await bus.leave()
-    await bus.connect()
-    await bus.leave()
-    assert not bus.is_connected

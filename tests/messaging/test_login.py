@@ -13,7 +13,7 @@ from services.messaging.connection import Bus
 from services.planner.settings import PlannerSettings
 from services.runtime.settings import BusSettings, read_settings
 from tests.support.certificates import make_certificates, tls_of_server
-from tests.support.nats_server import NatsServer, admits
+from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
 from tests.support.waiting import wait_until_blocking
@@ -52,45 +52,6 @@ def test_every_service_logs_in(server: NatsServer, tmp_path: Path) -> None:
                 assert LOGIN["RUNWIRE_NATS_PASSWORD"] not in stack.log_of(name).read_text()
 
 
-async def test_the_login_is_the_same_for_a_plain_client(server: NatsServer) -> None:
-    """What connects without FastStream uses the same options; without a login there is no way in."""
-    settings = BusSettings(nats_url=server.url, nats_user="runwire", nats_password="canary-8Hq2")
-    bus = Bus("test", settings)
-    await bus.connect()
-    assert bus.is_connected
-    await bus.leave()
-    assert "canary" not in repr(settings) + settings.model_dump_json()
-    assert admits(server.port, "runwire", "canary-8Hq2")
-    assert not admits(server.port)
-    assert not admits(server.port, "runwire", "canary-wrong")
-
-
-@pytest.mark.system
-def test_a_wrong_login_is_named_in_the_log(server: NatsServer, tmp_path: Path) -> None:
-    """Once, with the user and without the password; the service goes on trying."""
-    stack = Stack(
-        server.url,
-        tmp_path / "stack",
-        {**LOGIN, "RUNWIRE_NATS_PASSWORD": "canary-wrong"},
-        planners=0,
-        tool_runners=1,
-        gateways=0,
-    )
-    try:
-        stack.spawn("tool_runner-1")
-        log = stack.log_of("tool_runner-1")
-        wait_until_blocking(
-            lambda: "nats_login_refused" in log.read_text() and "nats_awaited" in log.read_text(),
-            what="it says why it waits",
-        )
-    finally:
-        stack.__exit__()
-    said = log.read_text()
-    assert said.count("nats_login_refused") == 1
-    assert '"user": "runwire"' in said
-    assert "canary" not in said
-
-
 @pytest.mark.parametrize("name", LOGIN)
 def test_half_a_login_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,23 +63,6 @@ def test_half_a_login_is_refused(
     sentence = capsys.readouterr().err
     assert "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together" in sentence
     assert "canary" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("RUNWIRE_NATS_PASSWORD_FILE", "RUNWIRE_NATS_PASSWORD_FILE: /nowhere cannot be read"),
-        ("RUNWIRE_NATS_CA", "RUNWIRE_NATS_CA: /nowhere cannot be read"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named(
-    name: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is not taken for none."""
-    monkeypatch.setenv(name, "/nowhere")
-    with pytest.raises(SystemExit):
-        read_settings(BusSettings)
-    assert said in capsys.readouterr().err
 
 
 async def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Errors of the connection: what a caller gets when NATS refuses, does not answer, or cannot be reached."""
 
 import asyncio
-import itertools
 import re
 import time
 from pathlib import Path
@@ -12,8 +11,7 @@ from nats.aio.msg import Msg
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.errors import TOO_LARGE, NoResponders, Refused, Unavailable, Unsure
-from services.runtime.settings import BusSettings
+from services.messaging.errors import NoResponders, Unavailable, Unsure
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -24,14 +22,6 @@ async def test_a_request_without_a_listener_has_no_responders(bus: Bus) -> None:
         await bus.request("nobody.listens")
     with pytest.raises(Unsure):
         await bus.publish("nobody.listens", b"")
-
-
-async def test_a_message_that_is_too_large_is_refused(bus: Bus) -> None:
-    """By the client, above what the server takes, and by a stream: a repetition would not help."""
-    for size in (bus.nc.max_payload + 1, (1 << 20) + 1):
-        with pytest.raises(Refused) as refused:
-            await bus.publish(subjects.log("default", new_id()), bytes(size))
-        assert refused.value.code == TOO_LARGE
 
 
 async def test_without_a_server_there_is_no_answer(bus: Bus, own_nats_server: NatsServer) -> None:
@@ -67,13 +57,6 @@ async def test_what_is_in_flight_ends_with_the_connection(bus: Bus, own_nats_ser
     await silent.stop()
 
 
-async def test_before_there_is_a_connection(own_nats_server: NatsServer) -> None:
-    """Everything is unavailable."""
-    bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
-    with pytest.raises(Unavailable):
-        await bus.request("some.subject")
-
-
 def test_only_this_package_knows_the_errors_of_nats_py() -> None:
     """Other services see `messaging.errors`."""
     services = Path(__file__).parents[2] / "services"
@@ -99,28 +82,3 @@ async def test_a_thousand_waiters_sleep_until_the_reconnect(bus: Bus, own_nats_s
     await asyncio.wait_for(asyncio.gather(*waiting), 20)
     assert all(at >= bus.up_since for at in tries[1000:2000])
     assert tries[1999] - bus.up_since < 0.5
-
-
-async def test_pauses_grow_while_connected(bus: Bus) -> None:
-    """Up to a second, and a bounded number of attempts ends with the error of the last."""
-    tries: list[float] = []
-
-    async def fail() -> None:
-        tries.append(time.monotonic())
-        raise Unavailable("the leader is being elected")
-
-    with pytest.raises(Unavailable):
-        await bus.until_answered(fail, attempts=4)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
-    assert len(pauses) == 3
-    assert all(pause >= wanted for pause, wanted in zip(pauses, (0.09, 0.19, 0.39), strict=True))
-
-
-async def test_a_reconnect_ends_a_pause(bus: Bus) -> None:
-    """However long it still is."""
-    pausing = asyncio.create_task(bus.retry_pause(10))
-    await asyncio.sleep(0)
-    begun = time.monotonic()
-    await bus._reconnected()
-    await pausing
-    assert time.monotonic() - begun < 0.5

@@ -18,7 +18,6 @@ from services.messaging.streams.provision import missing
 from services.runtime.settings import BusSettings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
-from tests.support.needs import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,14 +56,6 @@ async def test_it_updates_a_stream_of_an_earlier_version(bus: Bus, own_nats_serv
     assert await bus.last(subjects.RUNS, log) is not None
 
 
-async def test_a_stream_of_a_later_version_serves_too(bus: Bus) -> None:
-    """A service of an earlier version that starts now does not wait."""
-    wanted = next(config for config in STREAMS if config["name"] == subjects.DEAD)
-    more = [*wanted["subjects"], subjects.probe(subjects.DEAD), "later.>"]
-    await bus.api("STREAM.UPDATE.DEAD", {**wanted, "subjects": more})
-    assert await missing(bus) == []
-
-
 async def test_what_cannot_be_changed_ends_it_with_the_reason(own_nats_server: NatsServer) -> None:
     """Another start would end the same way."""
     wanted = next(config for config in STREAMS if config["name"] == subjects.CALLS)
@@ -94,10 +85,3 @@ async def test_a_server_that_does_not_do_is_told_why(tmp_path: Path, extra: str,
             await provision_once(BusSettings(nats_url=server.url), 2)
     finally:
         server.kill()
-
-
-async def test_without_a_server_it_gives_up_with_the_reason() -> None:
-    """After the time that it was given."""
-    settings = BusSettings(nats_url=f"nats://127.0.0.1:{free_port()}")
-    with pytest.raises(TimeoutError, match=r"not provisioned within 0\.3 s: NATS is not connected"):
-        await provision_once(settings, 0.3)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 
 from contracts.wire import subjects
 from contracts.wire.names import new_id
@@ -27,25 +27,6 @@ async def left(bus: Bus) -> int:
     return int((await bus.api("STREAM.INFO.INBOX", {}))["state"]["messages"])
 
 
-async def test_no_more_than_its_slots_at_once(bus: Bus) -> None:
-    """Of twenty messages three are in work at any time, and all are settled."""
-    now = most = 0
-
-    async def handle(_: Delivery) -> bool:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.01)
-        now -= 1
-        return True
-
-    await fill(bus, 20)
-    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 3).start()
-    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
-    assert most == 3
-    await puller.stop(1)
-
-
 async def _is(work: Awaitable[int], expected: int) -> bool:
     return await work == expected
 
@@ -63,25 +44,6 @@ async def test_a_message_in_work_is_kept_by_heartbeats(bus: Bus) -> None:
     puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
     await wait_until(lambda: _is(left(bus), 0), what="the message to be settled")
     assert seen == {1: 1}
-    await puller.stop(1)
-
-
-async def test_a_silent_verdict_and_a_failure_leave_the_message(bus: Bus) -> None:
-    """It comes back to whoever is there: neither acknowledged nor refused."""
-    verdicts: Iterator[bool | Exception] = iter([False, RuntimeError("on purpose"), True])
-    numbers = []
-
-    async def handle(delivery: Delivery) -> bool:
-        numbers.append(delivery.number)
-        verdict = next(verdicts)
-        if isinstance(verdict, Exception):
-            raise verdict
-        return verdict
-
-    await fill(bus, 1)
-    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
-    await wait_until(lambda: _is(left(bus), 0), what="the message to be settled", timeout=15)
-    assert numbers == [1, 2, 3]
     await puller.stop(1)
 
 

@@ -1,15 +1,12 @@
 """Images in whole runs: what a model is shown, what the log keeps, and models without vision."""
 
 import base64
-from typing import Any
 
 import pytest
 
-from contracts.tools.messages import ToolSpec
-from tests.planner.conftest import TEXT, Plan, Put
+from tests.planner.conftest import Plan, Put
 from tests.planner.shown_images import SEEING, png, shown
 from tests.support.model_server import ModelServer, action, answer
-from tests.support.run_services import MODEL
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 
@@ -74,34 +71,6 @@ async def test_an_image_that_is_gone_is_dropped_with_a_warning(
     assert "not available any more" in provider.ledger[0].text
 
 
-async def test_a_deleted_image_is_shown_no_more(plan: Plan, provider: ModelServer, put: Put, store: Store) -> None:
-    """Not even by a planner that has just shown it: the tool of the run deletes it between two calls of the model."""
-    kept, doomed = await put(png(1)), await put(png(2), filename="doomed.png")
-
-    async def delete(_: dict[str, Any]) -> Any:
-        await store.client.delete("default", doomed.artifact_id)
-        return {"deleted": True}
-
-    provider.say(action("forget", q="x"), answer("One is left."))
-    spec = ToolSpec(name="forget", description="Forget.", input_schema=TEXT)
-    story = await (await plan({"forget": (spec, delete)}, **SEEING)).tell("What are these?", images=[kept, doomed])
-    assert [shown(seen) for seen in provider.ledger] == [[("user", png(1)), ("user", png(2))], [("user", png(1))]]
-    assert story.end.warnings == ["image_dropped: doomed.png: it is not stored any more"]
-
-
-async def test_an_image_of_another_session_is_refused(plan: Plan, provider: ModelServer, put: Put) -> None:
-    """Also where nobody asked the gateway, and after its own session has seen it."""
-    provider.say(answer("A square."))
-    planner = await plan(**SEEING)
-    ref = await put(png(1), session="mine")
-    assert (await planner.tell("What is this?", images=[ref], session_id="mine")).end.raw_answer == "A square."
-    for elsewhere in ({"session_id": "other"}, {}):
-        end = (await planner.tell("What is this?", images=[ref], **elsewhere)).end
-        assert (end.type, end.code) == ("error", "bad_request")
-        assert "belongs to another session" in end.error
-    assert len(provider.ledger) == 1
-
-
 async def test_the_store_is_waited_for(plan: Plan, provider: ModelServer, put: Put, s3: S3Server) -> None:
     """A run with images goes on once the S3 server is back; one without never notices."""
     provider.say(answer("Seen."), marker="with")
@@ -115,13 +84,3 @@ async def test_the_store_is_waited_for(plan: Plan, provider: ModelServer, put: P
     finally:
         s3.start()
     assert (await planner.ended(run, 30)).end.raw_answer == "Seen."
-
-
-async def test_fallbacks_and_choices_are_those_that_see(plan: Plan, provider: ModelServer, put: Put) -> None:
-    """A question with images is never given to a model that would not see them."""
-    provider.say(answer("Seen."))
-    agents = {"default": {"models": [BLIND, MODEL], "fallbacks": [BLIND]}}
-    story = await (await plan(agents=agents, **SEEING)).tell("What is this?", images=[await put(png(1))])
-    started = story.of("run_started")[0]
-    assert (started.model, started.models, started.fallbacks) == (MODEL, [MODEL], [])
-    assert story.end.raw_answer == "Seen."

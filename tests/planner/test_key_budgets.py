@@ -73,20 +73,6 @@ async def test_the_runs_of_a_key_share_its_budget(plan: Plan, provider: ModelSer
     assert (await planning.tell(**key(max_tokens=100))).end.raw_answer == "whole"
 
 
-async def test_an_answer_is_not_scored_once_the_budget_is_spent(plan: Plan, provider: ModelServer) -> None:
-    """By other runs meanwhile: it stands as it is."""
-    provider.say(Say(text=answer("whole").text, usage=USAGE, stall_after=2))
-    planning, mine = await plan(agents={"judged": {"reflection": {"threshold": 0.7}}}), key(max_tokens=50)
-    run = await planning.ask(**mine, agent="judged")
-    await wait_until(lambda: provider.ledger and provider.ledger[0].sent >= 2, what="the model answers")
-    where = KeyDay.at("default", mine["key_id"], unix_ms())
-    await Bucket(planning.bus, keys.RUNS_BUCKET).put(where.key_of(new_id()), Spending(50).entry())
-    await planning.bus.barrier()
-    provider.release()
-    end = (await planning.ended(run)).end
-    assert (end.reason, end.raw_answer, len(provider.ledger)) == ("answer_complete", "whole", 1)
-
-
 async def test_background_tasks_and_their_reports_count_too(plan: Plan, provider: ModelServer) -> None:
     """For the key of the run that spawned them; each run counts what it has spent itself."""
 

@@ -7,7 +7,6 @@ import pytest
 
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.actions.names import LEAD, is_argument, lead_on
-from services.planner.replies.answer_stream import AnswerStream
 
 TOOLS = frozenset({"save"})
 CANARY = "CANARY"
@@ -57,17 +56,6 @@ OTHERS = [
     '"args": "{\\"answer\\": \\"CANARY\\"}"',
 ]
 REPLIES = [form % args for form in BROKEN for args in ARGS] + OTHERS
-
-
-@pytest.mark.parametrize("before", ["", "Sure. ", "```json\n", '{"x": 1} '])
-def test_no_argument_becomes_the_answer(before: str) -> None:
-    """Neither on the screen nor in the action: the model is asked again."""
-    for reply in REPLIES:
-        stream = AnswerStream(tools=TOOLS)
-        shown = "".join(stream.feed(char) for char in before + reply)
-        action = normalize_action(before + reply, tools=TOOLS).action
-        assert shown == "", reply
-        assert action is None or action.next_node == "save", reply
 
 
 def test_no_argument_becomes_the_answer_whatever_was_damaged() -> None:

@@ -1,9 +1,7 @@
 """The cache of run logs: two handlings that read one run at the same time, and two runs that have one id."""
 
-import asyncio
 import time
 
-from contracts.runs.events import Asked, Done
 from contracts.runs.requests import Memory, RunRequested
 from contracts.sessions.records import (
     CHECKPOINT_EVERY,
@@ -17,15 +15,12 @@ from contracts.sessions.records import (
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.reads import StoredMessage
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.planner.run.state.fold import fold
-from services.planner.run.state.run import Run
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
 from tests.planner.conftest import Plan
@@ -37,41 +32,6 @@ from tests.support.run_services import Planning
 from tests.support.waiting import wait_until
 
 STRATEGIES = strategies_of(PlannerSettings())
-WHERE = Address("default", "0" * 32)
-
-
-class SlowLogs(RunLogs):
-    """Its first read is held back until `released`."""
-
-    released: asyncio.Event
-    has_read = False
-
-    async def _read(self, subject: str, start: int) -> list[StoredMessage]:
-        is_first, self.has_read = not self.has_read, True
-        found = await super()._read(subject, start)
-        if is_first:
-            await self.released.wait()
-        return found
-
-
-async def test_a_late_read_does_not_replace_what_was_appended_meanwhile(nats_server: NatsServer) -> None:
-    """The handling that appended it would decide from an older state, and could abandon its own message."""
-    async with connected(nats_server.url, "planner") as bus:
-        await provision(bus)
-        sessions = SessionLogs(bus)
-        logs, first = (
-            SlowLogs(bus, sessions, STRATEGIES.of, cached_runs=1),
-            RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1),
-        )
-        logs.released = asyncio.Event()
-        await first.append(WHERE, await first.load(WHERE, fresh=True), 1, [started()])
-        late = asyncio.create_task(logs.load(WHERE, fresh=True))
-        await wait_until(lambda: logs.has_read, what="the late read has begun")
-        run = await logs.load(WHERE, fresh=True)
-        await logs.append(WHERE, run, 2, [Asked(turn=1, attempt=1, by=f"{subjects.REQUESTS}:1", holder="h")])
-        logs.released.set()
-        assert await late is run
-        assert await logs.load(WHERE, fresh=False) is run
 
 
 def runs_of(count: int) -> list[KnownSessionEvent]:
@@ -147,14 +107,3 @@ async def test_a_new_run_with_the_id_of_a_purged_one_is_answered(plan: Plan, pro
     await request(planning, run)
     story = await planning.ended(run)
     assert (story.end.raw_answer, story.end.usage.model_calls) == ("new", 1)
-
-
-def test_the_state_of_a_purged_run_does_not_reach_a_new_one() -> None:
-    """Of which another planner has written the log: neither the end of the old run nor its question."""
-    run, new = Run(), Run()
-    fold(run, 1, 1000, [started(), Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h")])
-    fold(run, 2, 2000, [Done(raw_answer="old", reason="answer_complete")])
-    for each in (run, new):
-        fold(each, 7, 3000, [started(), Asked(turn=1, attempt=1, by="REQUESTS:9", holder="i")])
-    assert (run.terminal, run.history.items, run.usage) == (None, new.history.items, new.usage)
-    assert run.asked == new.asked

@@ -74,28 +74,7 @@ async def test_what_the_deployment_names_may_be_named(plan: Plan, provider: Mode
     assert (await planning.tell(model="openai/h")).end.code == "bad_request"
 
 
-async def test_a_star_opens_all(plan: Plan, provider: ModelServer) -> None:
-    """For those who trust their callers."""
-    planning = await plan(models=["*"])
-    provider.say(answer("done"))
-    assert (await planning.tell(model="openai/whatever")).end.type == "done"
-    assert provider.ledger[0].body["model"] == "whatever"
-
-
 LISTS = pytest.mark.parametrize("setting", ["models", "fallback_models"])
-
-
-@pytest.mark.parametrize(
-    ("text", "models"),
-    [("openai/a, openai/b,", ["openai/a", "openai/b"]), (' ["openai/a"]', ["openai/a"]), ("*", ["*"]), ("", [])],
-)
-@LISTS
-def test_models_are_separated_by_commas_or_written_as_json(
-    monkeypatch: pytest.MonkeyPatch, setting: str, text: str, models: list[str]
-) -> None:
-    """As the table of settings says."""
-    monkeypatch.setenv(f"RUNWIRE_{setting.upper()}", text)
-    assert getattr(PlannerSettings(), setting) == models
 
 
 @pytest.mark.parametrize("text", ["[", '["a\\nb"]', "[1]", "openai/a b"])

@@ -147,20 +147,3 @@ async def test_what_is_marked_is_never_read(plan: Plan, provider: ModelServer) -
     assert read[3]["observation"]["text"].startswith('{"text":"BEGIN 0 é')
     assert "CANARY" not in json.dumps([request.body for request in provider.ledger])
     assert "CANARY" not in json.dumps([result["observation"] for result in read if "observation" in result])
-
-
-async def test_another_run_cannot_read_it(plan: Plan, provider: ModelServer) -> None:
-    """Whatever it knows; and without anything to read the tool is not spoken of."""
-    planning = await plan(TOOLS)
-    provider.say(action("essay"), answer("done"))
-    first = await planning.tell()
-    stolen = first.end.artifacts["essay"]["$"]["artifact_id"]
-    provider.reset()
-    provider.say(action(READ_ARTIFACT, artifact_id=stolen), action("nothing"), answer("no"))
-    second = await planning.tell()
-
-    (refused,) = second.of("observed")
-    assert (refused.status, refused.failure.code) == ("failed", "artifact_not_found")
-    assert second.end.raw_answer == "no"
-    assert READ_ARTIFACT not in second.of("repaired")[0].reason
-    assert READ_ARTIFACT not in json.dumps(provider.ledger[0].body)

@@ -63,23 +63,6 @@ async def test_the_chunks_are_the_answer(plan: Plan, provider: ModelServer, case
     assert "CANARY" not in "".join(chunk.text for chunk in story.of("chunk"))
 
 
-async def test_an_answer_that_began_otherwise_is_shown_again_without_asking(plan: Plan, provider: ModelServer) -> None:
-    """The text of an answer was asked for alone, and turned out to stand in an action behind that text."""
-    provider.say(final({}), Say(text='Well: {"next_node": "final_response", "args": {"answer": "yes."}}'))
-    story = await (await plan()).tell()
-    assert [asked.cause for asked in story.of("asked")] == ["turn", "repair", "restated"]
-    assert story.shown() == story.end.raw_answer == "yes."
-    assert len(provider.ledger) == 2
-
-
-async def test_a_run_without_a_path_takes_back_what_was_shown(plan: Plan, provider: ModelServer) -> None:
-    """The text of its end stands in the newest chunks, as any other answer does."""
-    provider.say(Say(text='{"next_node": "final_response", "args": {"answer": "Hello the'))
-    story = await (await plan()).tell()
-    assert (story.end.reason, story.end.raw_answer) == ("no_path", "No answer produced.")
-    assert story.shown() == story.end.raw_answer
-
-
 async def test_an_answer_larger_than_a_record_is_cut(plan: Plan, provider: ModelServer) -> None:
     """A record has a megabyte. What is shown and what is stored are the same, and the warning says so."""
     provider.say(

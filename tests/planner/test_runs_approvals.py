@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire import subjects
-from services.shared.redaction.stored_values import as_reference
 from tests.planner.conftest import TOOLS, Plan
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler
 
 SUM = {"type": "object", "properties": {"sum": {"type": "integer", "maximum": 1000}}, "required": ["sum"]}
@@ -52,36 +49,6 @@ async def test_a_policy_asks_again_about_edited_arguments(plan: Plan, provider: 
     assert sorted(each["sum"] for each in paid) == [1, 7]
 
 
-async def test_a_join_waits_too(plan: Plan, provider: ModelServer) -> None:
-    """After its branches, with the arguments that they give it."""
-    paid: list[Any] = []
-    planning = await plan(paying(paid))
-    provider.say(
-        action("plan", steps=STEPS[1:], join={"node": "pay", "args": {}, "inject": {"sum": "$success_count"}}),
-        answer("so be it"),
-    )
-    run = await planning.ask()
-    [pause] = await planning.paused(run)
-    assert (pause.call_id, pause.arguments, paid) == ("1-join", {"sum": 1}, [])
-    await planning.decide(pause, run, "approve")
-    await planning.ended(run)
-    assert paid == [{"sum": 1}]
-
-
-async def test_native_calls(plan: Plan, provider: ModelServer) -> None:
-    """Also several at once."""
-    paid: list[Any] = []
-    planning = await plan(paying(paid), action_transport="tools")
-    calls = [{"name": "pay", "arguments": '{"sum": 5}'}, {"name": "look", "arguments": '{"q": "x"}'}]
-    final = Say(tool_calls=[{"name": "final_response", "arguments": '{"answer": "so be it"}'}])
-    provider.say(Say(tool_calls=calls, finish_reason="tool_calls"), final)
-    run = await planning.ask()
-    [pause] = await planning.paused(run)
-    await planning.decide(pause, run, "approve")
-    await planning.ended(run)
-    assert paid == [{"sum": 5}]
-
-
 async def test_the_message_of_an_approved_call(plan: Plan, provider: ModelServer) -> None:
     """It bears the approval and the rules, so that tool_runner can check the call by itself."""
     paid: list[Any] = []
@@ -103,25 +70,3 @@ async def test_the_message_of_an_approved_call(plan: Plan, provider: ModelServer
     assert sent[0].approval is not None
     assert (sent[0].approval.pause_id, sent[0].approval.digest) == (pause.pause_id, pause.digest)
     assert [rule.name for rule in sent[0].approval_rules] == ["all"]
-
-
-@pytest.mark.usefixtures("store")
-async def test_large_arguments_stand_in_the_log_once(plan: Plan, provider: ModelServer) -> None:
-    """The pause refers to them. What is approved and sent is the whole."""
-    received: list[Any] = []
-
-    async def send(args: dict[str, Any]) -> Any:
-        received.append(args)
-        return {"sent": True}
-
-    spec = ToolSpec(name="send", requires_approval=True, idempotent=True)
-    planning = await plan({"send": (spec, send)})
-    text = " ".join(map(str, range(9_000)))
-    provider.say(action("send", text=text, to="me"), answer("so be it"))
-    run = await planning.ask()
-    [pause] = await planning.paused(run)
-    assert pause.arguments is not None
-    assert (pause.arguments["to"], as_reference(pause.arguments["text"]) is not None) == ("me", True)
-    await planning.decide(pause, run, "approve")
-    await planning.ended(run)
-    assert received == [{"text": text, "to": "me"}]

@@ -45,18 +45,6 @@ async def test_a_budget_ends_a_run_with_what_it_has(
     assert story.end.raw_answer == ("found x" if calls else "No answer produced.")
 
 
-@pytest.mark.parametrize(
-    "broken", [Say(text="{", usage=USAGE), Say(text='{"next_node": "look", "args": {}}', usage=USAGE)]
-)
-async def test_a_repair_is_a_call_like_any_other(plan: Plan, provider: ModelServer, broken: Say) -> None:
-    """It is not begun when the budget is gone."""
-    provider.say(broken)
-    story = await (await plan()).tell(limits={"max_tokens": 40})
-    stopped(story.end, "max_tokens of 40")
-    assert len(provider.ledger) == 1
-    assert story.end.usage.prompt_tokens == 30
-
-
 async def test_the_model_reads_a_note_before_its_budget_ends(plan: Plan, provider: ModelServer) -> None:
     """At the end of the conversation, not in its prefix."""
     provider.say(LOOK, LOOK, answer("enough"))
@@ -104,39 +92,6 @@ async def test_every_budget_can_be_topped_up(
     assert (await planning.ended(run)).end.raw_answer == "whole"
 
 
-async def test_a_deadline_that_paused_a_model_lets_it_be_asked_again(plan: Plan, provider: ModelServer) -> None:
-    """Under a new attempt; the new deadline holds."""
-    provider.say(Say(text=answer("half of it").text, stall_after=12), FINAL)
-    planning = await plan()
-    run = await planning.ask(limits={"deadline_s": 1, "grace_s": 60})
-    story = await planning.until(run, lambda event: event.type == "paused")
-    assert story.end.budget == "deadline_s of 1"
-    await planning.top_up(run, deadline_s=30)
-    story = await planning.ended(run)
-    assert [asked.cause for asked in story.of("asked")] == ["turn", "resumed"]
-    assert story.shown() == story.end.raw_answer == "whole"
-    assert story.of("topped_up")[0].deadline_at > story.of("run_started")[0].deadline_at
-    await wait_until(lambda: provider.ledger[0].ended == "gone", what="the first request is closed")
-
-
-async def test_a_call_that_a_deadline_ended_is_shown_to_the_model(plan: Plan, provider: ModelServer) -> None:
-    """Its outcome is recorded, before the pause or in it, and the model decides what to do about it."""
-
-    async def wait(_: dict[str, Any]) -> Any:
-        await asyncio.sleep(30)
-
-    provider.say(action("slow"), FINAL)
-    planning = await plan({"slow": (ToolSpec(name="slow", timeout_s=60), wait)})
-    run = await planning.ask(limits={"deadline_s": 1, "grace_s": 60})
-    await planning.until(run, lambda event: event.type == "paused")
-    await planning.until(run, lambda event: event.type == "observed")
-    await planning.top_up(run, deadline_s=60)
-    story = await planning.ended(run)
-    assert story.end.raw_answer == "whole"
-    assert [each.failure.code for each in story.of("observed")] == ["deadline_passed"]
-    assert "deadline_passed" in provider.ledger[-1].text
-
-
 async def test_a_top_up_before_the_end_extends_the_budget(plan: Plan, provider: ModelServer) -> None:
     """A running run is not disturbed by it."""
     release = asyncio.Event()
@@ -154,17 +109,3 @@ async def test_a_top_up_before_the_end_extends_the_budget(plan: Plan, provider: 
     release.set()
     story = await planning.ended(run)
     assert (story.end.raw_answer, story.of("paused"), story.of("resumed")) == ("whole", [], [])
-
-
-@pytest.mark.parametrize("limits", [{"max_steps": "many"}, {"max_steps": -5}, {"nonsense": 1}, {"deadline_s": "x"}, {}])
-async def test_a_top_up_that_makes_no_sense_changes_nothing(
-    plan: Plan, provider: ModelServer, limits: dict[str, Any]
-) -> None:
-    """The gateway refuses it; written to NATS directly it does no harm."""
-    provider.say(LOOK, FINAL)
-    planning = await plan()
-    run = await planning.ask(limits={"max_steps": 1, "grace_s": 3})
-    await planning.until(run, lambda event: event.type == "paused")
-    await planning.top_up(run, **limits)
-    story = await planning.ended(run)
-    stopped(story.end, "max_steps of 1")

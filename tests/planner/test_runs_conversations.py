@@ -3,20 +3,16 @@
 import json
 from typing import Any
 
-from contracts.runs.inbox import CancelRequested
-from contracts.runs.requests import Memory, RunDeletion
-from contracts.sessions.records import SessionContextRequested, SessionDeletionRequested
+from contracts.sessions.records import SessionContextRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
-from services.messaging.kv import Bucket
 from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.planner.sessions.memory import summary_run
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
 from tests.support.dying_planners import DyingPlanner
-from tests.support.model_server import ModelServer, Say, Seen, answer, words
+from tests.support.model_server import ModelServer, Say, Seen, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
@@ -54,22 +50,6 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
-async def test_memory_bounds_the_messages(plan: Plan, provider: ModelServer) -> None:
-    """The request's fields come before those of the agent; the model reads what is cut."""
-    planner = await plan(agents={"host": {"memory": {"recent_turns": 2, "max_tokens": 500}}})
-    messages = [*MESSAGES * 30, {"role": "user", "content": words(2_000)}]
-    provider.say(answer("So."))
-    story = await planner.tell(agent="host", messages=messages, memory={"recent_turns": 9})
-
-    (started,) = story.of("run_started")
-    assert started.memory == Memory(recent_turns=9, max_tokens=500)
-    shown = contents(provider)
-    assert "30 older turns are not shown." in shown[0]
-    assert "…[shortened]…" in shown[0]
-    assert "not answered" in shown[1]
-    assert len("".join(shown[:-1]).encode()) // 4 <= 500
-
-
 async def test_a_memory_that_cannot_be_used_is_refused(plan: Plan, provider: ModelServer) -> None:
     """Only a model that the deployment names may summarise."""
     planner = await plan()
@@ -87,69 +67,6 @@ async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, pro
     second = await planner.ask("Which colour has she?", session_id=session_id)
     assert [(await planner.ended(run)).end.raw_answer for run in (first, second)] == ["Mia.", "Grey."]
     assert json.loads(contents(provider)[1])["args"] == {"answer": "Mia."}
-
-
-async def test_nobody_waits_for_a_summary(plan: Plan, provider: ModelServer) -> None:
-    """And one that fails is made again after the next answer."""
-    planner = await plan(agents={"host": {"memory": {"recent_turns": 1, "summary_model": "openai/other"}}})
-    replies = iter((Say(silent=True), Say(status=400), answer("At last.")))
-    provider.choose = lambda seen: next(replies) if SUMMARISE in seen.text else answer("So.")
-    session_id = new_id()
-
-    async def ask(number: int) -> None:
-        story = await planner.tell(f"Question {number}?", session_id=session_id, agent="host")
-        assert story.end.raw_answer == "So."
-
-    for number in range(4):
-        await ask(number)
-    assert len(provider.ledger) - len(asked(provider)) == 1, "one is open, so no other one begins"
-    open_run = (await session_of(planner, session_id)).summary_run
-    cancel = subjects.control("default", open_run, "cancel")
-    await planner.bus.publish(cancel, CancelRequested().model_dump_json().encode())
-
-    async def has_ended(run: str) -> bool:
-        return (await session_of(planner, session_id)).summary_run != run
-
-    await wait_until(lambda: has_ended(open_run), what="the session knows that the summary has ended")
-    await ask(4)
-    await wait_until(lambda: len(provider.ledger) - len(asked(provider)) > 1, what="the second one is made")
-
-    async def none_is_open() -> bool:
-        return not (await session_of(planner, session_id)).summary_run
-
-    await wait_until(none_is_open, what="the second one has failed")
-    await ask(5)
-
-    async def is_summarised() -> bool:
-        return (await session_of(planner, session_id)).summary == "At last."
-
-    await wait_until(is_summarised, what="the third one is made")
-
-
-async def test_the_run_of_a_summary_is_deleted_with_its_session(plan: Plan, provider: ModelServer) -> None:
-    """With its entry in the index of runs, whose key holds the time of its request."""
-    planner = await plan(agents={"host": {"memory": {"recent_turns": 0, "summary_model": "openai/scripted"}}})
-    provider.say(answer("So."))
-    session_id = new_id()
-    story = await planner.tell("Question?", session_id=session_id, agent="host")
-    summary = await planner.ended(summary_run(session_id, story.run))
-    request = summary.of("run_started")[0].request
-    assert (request.cause, request.through) == ("summary", story.run)
-
-    async def is_summarised() -> bool:
-        return (await session_of(planner, session_id)).summary == "So."
-
-    await wait_until(is_summarised, what="the summary is made")
-    subject = subjects.session_inbox("default", keys.session_key(session_id), "delete")
-    await planner.bus.publish(subject, SessionDeletionRequested().model_dump_json().encode())
-    bucket = Bucket(planner.bus, keys.RUNS_BUCKET)
-
-    async def deletion() -> RunDeletion | None:
-        return (await bucket.get(keys.run_deletion("default", summary.run))).parsed(RunDeletion)
-
-    found = await wait_until(deletion, what="the run of the summary is to be deleted")
-    assert found is not None
-    assert found.requested_at == request.requested_at
 
 
 async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsServer, provider: ModelServer) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts.runs.events import Step
 from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
@@ -69,36 +68,6 @@ async def test_rules_on_texts(plan: Plan, provider: ModelServer) -> None:
     assert (story.end.type, story.end.code) == ("error", "input_refused")
     assert "ask them yourself" in story.end.error
     assert len(provider.ledger) == 1
-
-
-async def test_a_text_that_a_person_must_admit_is_not_read_before(plan: Plan, provider: ModelServer) -> None:
-    """The answer that is being written is finished; then the run waits."""
-    planner = await plan(agents={"default": {"input_rules": [{"name": "law", "text": "lawyer", "action": "pause"}]}})
-    provider.say(SLOWLY, answer("late"))
-    run = await planner.ask()
-    await planner.until(run, lambda event: event.type == "chunk")
-    assert (await planner.add(run, "and my lawyer?")).code is None
-    [pause] = await planner.paused(run)
-    provider.release()
-    await planner.until(run, lambda event: isinstance(event, Step) and event.status == "succeeded")
-    assert len(provider.ledger) == 1
-    assert (await planner.decide(pause, run, "approve")).code is None
-    assert (await planner.ended(run)).end.raw_answer == "late"
-    assert "and my lawyer?" in provider.ledger[1].text
-
-
-async def test_an_input_to_a_run_that_waits_for_its_turn(plan: Plan, provider: ModelServer) -> None:
-    """It is read with the question, once the run begins."""
-    planner = await plan()
-    provider.say(SLOWLY, answer("late"))
-    first = await planner.ask(session_id="turns")
-    await planner.until(first, lambda event: event.type == "chunk")
-    second = await planner.ask("and in Bonn?", session_id="turns")
-    await planner.until(second, lambda event: event.type == "queued")
-    assert (await planner.add(second, "by train")).code is None
-    provider.release()
-    assert (await planner.ended(second)).end.raw_answer == "late"
-    assert provider.ledger[1].text.index("and in Bonn?") < provider.ledger[1].text.index("by train")
 
 
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])

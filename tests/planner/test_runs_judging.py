@@ -37,22 +37,6 @@ async def test_a_triage_picks_the_effort_once(plan: Plan, provider: ModelServer,
     assert story.end.usage.model_calls == (2 if triage.status == 404 else 3)
 
 
-async def test_a_triage_picks_among_several_models(plan: Plan, provider: ModelServer) -> None:
-    """For the whole run; a model that nobody named is not taken."""
-    agents = {"several": {"models": [ONE, TWO], "reasoning_effort": "auto"}}
-    planning = await plan(agents=agents)
-    provider.say(Say(text=json.dumps({"effort": "low", "model": TWO})), action("look", q="x"), answer("done"))
-    story = await planning.tell(agent="several")
-    assert [seen.body["model"] for seen in provider.ledger] == ["one", "two", "two"]
-    assert [asked.model for asked in story.of("asked")] == [None, TWO]
-    assert story.of("triaged")[0].model == TWO
-    provider.reset()
-    provider.say(Say(text='{"effort": "low", "model": "openai/gpt-999"}'), answer("done"))
-    story = await planning.tell(agent="several")
-    assert [seen.body["model"] for seen in provider.ledger] == ["one", "one"]
-    assert story.of("triaged")[0].model == ONE
-
-
 async def test_a_poor_answer_is_revised_within_bounds(plan: Plan, provider: ModelServer) -> None:
     """The model gets the reason, once; its second answer stands, with its score."""
     provider.say(answer("first"), score(0.1, "it is too short"), answer("second, longer"), score(0.3, "still short"))
@@ -95,19 +79,3 @@ async def test_a_revision_that_does_not_come_leaves_the_answer(plan: Plan, provi
     assert (story.end.confidence, story.end.extra) == (0.1, {"model_confidence": 0.9})
     assert "a better answer was asked for, and did not come" in story.end.warnings
     assert sum("You judge an answer" in seen.text for seen in provider.ledger) == 1
-
-
-async def test_a_critique_takes_no_answer_away(plan: Plan, provider: ModelServer) -> None:
-    """It ends before the deadline, and the answer stands without a score."""
-    provider.say(answer("fine"), Say(silent=True))
-    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"deadline_s": 3})
-    assert (story.end.reason, story.end.raw_answer, story.end.confidence) == ("answer_complete", "fine", None)
-
-
-async def test_no_revision_beyond_a_budget(plan: Plan, provider: ModelServer) -> None:
-    """An answer that could be better is better than none."""
-    usage = {"prompt_tokens": 30, "completion_tokens": 10}
-    provider.say(Say(text=answer("first").text, usage=usage), Say(text=score(0.1).text, usage=usage))
-    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"max_tokens": 50})
-    assert (story.end.reason, story.end.raw_answer, story.end.confidence) == ("answer_complete", "first", 0.1)
-    assert len(provider.ledger) == 2

@@ -7,7 +7,7 @@ import pytest
 from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import Plan
 from tests.planner.planned_tools import planned
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, Say
 from tests.support.run_services import Handler, Told
 
 SECRET = "swordfish"
@@ -80,27 +80,3 @@ async def test_the_answer_is_written_from_the_preview(plan: Plan, provider: Mode
     observed = story.of("observed")[0]
     assert observed.responded.skill_id == "research_blog"
     assert observed.responded.ref.own_id == "abc-123"
-
-
-@pytest.mark.usefixtures("store")
-async def test_a_hidden_part_that_does_not_fit_an_argument_is_not_quoted(plan: Plan, provider: ModelServer) -> None:
-    """The call fails, and the model reads which argument was wrong."""
-    seen: list[dict[str, Any]] = []
-    provider.say(planned(RESEARCH, of(kind="artifact.note", title="artifact.title")), Say(text="It failed."))
-    story = await (await plan(tools(seen, enum=["news", "essay"]))).tell(strategy="planned")
-    assert [each.status for each in story.of("observed")] == ["succeeded", "failed"]
-    assert story.of("observed")[1].failure.code == "invalid_args"
-    assert "kind" in provider.ledger[-1].body["messages"][-1]["content"]
-    assert SECRET not in read_by_models(provider)
-    assert not seen
-
-
-async def test_the_other_strategy_shows_its_size(plan: Plan, provider: ModelServer) -> None:
-    """With id, metadata and the tool's text; people get the artifact in the payload. There is no store here."""
-    provider.say(action("research"), answer("Done."))
-    story = await (await plan(tools([]))).tell()
-    read = provider.ledger[-1].text
-    for shown in ("Researched.", "abc-123", "ctx-456", "<artifact:dict size="):
-        assert shown in read
-    assert SECRET not in read_by_models(provider)
-    assert story.end.artifacts["research"]["artifact"] == RESULT["artifact"]

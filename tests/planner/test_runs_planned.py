@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from contracts.wire.faults import Fault
 from tests.planner.conftest import Plan
 from tests.planner.planned_tools import RESEARCH, Tools, native, planned, steps, write
 from tests.support.model_server import ModelServer, Say, words
@@ -103,16 +102,6 @@ async def test_a_text_may_hold_the_plan(plan: Plan, provider: ModelServer, case:
     assert ("tools" in provider.ledger[0].body) == (transport == "tools")
 
 
-async def test_a_plan_that_an_answer_shows_does_not_run(plan: Plan, provider: ModelServer) -> None:
-    """A text beside which the model could have called the function is the answer, whatever stands in it."""
-    tools = Tools()
-    shown = json.dumps({"type": "tool_calls", "calls": [RESEARCH]})
-    provider.say(Say(text=f"A plan looks like this:\n```json\n{shown}\n```"))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert story.end.raw_answer == story.shown() == f"A plan looks like this:\n```json\n{shown}\n```"
-    assert (tools.calls, len(provider.ledger)) == ([], 1)
-
-
 async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provider: ModelServer) -> None:
     """The tool is not called with an invented value."""
     tools = Tools()
@@ -144,15 +133,6 @@ async def test_hidden_values_reach_the_tool_and_not_the_model(plan: Plan, provid
     assert "CANARY" not in provider.ledger[1].text
 
 
-async def test_the_answer_may_be_asked_for_once_more(plan: Plan, provider: ModelServer) -> None:
-    """A reply without a text is an attempt; the next one counts."""
-    tools = Tools()
-    provider.say(planned(RESEARCH), planned(RESEARCH), Say(text="<think>hm</think>\n\nDone."))
-    story = await (await plan(tools.of(), action_transport="json")).tell(strategy="planned")
-    assert story.end.raw_answer == story.shown() == "Done."
-    assert len(tools.calls) == 1
-
-
 async def test_a_complaint_quotes_no_value_of_an_earlier_result(plan: Plan, provider: ModelServer) -> None:
     """Neither the log nor the model is given it, though the tool's schema refused it."""
     tools = Tools({"blog_id": "b", "title": "t", "secret": "CANARY"})
@@ -169,46 +149,6 @@ async def test_a_complaint_quotes_no_value_of_an_earlier_result(plan: Plan, prov
     assert [name for name, _ in tools.calls] == ["research"]
 
 
-async def test_an_answer_may_be_revised(plan: Plan, provider: ModelServer) -> None:
-    """By the agent's critique; the plan is not carried out again."""
-    tools = Tools()
-    agents = {"judged": {"strategy": "planned", "reflection": {"threshold": 0.9, "max_revisions": 1}}}
-    scores = [Say(text=json.dumps({"score": score, "feedback": "too short"})) for score in (0.2, 1.0)]
-    provider.say(planned(RESEARCH), Say(text="Short."), scores[0], Say(text="Longer and better."), scores[1])
-    story = await (await plan(tools.of(), agents=agents)).tell(agent="judged")
-    assert story.end.raw_answer == story.shown() == "Longer and better."
-    assert len(tools.calls) == 1
-    assert [asked.turn for asked in story.of("asked")] == [1, 2, 2]
-    assert "too short" in provider.ledger[3].text
-
-
-async def test_results_too_long_for_the_model_are_compacted(plan: Plan, provider: ModelServer) -> None:
-    """The answer is asked for again, under the next attempt."""
-    tools = Tools({"blog_id": "b", "title": "t" * 9000})
-    error = {
-        "message": "maximum context length exceeded",
-        "type": "invalid_request_error",
-        "code": "context_length_exceeded",
-    }
-    provider.say(planned(RESEARCH), Say(status=400, error=error), Say(text="Done."))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert (story.end.raw_answer, len(tools.calls)) == ("Done.", 1)
-    before, after = (len(seen.text) for seen in provider.ledger[1:])
-    assert after < before
-
-
-async def test_a_conversation_comes_before_the_question(plan: Plan, provider: ModelServer) -> None:
-    """Skills, prompt, earlier turns, question: in both requests."""
-    agents = {"writer": {"strategy": "planned", "skills": ["Rhyme."], "system_prompt": "Be kind."}}
-    provider.say(planned(RESEARCH), Say(text="Done."))
-    said = [{"role": "user", "content": "I am Ann."}, {"role": "assistant", "content": "Hello Ann."}]
-    await (await plan(Tools().of(), agents=agents)).tell("What now?", agent="writer", messages=said)
-    for seen in provider.ledger:
-        parts = ("Rhyme.", "Be kind.", "I am Ann.", "Hello Ann.", "What now?")
-        places = [seen.text.index(part) for part in parts]
-        assert places == sorted(places)
-
-
 async def test_the_fallback_model_goes_on_with_the_plan(plan: Plan, provider: ModelServer) -> None:
     """A failed request for the answer is an attempt; nothing runs again."""
     tools = Tools()
@@ -216,13 +156,3 @@ async def test_the_fallback_model_goes_on_with_the_plan(plan: Plan, provider: Mo
     story = await (await plan(tools.of(), fallback_models=["openai/other"])).tell(strategy="planned")
     assert (story.end.raw_answer, len(tools.calls)) == ("Done.", 1)
     assert provider.ledger[-1].body["model"] == "other"
-
-
-async def test_a_model_that_fails_to_answer_does_not_hide_the_failed_tool(plan: Plan, provider: ModelServer) -> None:
-    """The error of the run names both."""
-    tools = Tools(Fault(code="tool_error", reason="no network"))
-    provider.say(planned(RESEARCH), Say(status=400))
-    story = await (await plan(tools.of())).tell(strategy="planned")
-    assert story.end.type == "error"
-    assert "no network" in story.end.error
-    assert len(provider.ledger) == 2

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.events import Observed
 from tests.planner.conftest import Plan
-from tests.planner.planned_tools import RESEARCH, Tools, native, planned, write
+from tests.planner.planned_tools import RESEARCH, Tools, planned, write
 from tests.support.model_server import ModelServer, Say
 
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
@@ -27,19 +27,6 @@ async def test_a_plan_that_the_limits_do_not_carry_runs_nothing(plan: Plan, prov
     assert any(named in warning for warning in story.end.warnings)
     assert (tools.calls, len(provider.ledger)) == ([], 1)
     assert story.shown() == story.end.raw_answer
-
-
-async def test_a_top_up_lets_a_plan_begin(plan: Plan, provider: ModelServer) -> None:
-    """It was kept while the run waited, so the model does not plan again."""
-    tools = Tools()
-    provider.say(planned(RESEARCH), Say(text="Done."))
-    planning = await plan(tools.of())
-    run = await planning.ask(strategy="planned", limits={"max_steps": 1, "grace_s": 60})
-    await planning.until(run, lambda event: event.type == "paused")
-    assert tools.calls == []
-    await planning.top_up(run, max_steps=1)
-    story = await planning.ended(run)
-    assert (story.end.raw_answer, len(provider.ledger), len(tools.calls)) == ("Done.", 2, 1)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -71,24 +58,6 @@ async def test_an_input_leads_to_a_new_plan(plan: Plan, provider: ModelServer) -
     assert story.end.raw_answer == "Done."
     assert [name for name, _ in tools.calls] == ["research", "write", "research"]
     assert "And look again." in provider.ledger[1].text
-
-
-async def test_another_question_halts_the_plan(plan: Plan, provider: ModelServer) -> None:
-    """Calls that have not begun are not made for a question that nobody asks any more."""
-    tools = Tools(written=1.0)
-    provider.say(
-        planned(RESEARCH, write(blog_id="x"), RESEARCH),
-        native({"type": "direct_response", "content": "Never mind."}),
-    )
-    planning = await plan(tools.of())
-    run = await planning.ask(strategy="planned")
-    await planning.until(run, lambda event: isinstance(event, Observed))
-    await planning.add(run, "Forget it.", redirect=True)
-    story = await planning.ended(run)
-    assert story.end.raw_answer == "Never mind."
-    ended = [step for step in story.of("step") if step.node == "execute" and step.status != "started"]
-    assert ended[0].statuses == ["success", "success", "not_executed"]
-    assert len(tools.calls) == 2
 
 
 @pytest.mark.parametrize("decision", ["approve", "edit"])

@@ -9,8 +9,7 @@ from contracts.wire import subjects
 from services.planner.strategies.react.reading import ReactReading
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
-from tests.support.model_shapes import FILTERED, TOO_LONG
-from tests.support.waiting import wait_until
+from tests.support.model_shapes import TOO_LONG
 
 SPARE = "openai/spare"
 
@@ -57,21 +56,6 @@ async def test_the_model_that_failed_is_the_one_that_was_asked(plan: Plan, provi
     ]
     assert [asked.model for asked in story.of("asked")] == ["openai/scripted", SPARE, SPARE]
     assert [seen.body["model"] for seen in provider.ledger] == ["scripted", "spare", "spare"]
-
-
-async def test_an_agent_has_fallbacks_of_its_own(plan: Plan, provider: ModelServer) -> None:
-    """An empty list is one, too."""
-    planning = await plan(
-        fallback_models=[SPARE], agents={"alone": {"fallbacks": []}, "other": {"fallbacks": ["openai/other"]}}
-    )
-    provider.say(Say(status=404), answer("no"))
-    story = await planning.tell(agent="alone")
-    assert (story.end.type, story.end.code) == ("error", "model_failed")
-    provider.reset()
-    provider.say(Say(status=404), answer("yes"))
-    story = await planning.tell(agent="other")
-    assert story.end.raw_answer == "yes"
-    assert provider.ledger[-1].body["model"] == "other"
 
 
 @pytest.mark.parametrize(
@@ -133,14 +117,6 @@ async def test_a_pause_of_seconds_holds_no_slot(plan: Plan, provider: ModelServe
     ]
 
 
-async def test_a_deadline_ends_a_run_that_waits_for_a_provider(plan: Plan, provider: ModelServer) -> None:
-    """In time, and without another request."""
-    provider.say(Say(status=429, headers={"retry-after": "15"}))
-    story = await (await plan()).tell(limits={"deadline_s": 1})
-    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
-    assert len(provider.ledger) == 1
-
-
 @pytest.mark.parametrize("pause_s", ["1.5", "15"])
 async def test_a_cancel_ends_a_run_that_waits_for_a_provider(plan: Plan, provider: ModelServer, pause_s: str) -> None:
     """At once, in the handling's own wait as well as in that of a timer."""
@@ -153,58 +129,6 @@ async def test_a_cancel_ends_a_run_that_waits_for_a_provider(plan: Plan, provide
     story = await planning.ended(run, wait_s=1.4)
     assert (story.end.type, story.end.reason) == ("cancelled", "enough")
     assert len(provider.ledger) == 1
-
-
-async def test_an_answer_may_repeat_itself(plan: Plan, provider: ModelServer) -> None:
-    """A rule of dashes is no loop; a model that never comes to an end is one, and is asked again."""
-    planning, rule = await plan(), "--------"
-    provider.say(Say(text=answer(rule * 300).text, piece=len(rule)))
-    story = await planning.tell()
-    assert story.shown() == story.end.raw_answer == rule * 300
-    provider.reset()
-    provider.say(Say(text=answer(rule * 2500).text, piece=len(rule)), answer("whole"))
-    story = await planning.tell()
-    assert story.shown() == "whole"
-    assert "said the same over and over" in story.of("model_failed")[0].fault.reason
-
-
-async def test_the_demo_model_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
-    """A misspelt one is an error."""
-    story = await (await plan(model="builtin/rehersal")).tell()
-    assert story.end.error == "there is no model builtin/rehersal; the demo model is builtin/rehearsal"
-    assert not provider.ledger
-
-
-async def test_a_model_that_stops_sending_is_left(plan: Plan, provider: ModelServer) -> None:
-    """Before its first word it is asked again; in the middle, under a new attempt."""
-    provider.say(Say(silent=True), Say(text=answer(words(30)).text, stall_after=9), answer("awake"))
-    story = await (await plan(model_idle_s=0.3)).tell()
-    assert story.shown() == "awake"
-    assert ["said nothing for" in failed.fault.reason for failed in story.of("model_failed")] == [True, True]
-    await wait_until(
-        lambda: [seen.ended for seen in provider.ledger[:2]] == ["gone", "gone"], what="both requests were closed"
-    )
-
-
-@pytest.mark.parametrize(
-    ("refusing", "code"),
-    [
-        (Say(status=400), "model_refused"),
-        (Say(status=400, error=FILTERED), "model_refused"),
-        (Say(text="", finish_reason="content_filter"), "model_refused"),
-        (Say(status=401), "model_failed"),
-    ],
-)
-async def test_a_refusal_ends_the_run_with_a_payload(
-    plan: Plan, provider: ModelServer, refusing: Say, code: str
-) -> None:
-    """It says so, with what the run had found."""
-    provider.say(action("look", q="x"), refusing)
-    story = await (await plan()).tell()
-    assert (story.end.type, story.end.code, story.end.payload.route) == ("error", code, "error")
-    assert story.end.payload.raw_answer == "found x"
-    assert story.end.payload.warnings
-    assert "scripted" not in story.end.error.replace("openai/scripted", ""), "the provider's own text is never shown"
 
 
 async def test_a_conversation_that_is_too_long_is_compacted_once(plan: Plan, provider: ModelServer) -> None:
@@ -221,15 +145,6 @@ async def test_a_conversation_that_is_too_long_is_compacted_once(plan: Plan, pro
     assert len(after) < len(before) / 2
     assert all(part in after for part in ("word0 ", "word2999", "found word0", "succeeded", "found short"))
     assert story.end.raw_answer == "compacted"
-
-
-async def test_a_long_conversation_is_compacted_before_it_is_refused(plan: Plan, provider: ModelServer) -> None:
-    """By the deployment's own limit; what is newest stays whole."""
-    provider.say(*(action("look", q=words(400 + n)) for n in range(4)), answer("done"))
-    story = await (await plan(max_context_tokens=2000)).tell()
-    assert {compacted.cause for compacted in story.of("compacted")} == {"threshold"}
-    assert words(403) in provider.ledger[-1].text
-    assert len(provider.ledger[-1].text) < 30_000
 
 
 async def test_a_reply_of_megabytes_does_not_stop_the_others(

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Asked, Chunk
+from contracts.runs.events import Chunk
 from contracts.runs.inbox import CancelRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from tests.planner.conftest import Plan
-from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.model_server import ModelServer, Say, answer, words
 from tests.support.run_services import Handler, Planning
 
 
@@ -42,14 +42,3 @@ async def test_a_cancelled_answer_is_what_was_shown(plan: Plan, provider: ModelS
     assert words(8_000).startswith(shown)
     assert story.end.payload.raw_answer == shown
     assert story.facts() == ["run_started", "asked", "stopping", "cancelled"]
-
-
-async def test_a_cancelled_run_shows_no_raw_data(plan: Plan, provider: ModelServer) -> None:
-    """The data of its tool is not in the payload: no listener was shown it."""
-    planning = await plan(ROWS)
-    provider.say(action("rows"), Say(silent=True))
-    run = await planning.ask()
-    await planning.until(run, lambda event: isinstance(event, Asked) and event.turn == 2)
-    await cancel(planning, run)
-    story = await planning.ended(run)
-    assert story.end.payload.raw_answer == "No answer produced."

@@ -66,18 +66,6 @@ async def test_every_style_comes_to_the_same_end(plan: Plan, provider: ModelServ
         assert story.end.confidence == (None if name == "weak" else 0.8)
 
 
-async def test_mistakes_cost_repairs_and_nothing_else(plan: Plan, provider: ModelServer) -> None:
-    """Each repair names its mistake; what was dropped of the answer is a warning."""
-    story = await run_in_style(await plan(ALL), provider, "weak")
-    repairs = story.of("repaired")
-    assert [repair.kind for repair in repairs] == ["repair", "repair"]
-    assert "There is no tool 'lookup'" in repairs[0].reason
-    assert '"q" is a required property' in repairs[1].reason
-    assert story.end.usage.repairs == 2
-    assert any("confidence" in warning for warning in story.end.warnings)
-    assert any("suggested_actions" in warning for warning in story.end.warnings)
-
-
 def written(story: Story) -> str:
     """The facts of a run, one a line, without what differs from run to run."""
     lines = []
@@ -169,15 +157,3 @@ async def test_other_ways_of_native_calls(plan: Plan, provider: ModelServer, rep
     assert len(story.of("observed")) == calls
     assert len(story.of("repaired")) == (0 if calls else 1)
     assert "CANARY" not in "".join(chunk.text for chunk in story.of("chunk"))
-
-
-async def test_the_strict_format_repairs_what_the_lenient_one_takes(plan: Plan, provider: ModelServer) -> None:
-    """`unified` takes the two-field form alone."""
-    planning = await plan(ALL, action_format="unified")
-    provider.say(
-        Say(text='{"thought": "t", "next_node": "look", "args": {"q": "x"}}'),
-        Say(text='{"next_node": "final_response", "args": {"answer": "ok"}}'),
-    )
-    story = await planning.tell()
-    assert "`thought` is no field of an action" in story.of("repaired")[0].reason
-    assert story.end.raw_answer == "ok"

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +11,10 @@ from nats.aio.msg import Msg
 from contracts.sessions.tasks import SessionTaskCalled
 from contracts.wire import names
 from tests.planner.conftest import Plan
-from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, of_type, scripted, settled, spawn
-from tests.support.model_server import USAGE, ModelServer, Say, action, answer, words
+from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, scripted, settled, spawn
+from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import Planning
 from tests.support.session_logs import session_of
-from tests.support.waiting import wait_until
 
 AGENTS = {"host": {**HOST["host"], "limits": {"max_tokens": 100_000}}}
 MOON = {"mode": "subagent", "query": "moon?", "name": "moon", "group": "distances"}
@@ -84,20 +82,6 @@ async def test_a_spawn_is_sent_to_the_session(plan: Plan, provider: ModelServer,
     await settled(planning.bus, call.session_id, reports=1)
 
 
-async def test_where_tasks_are_not_allowed_nothing_is_said_of_them(plan: Plan, provider: ModelServer) -> None:
-    """Neither the prompt nor a repair note names them, and a task of full depth may have none."""
-    planning = await plan(agents=AGENTS)
-    cases: list[dict[str, Any]] = [{}, {"agent": "host", "depth": 2}, {"agent": "host", "hops": 2}]
-    for asked in cases:
-        provider.reset()
-        provider.say(action("task", **MOON), Say(text="{"), answer("so be it"))
-        story = await planning.tell(**asked)
-        assert story.of("run_started")[0].tasks is None
-        assert "not available" in story.of("repaired")[0].reason
-        assert "task" not in provider.ledger[0].text.lower()
-        assert "task" not in story.of("repaired")[1].reason
-
-
 async def test_the_tools_for_tasks(plan: Plan, provider: ModelServer) -> None:
     """They are called like tools, in plans too. The log names them with a dot, the model without."""
     planning = await plan(agents=AGENTS)
@@ -131,39 +115,6 @@ async def test_a_run_and_its_tasks_stay_within_the_limits(plan: Plan, provider: 
     for task in (await session_of(planning.bus, session)).background.open_tasks():
         await planning.cancel(task.task_id)
     await settled(planning.bus, session)
-
-
-async def test_the_limits_of_a_request_bound_its_tasks_and_reports(plan: Plan, provider: ModelServer) -> None:
-    """Whatever the model spawns, also in reports: each run exceeds its part by one model call at most."""
-    policy = {"max_hops": 2, "max_per_run": 8, "spawn_requires_confirmation": False}
-    planning = await plan(agents={"host": {"tasks": policy}})
-    session, limit = names.new_id(), 2000
-    provider.choose = lambda seen: spawn(f"task {seen.number}")
-    await planning.tell(PARENT, agent="host", session_id=session, limits={"max_tokens": limit})
-
-    async def ended() -> bool:
-        found = await session_of(planning.bus, session)
-        return not (found.background.open_tasks() or found.background.reports or found.open_runs())
-
-    await wait_until(ended, what="all runs of the session have ended")
-    found = await session_of(planning.bus, session)
-    tasks, reports = [await of_type(planning.bus, session, each) for each in ("task_spawned", "reported")]
-    assert tasks
-    assert reports
-    spent = found.usage.prompt_tokens + found.usage.completion_tokens
-    one_call = USAGE["prompt_tokens"] + USAGE["completion_tokens"]
-    assert limit / 2 < spent <= limit + (1 + len(tasks) + len(reports)) * one_call
-
-
-async def test_a_request_that_is_too_large_is_not_sent(plan: Plan, provider: ModelServer) -> None:
-    """A task has its parent's context, and its own arguments beside. The model learns it."""
-    planning = await plan(agents=AGENTS)
-    job = action("task", mode="job", tool="look", tool_args={"q": words(30_000)})
-    job = replace(job, piece=10_000)
-    scripted(provider, job, answer("Not so."))
-    story = await planning.tell(PARENT, agent="host", session_id=names.new_id(), llm_context={"c": "y" * 650_000})
-    [observed] = story.of("observed")
-    assert (observed.failure.code, story.end.raw_answer) == ("invalid_args", "Not so.")
 
 
 async def test_later_runs_are_shown_what_tasks_have_found(plan: Plan, provider: ModelServer) -> None:

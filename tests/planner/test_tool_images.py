@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from contracts.tools.messages import ToolSpec
-from tests.planner.conftest import TEXT, Plan, Put
+from tests.planner.conftest import TEXT, Plan
 from tests.planner.shown_images import SEEING, png, shown
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler
@@ -93,24 +93,4 @@ async def test_images_of_tools_are_not_shown_otherwise(
     planner = await plan({"draw": drawing(png(3))}, agents={"default": {"vision_context": policy}}, **SEEING)
     assert (await planner.tell("Draw.")).end.raw_answer == "Nice."
     assert len(provider.ledger) == 2
-    assert all(not shown(seen) for seen in provider.ledger)
-
-
-async def test_a_tool_cannot_show_the_model_an_artifact_of_another_run(
-    plan: Plan, provider: ModelServer, put: Put
-) -> None:
-    """A reference in a result is only a shape: it grants nothing."""
-    ref = await put(png(9))
-    forged = {"artifact_id": ref.artifact_id, "mime_type": "image/png", "size": len(png(9)), "sha256": "0" * 64}
-    spec = ToolSpec(
-        name="draw", description="Draw.", output_schema={"type": "object", "properties": {"chart": {"artifact": True}}}
-    )
-
-    async def draw(_: dict[str, Any]) -> Any:
-        return {"chart": forged}
-
-    provider.say(action("draw"), answer("Nothing to see."))
-    policy = {"enabled": True, "allowed_sources": ["*"]}
-    story = await (await plan({"draw": (spec, draw)}, vision_context=policy, **SEEING)).tell("Draw.")
-    assert story.end.type == "done"
     assert all(not shown(seen) for seen in provider.ledger)

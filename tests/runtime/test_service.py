@@ -13,9 +13,7 @@ from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings
 from services.runtime.settings import BusSettings, read_settings
-from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
-from tests.support.stack import provision
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
@@ -118,32 +116,3 @@ def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal
     assert url.rpartition("@")[2] in said
     assert "secret" not in said
     assert "Traceback" not in said
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("service", ["tool_runner", "gateway"])
-def test_a_service_that_has_lost_nats_can_be_stopped(service: str, own_nats_server: NatsServer, tmp_path: Path) -> None:
-    """Soon, and without a traceback."""
-    provision(own_nats_server.url)
-    log = tmp_path / "log"
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RUNWIRE_NATS_URL": own_nats_server.url,
-        "RUNWIRE_PORT": str(free_port()),
-        "RUNWIRE_LOG_LEVEL": "debug",
-    }
-    with log.open("wb") as target:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"services.{service}"], env=env, stdout=target, stderr=target
-        )
-    try:
-        wait_until_blocking(lambda: "service_started" in log.read_text(), timeout=30, what="it has started")
-        own_nats_server.stop()
-        wait_until_blocking(lambda: "ConnectionRefused" in log.read_text(), timeout=30, what="it has noticed")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) in (0, -signal.SIGTERM)
-    finally:
-        process.kill()
-        process.wait()
-    assert "Traceback" not in log.read_text()

@@ -105,24 +105,6 @@ async def test_a_process_whose_loop_stands_still_ends_itself(watched: Watched, h
     assert any(f"hold_by_{how}" in name for name in line["by"])
 
 
-async def test_a_stuck_loop_does_not_answer_livez(watched: Watched) -> None:
-    """And the process goes on where no limit is set."""
-    watched.start(RUNWIRE_STALL_EXIT_S="0")
-    await watched.client.publish("hold.sleep", b"4")
-
-    async def is_silent() -> bool:
-        try:
-            await watched.status("/livez")
-        except httpx.TimeoutException:
-            return True
-        return False
-
-    await wait_until(is_silent, what="/livez is not answered")
-    await watched.logged("event_loop_blocked")
-    assert watched.exit_code() is None
-    assert (await watched.status("/livez")).status_code == 200
-
-
 async def test_a_frozen_process_has_not_stood_still(watched: Watched) -> None:
     """A machine that sleeps, or a process that is stopped, is not the fault of what runs in it."""
     watched.start(RUNWIRE_STALL_EXIT_S="1.5")

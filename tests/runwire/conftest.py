@@ -1,8 +1,7 @@
-"""One `runwire up` for the tests of the client and of the command line, which runs beside it as a process."""
+"""What the tests of the client and of the command line do beside one `runwire up`."""
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from runwire.cli.app import app
-from runwire.local import launch
-from tests.support.needs import needs_program
+from tests.support.up import UP_S, environment
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
-_UP_S = 90
 
 
 @dataclass(frozen=True)
@@ -67,31 +64,6 @@ def started(*arguments: str, data: Path, **env: str) -> Ended:
 
 
 @pytest.fixture(scope="session")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """`runwire up` in a process of its own; gives its data folder."""
-    needs_program("nats-server")
-    data = tmp_path_factory.mktemp("up")
-    env = environment(data) | {
-        "RUNWIRE_MODEL": "builtin/rehearsal",
-        "RUNWIRE_OUTBOX": str(data / "outbox"),
-        "RUNWIRE_AGENTS_FILE": str(ROOT / "examples" / "background" / "agents.toml"),
-    }
-    log = (data / "up.log").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
-    )
-    try:
-        _wait_for_endpoints(data, process)
-        ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
-        yield data
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0, (data / "up.log").read_text()
-        log.close()
-    assert not any(launch.listens(port) for port in ports), "something was left running"
-
-
-@pytest.fixture(scope="session")
 def slow_tools(up: Path) -> Iterator[None]:
     """Two tools more: one that ends when a test lets it, and one that asks a person."""
     files = [Path(__file__).parent / "pondering_tool.py", ROOT / "examples" / "quickstart" / "asking_tool.py"]
@@ -102,21 +74,8 @@ def slow_tools(up: Path) -> Iterator[None]:
         return {"ponder", "paint"} <= {line.split()[0] for line in runwire("tools", data=up).stdout.splitlines()}
 
     try:
-        wait_until_blocking(are_offered, timeout=_UP_S, what="both are offered")
+        wait_until_blocking(are_offered, timeout=UP_S, what="both are offered")
         yield
     finally:
         process.terminate()
         process.wait(30)
-
-
-def environment(data: Path) -> dict[str, str]:
-    """Of a command that uses a data folder."""
-    return {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
-
-
-def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:
-    def is_ready() -> bool:
-        assert process.poll() is None, (data / "up.log").read_text()
-        return bool(launch.remembered(data))
-
-    wait_until_blocking(is_ready, timeout=_UP_S, what="runwire up")

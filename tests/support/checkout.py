@@ -29,9 +29,15 @@ def python_files(*folders: str) -> Iterator[tuple[Path, str]]:
             yield below, path.read_text(encoding="utf-8")
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """A file as a tree, which no test changes."""
+    return ast.parse(text)
+
+
 def imported(text: str) -> Iterator[str]:
     """The absolute module names that a file imports."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -19,12 +19,6 @@ async def forge(bus: Bus, target: str, data: bytes, headers: dict[str, str] | No
     return await answered_to(bus, target, *await _read_of(bus, data, headers))
 
 
-async def forge_in_queue(bus: Bus, target: str, data: bytes) -> None:
-    """Have a stored message read back to `target`, a subject of a queue, which may be consumed at once."""
-    api, question = await _read_of(bus, data, None)
-    await bus.send(api, orjson.dumps(question), reply=target)
-
-
 async def _read_of(bus: Bus, data: bytes, headers: dict[str, str] | None) -> tuple[str, dict[str, object]]:
     source = subjects.dead(subjects.CALLS)
     await bus.publish(source, data, headers)

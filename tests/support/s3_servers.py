@@ -14,8 +14,8 @@ from minio import Minio
 
 from runwire.local.embedded_s3 import Keys, prepare, rclone_command, rclone_environment
 
+from .forked import die_with_parent
 from .needs import free_port, needs_program
-from .stack import _die_with_parent
 from .waiting import wait_until_blocking
 
 START_LIMIT = 40
@@ -96,7 +96,7 @@ class S3Server:
                 stdin=subprocess.DEVNULL,
                 cwd=self._run,
                 # Else a killed test run leaves orphans.
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
         wait_until_blocking(self._ready, timeout=START_LIMIT, what=f"{self.kind} answers on port {self.port}")
 

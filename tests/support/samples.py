@@ -4,7 +4,7 @@
   `of="file"`, n of all cases of a file.
 - `seeds(n)`: n seeds for a test to be parametrised with. `make test` counts on from the day, `make chaos` from a number
   that nobody has tried before.
-- Properties try 100 examples, under `make unit` 20, under `make chaos` 1,000.
+- Properties try 40 examples, under `make unit` 20, under `make chaos` 1,000.
 
 Every session prints where it began to count; `TEST_SEED=<number>` repeats it. `SHARE=2/6` runs the second sixth.
 """

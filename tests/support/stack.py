@@ -5,7 +5,6 @@ and ended by it.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import Self
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
 from contracts.wire.subject import SERVICES
 
+from .forked import Forked, die_with_parent
 from .needs import free_port
 from .waiting import wait_until_blocking
 
@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Whether `make coverage` runs the tests.
 MEASURED = "COVERAGE_PROCESS_START" in os.environ
 
-_PR_SET_PDEATHSIG = 1
 _SHOWN = 8_000
+_FORKED = {f"services.{name}" for name in SERVICES}
 _SERVE = "import sys; from runwire.serving import main; main(sys.argv[1:])"
 
 
@@ -48,7 +48,9 @@ class Part:
     env: dict[str, str]
     sign: bytes = b""
     """What its log says once it is ready; empty: `/readyz` is asked."""
-    process: subprocess.Popen[bytes] | None = None
+    target: tuple[str, *tuple[list[str], ...]] | None = None
+    """The function, with its arguments, that a forked process runs in place of the command."""
+    process: subprocess.Popen[bytes] | Forked | None = None
     frozen: bool = False
     began_at: int = 0
     """The size of its log when it was started last."""
@@ -70,6 +72,8 @@ class Stack:
         env: added to the environment of every process (`RUNWIRE_*`).
         artifact_stores: how many; `env` tells them (as it tells all) where the S3 server is.
         tools: a Python file of tools, served `tool_copies` times; None: no tools.
+        is_fresh: each process is a Python of its own, as in a deployment; else services and tools are forked from one
+            that has imported them.
         url: of the first gateway.
     """
 
@@ -83,6 +87,7 @@ class Stack:
     tools: Path | None = None
     tool_copies: int = 2
     passwords: Mapping[str, str] = field(default_factory=dict)
+    is_fresh: bool = MEASURED or "PYTEST_VERSION" not in os.environ
     parts: dict[str, Part] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,7 +117,11 @@ class Stack:
             **self.login(kind if (kind := name.rsplit("-", 1)[0]) in SERVICES else LOCAL_TOOLS),
         }
         command = [sys.executable, "-P", *arguments]
-        self.parts[name] = Part(name, command, port, {**own, **self.env}, sign)
+        self.parts[name] = part = Part(name, command, port, {**own, **self.env}, sign)
+        if not self.is_fresh and arguments[0] == "-c":
+            part.target = ("runwire.serving:main", [*arguments[2:]])
+        elif not self.is_fresh and arguments[1] in _FORKED:
+            part.target = (f"{arguments[1]}.__main__:main",)
 
     def add_tools(self, name: str, file: Path) -> None:
         """Plan one more process that serves the tools of a file."""
@@ -166,19 +175,22 @@ class Stack:
         part = self.parts[name]
         if part.alive:
             return
+        part.frozen = False
+        environment = {**os.environ, **part.env}
         with self.log_of(name).open("ab") as log:
             part.began_at = log.tell()
+            if part.target:
+                part.process = Forked(*part.target, environment=environment, log=self.log_of(name), folder=self.folder)
+                return
             part.process = subprocess.Popen(
                 part.command,
-                env={**os.environ, **part.env},
+                env=environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Else a killed test run leaves orphans.
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
-        part.frozen = False
 
     def wait_ready(self, name: str) -> None:
         """Return once the process says that it is ready. Raises ProcessEnded when it ended instead."""
@@ -263,11 +275,10 @@ class Stack:
         process = self.parts[name].process
         if process is None:
             return
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_LIMIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
 def provision(nats_url: str, **env: str) -> None:
@@ -291,8 +302,3 @@ def resident(pid: int) -> float:
     return (
         int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
     )
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this child when the test run is killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.model_server import action, answer
 from tests.support.stack import resident
 from tests.system.artifact_tools import noise_of
 from tests.system.deployment import Whole
@@ -77,19 +76,3 @@ async def test_memory_stays_flat_from_upload_to_download(whole: Whole, mib: int)
     async with watched(whole, "gateway-1", "artifact_store-1") as peaks:
         await pass_through(mib)
     peaks.check(peaks.before)
-
-
-# Three results of 40 MB at once keep a busy machine so long that the tool counts as gone.
-@pytest.mark.chaos
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-async def test_memory_does_not_grow_with_the_results_that_pass(whole: Whole) -> None:
-    """A tool runner holds a result of 40 MB several times while it parses the JSON, but one result at a time."""
-    services = ("tool_runner-1", "artifact_store-1", "planner-1", "gateway-1")
-    async with watched(whole, *services) as one:
-        await whole.chat("Q-first", action("noise", megabytes=40, seed=40), answer("One."))
-    steps = [{"node": "noise", "args": {"megabytes": 40, "seed": seed}} for seed in (41, 42, 43)]
-    async with watched(whole, *services) as three:
-        run, _ = await whole.chat("Q-three", action("plan", steps=steps), answer("Three."))
-    assert len(await whole.listed(run)) == len(steps)
-    three.check(one.most, within=100)
-    assert one.most["planner-1"] - one.before["planner-1"] < FLAT_MIB

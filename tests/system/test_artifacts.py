@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from services.messaging.connection import Bus
-from services.shared.redaction.stored_values import to_blob
 from tests.support.model_server import action, answer
 from tests.support.stack import ROOT
-from tests.support.waiting import wait_until
 from tests.system import evidence
-from tests.system.artifact_tools import CANARIES, chart, frames, noise_of, pdf, rows
+from tests.system.artifact_tools import CANARIES, chart, noise_of, pdf, rows
 from tests.system.deployment import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -122,43 +120,6 @@ async def test_values_come_back_where_a_join_wants_them(whole: Whole) -> None:
         "digest": hashlib.sha256(str(chart()).encode()).hexdigest(),
     }
     assert await log_bytes(whole, run) < 16 * KIB
-
-
-@pytest.mark.chaos
-async def test_a_kill_while_a_stream_is_assembled_leaves_no_reference_without_bytes(whole: Whole) -> None:
-    """The call asks again once the store is back, and there is one reference, with all its bytes."""
-    body = to_blob(frames(100)).body
-    digest, bucket = hashlib.sha256(body).hexdigest(), keys.ARTIFACTS_BUCKET
-    bus = await evidence.connect(whole.nats)
-
-    async def is_pending() -> bool:
-        newest = await bus.last(f"KV_{bucket}", f"$KV.{bucket}.ref.{subjects.DEFAULT_TENANT}.*")
-        return newest is not None and b'"pending"' in newest.data and digest.encode() in newest.data
-
-    whole.s3.freeze()
-    try:
-        run = await whole.begin("Q-kill-film", action("film", first=100), answer("Shot."))
-        await wait_until(is_pending, what="the store is about to write the bytes")
-        whole.stack.kill("artifact_store-1")
-    finally:
-        whole.s3.thaw()
-        await bus.leave()
-    whole.stack.mend()
-    assert await whole.listed(run) == []
-    ref = (await whole.ended(run, timeout=90))["payload"]["artifacts"]["film"]["frames"]
-    assert await whole.listed(run) == [ref["artifact_id"]]
-    assert await whole.bytes_of(ref) == body
-
-
-async def test_what_many_calls_leave_inline_does_not_weigh_on_the_end(whole: Whole) -> None:
-    """300 KB in pieces of 20: at most 128 KiB of them stand in the last record, and all of them are there."""
-    run, payload = await whole.chat("Q-many", *(action("many", name=name) for name in "abc"), answer("Fifteen."))
-    assert payload["artifacts"]["many"] == {
-        f"{name}{number}.blob": name * 20_000 for name in "abc" for number in range(5)
-    }
-    (done,) = [event for event in await events_of(whole, run) if event["type"] == "done"]
-    assert len(json.dumps(done)) < 160 * KIB
-    assert not [warning for warning in payload["warnings"] if "artifact" in warning]
 
 
 @pytest.mark.parametrize("away_s", [5, pytest.param(30, marks=[pytest.mark.chaos, pytest.mark.timeout(300)])])

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from tests.support.model_server import Say, Seen, action, answer, words
-from tests.support.waiting import wait_until
 from tests.system.deployment import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -45,29 +44,6 @@ def images_in(seen: Seen) -> list[bytes]:
     return [
         base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts if part["type"] == "image_url"
     ]
-
-
-async def test_a_planner_that_takes_over_shows_the_same_images(whole: Whole) -> None:
-    """The planner that asks is killed; the next one asks again, with every image."""
-    whole.model.say(
-        Say(text='{"next_node": "final_response", "args": {"answer": "It', stall_after=2), answer("It is noise.")
-    )
-    bodies = [noise(1), noise(2)]
-    asked = await whole.http.post(
-        "/v1/runs", json={"query": "What is this?", "images": [{"data": data_url(body)} for body in bodies]}
-    )
-    assert asked.status_code == 202, asked.text
-    await wait_until(lambda: len(whole.model.ledger) == 1, what="the model is asked")
-    for name in whole.stack.names("planner"):
-        whole.stack.kill(name)
-    whole.stack.mend()
-    found = await whole.ended(asked.json()["run_id"])
-    assert found["payload"]["raw_answer"] == "It is noise."
-    first, second = images_in(whole.model.ledger[0]), images_in(whole.model.ledger[1])
-    assert len(first) == 2
-    assert first == second
-    for body, shown in zip(bodies, first, strict=True):
-        assert Image.open(BytesIO(shown)).tobytes() == Image.open(BytesIO(body)).tobytes()
 
 
 async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole) -> None:
@@ -119,46 +95,6 @@ async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole
     assert not found
     kept = [body for path, body in files_of(whole.s3.data).items() if path not in before and HIDDEN.encode() in body]
     assert kept == [secret], "only what was uploaded as an artifact is kept as it came"
-
-
-async def test_no_name_of_a_file_is_logged(whole: Whole) -> None:
-    """At DEBUG level, of images that come in every way, are shown, refused, or gone by the time they would be shown."""
-    sound, png = data_url(noise(5)), {"Content-Type": "image/png"}
-    whole.model.say(answer("Noise."))
-    by_name = await whole.http.post(
-        "/v1/artifacts", content=noise(6), params={"filename": f"{NAME}-upload.png"}, headers=png
-    )
-    by_form = await whole.http.post("/v1/artifacts", files={"file": (f"{NAME}-form.png", noise(7), "image/png")})
-    stored = [{"artifact_id": reply.json()["artifact_id"]} for reply in (by_name, by_form)]
-    shown = await whole.http.post(
-        "/chat", json={"query": "Look.", "images": [{"data": sound, "filename": f"{NAME}.png"}, *stored]}
-    )
-    assert shown.json()["payload"]["raw_answer"] == "Noise."
-    assert len(images_in(whole.model.ledger[0])) == 3
-    (taken, *_) = (await whole.http.get(f"/v1/runs/{shown.json()['run_id']}/artifacts")).json()["artifacts"]
-    assert taken["ref"]["filename"] == f"{NAME}.png", "people see it"
-
-    broken = {"data": data_url(noise(5)[:4000]), "filename": f"{NAME}-broken.png"}
-    assert (await whole.http.post("/v1/runs", json={"query": "?", "images": [broken]})).status_code == 422
-    whole.model.reset()
-    whole.model.say(Say(text='{"next_node": "final_response", "args": {"answer": "It', stall_after=2), answer("Gone."))
-    asked = await whole.http.post(
-        "/v1/runs", json={"query": "And?", "images": [{"data": data_url(noise(8)), "filename": f"{NAME}-gone.png"}]}
-    )
-    run = asked.json()["run_id"]
-    await wait_until(lambda: len(whole.model.ledger) == 1, what="the model is asked")
-    (kept,) = await whole.listed(run)
-    assert (await whole.http.delete(f"/v1/artifacts/{kept}")).status_code == 204
-    for name in whole.stack.names("planner"):
-        whole.stack.kill(name)
-    whole.stack.mend()
-    warnings = (await whole.ended(run))["payload"]["warnings"]
-    assert any(f"{NAME}-gone.png" in warning for warning in warnings), "people are told which one"
-
-    printed = {name: whole.stack.log_of(name).read_bytes() for name in whole.stack.parts}
-    for word in (b"image_taken", b"image_shown", b"image_refused"):
-        assert any(word in body for body in printed.values()), "what logs images does so at this level"
-    assert not [name for name, body in printed.items() if NAME.encode() in body]
 
 
 def files_of(folder: Path) -> dict[Path, bytes]:

@@ -57,7 +57,9 @@ def tapped_system(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixt
 
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
-    """The same; when a test fails, what the processes logged is shown."""
+    """The same, with new planners: they remember slow tools for a while."""
+    for name in tapped_system.stack.names("planner"):
+        tapped_system.stack.kill(name)
     with for_one_test(tapped_system):
         yield tapped_system
 

@@ -1,12 +1,10 @@
 """A message that cannot be parsed goes to DEAD with the reason: the services live, and other runs end as usual."""
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from contracts.runs.inbox import CancelRequested
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id
@@ -101,17 +99,6 @@ async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus:
 
 
 @pytest.mark.usefixtures("pids")
-async def test_subjects_that_name_no_run_are_set_aside(client: Client, bus: Bus) -> None:
-    """A stream takes what matches its wildcard; whoever reads it knows better."""
-    body = CancelRequested().model_dump_json().encode()
-    for subject in ("request.Upper.x", "inbox.default.x.y", "control.default.0.y", "call.default.x.often"):
-        await bus.publish(subject, body)
-        assert await _dead_lettered(bus, subject, body)
-    await _drained(bus)
-    await _runs_normally(client, "subjects")
-
-
-@pytest.mark.usefixtures("pids")
 async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: Client, bus: Bus) -> None:
     """Nobody starts a run in another tenant's name, or under another id."""
     run = new_id()
@@ -151,22 +138,3 @@ async def test_a_run_goes_on_over_garbage_in_its_own_records(
             if body:
                 assert await _dead_lettered(bus, subject, body)
     await _runs_normally(client, kind)
-
-
-@pytest.mark.usefixtures("pids")
-async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, client: Client, bus: Bus) -> None:
-    """Listeners take copies of what is stored, and nothing else."""
-    plan = Plan(turns=(("often",),), call_ms=800, tokens=30, pace_ms=5, nth="garbage-live")
-    run = await client.ask(plan.query, key=plan.nth)
-    seen: list[Frame] = []
-    following = asyncio.create_task(client.follow(run, seen))
-    await wait_until(lambda: system.executions(run), what="the run is under way")
-    for kind in ("log", "stream"):
-        for body in (*SHAPELESS.values(), LARGE):
-            await bus.send(f"run.{TENANT}.{run}.{kind}", body)
-            await bus.send(f"run.{TENANT}.{run}.{kind}", body, {"Nats-Sequence": "x", "Nats-Last-Sequence": "-1"})
-    end = await following
-    assert (end["type"], end["raw_answer"]) == ("done", plan.answer)
-    stored = [event["type"] for record in await records(bus, run) for event in record.events]
-    assert [event["type"] for _, event in seen] == stored
-    await _runs_normally(client, "live")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from runwire import tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
@@ -19,8 +19,7 @@ from services.tool_runner.app import running
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
-from tests.support.catalogue import STREAM, key_subject
-from tests.support.forgetful import forget_deliveries, forget_expiry
+from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
@@ -94,54 +93,6 @@ async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
     # A tool runner that has not noticed it yet may have removed the consumer once more.
     await wait_until(lambda: has_consumer(planner.bus, "visitor"), what="its calls have a consumer")
     assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
-
-
-async def test_a_consumer_stays_while_a_call_of_it_is_open(
-    planner: Planner, start_runner: Start, serve_visitor: Serve
-) -> None:
-    """The call ends first: it fails once the tool has had no subscriber for `unavailable_s`."""
-    await start_runner(gone_tool_s=0.1, unavailable_s=5.0)
-    stop = serve_visitor()
-    digest = (await planner.spec("visitor")).digest()
-    stop.set()
-    await wait_until(lambda: "visitor" not in planner.catalogue.live(), what="it is listed no more")
-
-    run = await planner.request("visitor", {"seconds": 0}, spec=digest)
-    await wait_until(lambda: has_consumer(planner.bus, "visitor"), what="its calls have a consumer")
-    while not await planner.inbox(run):
-        assert await has_consumer(planner.bus, "visitor")
-    finished = await planner.outcome(run)
-    assert finished.failure is not None
-    assert finished.failure.code == "tool_unavailable"
-
-
-async def test_an_entry_whose_expiry_the_server_lost_is_removed(
-    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tools that are present keep theirs."""
-    monkeypatch.setattr(reading, "_EXPIRY_SLACK_S", 0.0)
-    key = key_subject(keys.live_tool("dead"))
-    settings = ToolRunnerSettings(nats_url=own_nats_server.url, discover_s=0.3, graceful_timeout_s=0.1)
-    async with connected(own_nats_server.url) as bus, connected(own_nats_server.url, "tool_runner", settings) as runner:
-        await provision(bus)
-
-        async def stored() -> bool:
-            last = await bus.last(STREAM, key)
-            return last is not None and bool(last.data)
-
-        async def write() -> None:
-            await bus.publish(key, ToolSpec(name="dead").model_dump_json().encode(), {"Nats-TTL": "2"})
-
-        async def gone() -> None:
-            async def expired() -> bool:
-                return not await stored()
-
-            await wait_until(expired, what="the key has expired")
-
-        await forget_expiry(own_nats_server, STREAM, write, gone)
-        assert await stored()
-        async with running(runner, settings, []):
-            await gone()
 
 
 async def test_calls_that_their_consumer_has_lost_get_an_outcome(own_nats_server: NatsServer) -> None:

@@ -22,8 +22,6 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
-from services.messaging.errors import BusError, NoResponders
-from services.tool_runner import direct_calls
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
@@ -96,15 +94,6 @@ def kind(reply: Msg) -> str:
     return (reply.headers or {})[DIRECT_HEADER]
 
 
-async def is_served(bus: Bus, tool_name: str, *, wanted: bool = True) -> bool:
-    """Whether a tool has an instance; `wanted=False`: whether it has none."""
-    try:
-        await bus.request(subjects.micro_service("PING", tool_name), wait_s=0.5)
-    except BusError as error:
-        return isinstance(error, NoResponders) and not wanted
-    return wanted
-
-
 @pytest.fixture
 async def direct(planner: Planner) -> AsyncIterator[Direct]:
     """Calls the instances that announce themselves."""
@@ -163,20 +152,6 @@ async def test_a_call_that_was_not_received_is_refused_from_then_on(direct: Dire
     assert not ledger.lines("began")
 
 
-async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(direct: Direct, ledger: Ledger) -> None:
-    """At once: it waits for one in CALLS, where it takes no slot of its planner."""
-    process = ledger.start()
-    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
-    process.kill()
-    await wait_until(
-        lambda: is_served(direct.planner.bus, call.tool, wanted=False), what="NATS has noticed that it is gone"
-    )
-    assert kind(await direct.call(call)) == "declined"
-    ledger.start()
-    await direct.planner.request(call.tool, call.args, run=call.run_id, call_id="1-1")
-    assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
-
-
 async def test_the_limit_of_a_tool_holds_over_both_paths(direct: Direct, serve_tools: Serve, planner: Planner) -> None:
     """A direct call is declined while a stored one runs; a stored one waits for a direct one."""
     running = most = 0
@@ -207,42 +182,6 @@ async def test_the_limit_of_a_tool_holds_over_both_paths(direct: Direct, serve_t
     go_on.set()
     await planner.outcome(second)
     assert most == 1
-
-
-async def test_a_call_that_calls_stores_late_may_be_there_twice(direct: Direct, ledger: Ledger) -> None:
-    """As from a planner that was stopped before it sent it, so long that CALLS has forgotten the message's id.
-
-    The instance of the tool that knows the call is gone.
-    """
-    process = ledger.start()
-    run = await direct.planner.open_run()
-    call = await direct.message(f"safe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
-    await direct.planner.request(call.tool, call.args, run=run, call_id="1-1")
-    await direct.planner.outcome(run, "1-1")
-    process.kill()
-    await wait_until(
-        lambda: is_served(direct.planner.bus, call.tool, wanted=False), what="NATS has noticed that it is gone"
-    )
-    ledger.start()
-    await wait_until(lambda: is_served(direct.planner.bus, call.tool), what="there is another one")
-    await direct.planner.bus.publish(subjects.call("default", run, call.tool), call.model_dump_json().encode())
-
-    async def is_done() -> bool:
-        return await direct.planner.open_calls(call.tool) == 0
-
-    await wait_until(is_done, what="the second message is handled")
-    assert len(ledger.lines("began")) == 1
-
-
-async def test_a_run_that_comes_back_under_its_id_gets_outcomes_of_its_own(
-    direct: Direct, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was purged and requested again; nothing else has been called meanwhile."""
-    ledger.start()
-    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
-    assert kind(await direct.call(call)) == "finished"
-    monkeypatch.setattr(direct_calls, "_REMEMBERED_S", 0)
-    assert kind(await direct.call(call)) == "finished"
 
 
 async def test_an_instance_that_stops_declines_what_planners_still_send(direct: Direct, server: NatsServer) -> None:

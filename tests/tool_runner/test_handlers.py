@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.tools.messages import ToolSpec
-from runwire import ToolContext, ToolError, tool
+from runwire import ToolContext, tool
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Serve, Start
@@ -97,31 +97,6 @@ async def test_arguments_are_checked_before_the_tool_is_called(
     assert not called
 
 
-async def test_the_model_reads_the_error_of_a_tool(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
-    """The text of a ToolError; of any other exception its type and text."""
-
-    @tool
-    async def book(day: str) -> str:
-        if day == "Sunday":
-            raise ToolError("closed on Sundays: ask for another day", retryable=True)
-        raise KeyError("no such key")
-
-    serve_tools(book)
-    await start_runner()
-
-    refused = await planner.call("book", {"day": "Sunday"})
-    failed = await planner.call("book", {"day": "Monday"})
-
-    assert refused.failure is not None
-    assert refused.failure.model_dump() == {
-        "code": "tool_error",
-        "reason": "closed on Sundays: ask for another day",
-        "retryable": True,
-    }
-    assert failed.failure is not None
-    assert failed.failure.reason == "KeyError: 'no such key'"
-
-
 async def test_a_tool_without_an_sdk(planner: Planner, start_runner: Start, client: Client) -> None:
     """A plain subscriber: it gets a request and answers with JSON.
 
@@ -138,49 +113,6 @@ async def test_a_tool_without_an_sdk(planner: Planner, start_runner: Start, clie
     finished = await planner.call("echo_plain", {"text": "hello"}, context={"user": "ada"})
 
     assert finished.observation == {"said": "hello", "to": "ada"}
-
-
-async def test_a_result_that_does_not_fit_its_schema_is_not_quoted(
-    planner: Planner, start_runner: Start, client: Client
-) -> None:
-    """The failure names the place and not the value, which may be annotated as hidden."""
-
-    async def on_call(message: Msg) -> None:
-        await message.respond(b'{"secret": "swordfish"}')
-
-    await client.subscribe("tool.leaky", "leaky", cb=on_call)
-    await start_runner(
-        ToolSpec(name="leaky", output_schema={"properties": {"secret": {"type": "integer", "artifact": True}}})
-    )
-
-    finished = await planner.call("leaky", {})
-
-    assert finished.failure is not None
-    assert "secret" in finished.failure.reason
-    assert "swordfish" not in finished.failure.reason
-
-
-async def test_a_large_result_arrives_in_parts_and_may_be_too_large(
-    planner: Planner, start_runner: Start, serve_tools: Serve
-) -> None:
-    """5 MB are joined from parts. Without an artifact store that is a failure, as is a result above the limit."""
-
-    @tool
-    async def dump(size: int) -> str:
-        return "x" * size
-
-    serve_tools(dump)
-    await start_runner(max_result_bytes=8 << 20, artifact_patience_s=0.1)
-
-    small = await planner.call("dump", {"size": 30_000})
-    large = await planner.call("dump", {"size": 5 << 20})
-    huge = await planner.call("dump", {"size": 9 << 20})
-
-    assert len(small.observation) == 30_000
-    assert large.failure is not None
-    assert large.failure.code == "storage_unavailable"
-    assert huge.failure is not None
-    assert huge.failure.code == "result_too_large"
 
 
 async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(

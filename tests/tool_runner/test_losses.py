@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.runs.events import ArtifactChunk, Observed
+from contracts.runs.events import ArtifactChunk
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import REPLY_HEADER, ToolCall
 from contracts.wire import subjects
@@ -59,19 +59,6 @@ async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
     assert finished.failure is not None
     assert finished.failure.code == "outcome_unknown"
     assert len(ledger.lines("began")) == 1
-
-
-async def test_a_suspended_tool_keeps_its_call(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """It misses heartbeats, but it is connected."""
-    ledger.start()
-    await start_runner(settling_s=0.1)
-    run = await _start_unsafe(planner, ledger, 2)
-
-    ledger.working().send_signal(signal.SIGSTOP)
-    await asyncio.sleep(1.5)
-    ledger.working().send_signal(signal.SIGCONT)
-
-    assert (await planner.outcome(run)).observation == f"{run}.1-0"
 
 
 async def test_a_suspended_tool_executes_no_request_of_a_lost_connection(
@@ -142,59 +129,8 @@ async def test_another_tool_runner_joins_the_call_in_flight(
     assert pieces == ["first", "second"]
 
 
-async def test_a_settled_call_is_not_executed_again(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """The planner may send a call twice after a crash. The outcome is then in the inbox, or in the log."""
-    ledger.start()
-    await start_runner()
-    name = f"safe_{ledger.suffix}"
-    run = await planner.request(name, {"seconds": 0})
-    await planner.outcome(run)
-
-    await planner.request(name, {"seconds": 0}, run=run, again=True)
-    await wait_until(lambda: _all_done(planner, name), what="the repetition is acknowledged")
-    assert len(ledger.lines("began")) == 1
-
-    await planner.append(run, Observed(call_id="1-0", tool=name, status="succeeded"))
-    await planner.bus.api(f"STREAM.PURGE.{subjects.INBOX}", {"filter": subjects.inbox("default", run, "1-0")})
-    await planner.request(name, {"seconds": 0}, run=run, again=True)
-    await wait_until(lambda: _all_done(planner, name), what="the repetition is acknowledged")
-    assert len(ledger.lines("began")) == 1
-    assert not await planner.inbox(run)
-
-
 async def _all_done(planner: Planner, tool: str) -> bool:
     return await planner.open_calls(tool) == 0
-
-
-async def test_a_call_of_an_ended_run_is_dropped(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """The run ended while the call waited in the stream."""
-    ledger.start()
-    await start_runner()
-    name = f"safe_{ledger.suffix}"
-    await planner.spec(name)
-    run = await planner.open_run()
-    await planner.end_run(run)
-
-    await planner.request(name, {"seconds": 0}, run=run)
-    await wait_until(lambda: _all_done(planner, name), what="the call is acknowledged")
-
-    assert not ledger.lines("began")
-    assert not await planner.inbox(run)
-
-
-async def test_a_cancelled_run_stops_its_calls(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """The tool receives a cancel, and the call is acknowledged without an outcome."""
-    ledger.start()
-    await start_runner()
-    name = f"safe_{ledger.suffix}"
-    run = await planner.request(name, {"seconds": 60})
-    await ledger.wrote("began")
-
-    await planner.end_run(run)
-
-    await ledger.wrote("cancelled")
-    await wait_until(lambda: _all_done(planner, name), what="the call is acknowledged")
-    assert not await planner.inbox(run)
 
 
 async def test_a_call_whose_handling_never_started_is_no_poison(planner: Planner, start_runner: Start) -> None:

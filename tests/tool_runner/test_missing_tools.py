@@ -8,8 +8,6 @@ from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
-from services.messaging.streams.definitions import consumer
-from services.messaging.streams.provision import ensure_consumer
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Start
@@ -59,15 +57,3 @@ async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
 
     await wait_until(is_acknowledged, what="the call is acknowledged")
     assert requests.pending_msgs == 0
-
-
-async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
-    """A run has pinned a specification that was never announced; the tool once had a consumer."""
-    config = consumer(subjects.calls_consumer("unheard_of"), subjects.call.pattern(tool="unheard_of"), 2.0)
-    await ensure_consumer(planner.bus, subjects.CALLS, config)
-    await start_runner()
-
-    finished = await planner.call("unheard_of", {}, spec="0" * 24)
-
-    assert finished.failure is not None
-    assert finished.failure.code == "unknown_tool"

@@ -35,42 +35,6 @@ async def ask(planner: Planner, ledger: Ledger, kind: str, seconds: float = 0) -
 
 
 @KINDS
-async def test_another_tool_runner_takes_over_the_round_that_pauses(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
-) -> None:
-    """The tool goes on, and its one execution gives the pause."""
-    ledger.start()
-    run = await ask(planner, ledger, kind, 2)
-    runner_process.kill()
-    await start_runner()
-    assert (await paused(planner, run)).state == {"asked": True}
-    await answer(planner, ledger, kind, run)
-    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
-    assert [line.split()[3] for line in ledger.lines("began")] == ["0", "1"], "one execution of each round"
-
-
-@KINDS
-async def test_a_tool_that_dies_before_its_pause(
-    planner: Planner, start_runner: Start, ledger: Ledger, kind: str
-) -> None:
-    """As in any call: it is repeated where that is safe, else its outcome is unknown."""
-    ledger.start()
-    await start_runner(settling_s=0.1)
-    run = await ask(planner, ledger, kind, 1)
-    ledger.start()
-    ledger.working().kill()
-    if kind == "safely":
-        await answer(planner, ledger, kind, run)
-        assert (await planner.outcome(run, "1-0-r1")).observation == "window"
-        assert [line.split()[3] for line in ledger.lines("began")] == ["0", "0", "1"]
-    else:
-        failure = (await planner.outcome(run)).failure
-        assert failure is not None
-        assert failure.code == "outcome_unknown"
-        assert len(ledger.lines("began")) == 1
-
-
-@KINDS
 async def test_everything_dies_while_a_person_is_asked(
     planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
 ) -> None:

@@ -65,16 +65,3 @@ async def test_a_restart_of_the_server_loses_no_outcome(
 
     assert finished.observation == seconds
     assert executed == [seconds]
-
-
-async def test_tools_stay_in_the_catalogue_over_a_restart(planner: Planner, own_nats_server: NatsServer) -> None:
-    """Readers of the catalogue keep the tool while all processes reconnect, and its entry is written again."""
-    await planner.spec("write_once")
-    version = planner.catalogue.version
-
-    own_nats_server.kill()
-    own_nats_server.start()
-    finished = await planner.call("write_once", {"seconds": 0})
-
-    assert finished.status == "succeeded"
-    assert planner.catalogue.version == version

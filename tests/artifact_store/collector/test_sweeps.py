@@ -4,18 +4,11 @@ import asyncio
 import random
 import secrets
 
-import pytest
-
 from contracts.artifacts.references import DeleteArtifact, GetArtifact
-from contracts.runs.events import RunStarted
-from contracts.runs.requests import RunLimits, RunRequested
-from contracts.wire import subjects
-from contracts.wire.names import new_id
-from contracts.wire.records import Record
 from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.store.store import ArtifactStore
-from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
+from services.shared.artifacts.errors import StorageUnavailable
 from tests.artifact_store.inside import HOUR_MS, Inside
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
@@ -31,30 +24,6 @@ async def test_a_put_that_died_before_its_reference_goes_after_the_grace(embedde
     await inside.collector.sweep()
     assert not embedded.objects()
     assert not await inside.is_known(put)
-
-
-async def test_what_belonged_to_a_purged_run_goes(
-    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An artifact without a time of its own is kept as long as its run's log, and a day at least."""
-    kept, purged = new_id(), new_id()
-    request = RunRequested(run_id=kept, tenant=embedded.tenant, requested_at=0, trace_id=kept, query="?")
-    started = RunStarted(run_id=kept, tenant=embedded.tenant, request=request, limits=RunLimits())
-    await embedded.bus.publish(subjects.log(embedded.tenant, kept), Record(events=[started]).model_dump_json().encode())
-    one = await embedded.client.put(embedded.tenant, b"of a run that is there", run=kept)
-    two = await embedded.client.put(embedded.tenant, b"of a run that is gone", run=purged)
-    waiting = RunRequested(run_id=new_id(), tenant=embedded.tenant, requested_at=0, trace_id=kept, query="?")
-    await embedded.bus.publish(subjects.request(embedded.tenant, waiting.run_id), waiting.model_dump_json().encode())
-    three = await embedded.client.put(embedded.tenant, b"of a run that waits for a planner", run=waiting.run_id)
-    await inside.collector.sweep()
-    assert len(embedded.objects()) == 3
-    monkeypatch.setattr("services.artifact_store.collector.sweeps._DAY_MS", -1)
-    await inside.collector.sweep()
-    assert (await embedded.client.head(embedded.tenant, one.artifact_id)).ref == one
-    assert (await embedded.client.head(embedded.tenant, three.artifact_id)).ref == three
-    with pytest.raises(ArtifactNotFound):
-        await embedded.client.head(embedded.tenant, two.artifact_id)
-    assert len(embedded.objects()) == 2
 
 
 class Dawdling(Bucket):

@@ -1,7 +1,6 @@
 """The ids that tools give their artifacts name the newest one, over a real NATS server."""
 
 import asyncio
-import secrets
 from typing import Any
 
 import pytest
@@ -76,45 +75,10 @@ async def test_each_tool_session_run_and_tenant_has_its_own(embedded: Store) -> 
         await ask.list(embedded.tenant, own_id="abc-123")
 
 
-@pytest.mark.parametrize("size", [100, LARGE])
-async def test_a_repeated_put_warns_again_and_changes_nothing(embedded: Store, size: int) -> None:
-    """Inline and in chunks; also when the id names a third one meanwhile. The older put never gets the id back."""
-    about: dict[str, Any] = {"session": "s", "namespace": "blog", "own_id": "abc-123"}
-    puts = [(secrets.token_bytes(size), new_id()) for _ in range(3)]
-
-    async def put(number: int) -> list[str]:
-        body, artifact = puts[number]
-        found: list[str] = []
-        await embedded.client.put(embedded.tenant, body, artifact_id=artifact, on_warning=found.append, **about)
-        return found
-
-    assert [await put(0), await put(0), await put(1), await put(1)] == [[], [], [SHARED_KEY], [SHARED_KEY]]
-    assert [await put(2), await put(1), await put(0)] == 3 * [[SHARED_KEY]]
-    assert [ref.artifact_id for ref in await named(embedded)] == [puts[2][1]]
-
-
 async def stored(inside: Inside, put: PutArtifact, body: bytes) -> ArtifactEntry:
     """An artifact with its reference, whose process died before it wrote what the id names."""
     entry = await inside.begin(put, body)
     return await inside.references.replace(entry, entry.reference)
-
-
-async def test_a_put_that_died_before_its_id_is_finished_by_its_repetition(embedded: Store, inside: Inside) -> None:
-    """With the warning that nobody has received."""
-    await inside.store.put(blog(embedded), b"{}")
-    put = blog(embedded, b"[]")
-    await stored(inside, put, b"[]")
-    assert (await inside.store.put(put, b"[]")).warning == SHARED_KEY
-    assert [ref.artifact_id for ref in await named(embedded)] == [put.artifact_id]
-
-
-async def test_an_older_put_that_wakes_up_late_takes_nothing(embedded: Store, inside: Inside) -> None:
-    """It was stopped between its reference and its id; the order of the references decides, not that of the ids."""
-    older, newer = blog(embedded), blog(embedded, b"[]")
-    asleep = await stored(inside, older, b"{}")
-    assert (await inside.store.put(newer, b"[]")).warning is None
-    assert await inside.artifact_keys.assign(asleep) == SHARED_KEY
-    assert [ref.artifact_id for ref in await named(embedded)] == [newer.artifact_id]
 
 
 async def test_many_puts_in_several_instances_leave_the_newest(embedded: Store) -> None:

@@ -4,8 +4,6 @@ import asyncio
 
 import pytest
 
-from services.artifact_store.references.entries import Unfinished
-from services.messaging.errors import Outdated
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from tests.artifact_store.inside import Inside
 from tests.support.stores import Store
@@ -24,16 +22,6 @@ async def test_a_put_that_slept_through_its_grace_writes_no_reference(embedded: 
     assert not await inside.is_known(put)
     ref = (await inside.store.put(put, b"sleeper")).ref
     assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"sleeper"
-
-
-async def test_a_reference_that_was_faster_keeps_its_bytes(embedded: Store, inside: Inside) -> None:
-    """The collector has seen a pending entry; its put ends before the collector replaces it."""
-    put = embedded.put_of(b"just in time")
-    entry = await inside.begin(put, b"just in time")
-    ref = (await inside.store.put(put, b"just in time")).ref
-    with pytest.raises(Outdated):
-        await inside.deletions.delete(entry)
-    assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"just in time"
 
 
 async def test_attempts_of_one_put_share_an_object(embedded: Store, inside: Inside) -> None:
@@ -58,21 +46,6 @@ async def test_other_bytes_take_over_from_a_put_that_did_not_end(embedded: Store
         await inside.store.put(put, b"first")
     assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"second"
     assert len(embedded.objects()) == 1
-
-
-async def test_an_id_can_be_used_again_while_its_deletion_is_under_way(embedded: Store, inside: Inside) -> None:
-    """The new bytes have another object, so a deletion that was begun and comes late does not hit them."""
-    put = embedded.put_of(b"again", session_id="s")
-    await inside.store.put(put, b"again")
-    entry, _ = await inside.references.read(put.tenant, put.artifact_id)
-    assert entry is not None
-    begun = await inside.references.replace(entry, Unfinished(state="deleting", reference=entry.reference))
-    with pytest.raises(ArtifactNotFound):
-        await embedded.client.head(put.tenant, put.artifact_id)
-    ref = await embedded.client.put(put.tenant, b"again", artifact_id=put.artifact_id, session="s")
-    await inside.bucket.remove(begun.object_key)
-    assert (await embedded.client.read(put.tenant, ref.artifact_id, limit=100))[1] == b"again"
-    assert [each.ref for each in (await embedded.client.list(put.tenant, session="s")).artifacts] == [ref]
 
 
 async def test_one_of_many_deletions_succeeds(embedded: Store, inside: Inside) -> None:

@@ -1,6 +1,5 @@
 """What callers of the store can rely on, over a real NATS server and every S3 server."""
 
-import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable
@@ -10,7 +9,7 @@ import pytest
 
 from contracts.artifacts.references import ARTIFACT_HEADER, PutArtifact
 from contracts.tools.messages import REPLY_HEADER
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.limits import CHUNK_BYTES
 from contracts.wire.names import new_id
 from services.shared.artifacts.client import upload
@@ -100,68 +99,6 @@ async def test_what_one_may_not_see_does_not_exist(store: Store) -> None:
     assert (await ask.head(store.tenant, ref.artifact_id, session="mine", run=run)).run_id == run
 
 
-async def test_a_put_may_be_repeated(store: Store) -> None:
-    """Under the same id the same bytes are the same artifact, and other bytes an error."""
-    for body in (b"small", secrets.token_bytes(3 * MIB)):
-        artifact_id = new_id()
-        puts = [store.client.put(store.tenant, body, artifact_id=artifact_id, session="s") for _ in range(5)]
-        refs = await asyncio.gather(*puts)
-        assert len({ref.artifact_id for ref in refs}) == 1
-        assert await store.client.put(store.tenant, body, artifact_id=artifact_id, session="s") in refs
-        with pytest.raises(ArtifactInvalid):
-            await store.client.put(store.tenant, body + b"!", artifact_id=artifact_id, session="s")
-    assert len((await store.client.list(store.tenant, session="s")).artifacts) == 2
-
-
-async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
-    """In the order of storing, page by page, by namespace, without what was deleted and what others have."""
-    run, other, ask = new_id(), new_id(), embedded.client
-    stored = []
-    for number in range(7):
-        where: dict[str, Any] = {"run": run if number % 2 else other, "namespace": "even" if number % 2 == 0 else "odd"}
-        stored.append(await ask.put(embedded.tenant, f"{number}".encode(), session="long", **where))
-    await ask.put(embedded.tenant, b"elsewhere", session="another")
-    await ask.put(f"{embedded.tenant}-b", b"of a stranger", session="long", run=run)
-    await ask.delete(embedded.tenant, stored[3].artifact_id)
-    wanted = [ref.artifact_id for ref in stored if ref is not stored[3]]
-    found: list[str] = []
-    cursor: int | None = 0
-    while cursor is not None:
-        page = await ask.list(embedded.tenant, session="long", limit=2, cursor=cursor)
-        found += [each.ref.artifact_id for each in page.artifacts]
-        cursor = page.next_cursor
-    assert found == wanted
-    assert [each.ref for each in (await ask.list(embedded.tenant, run=run)).artifacts] == [stored[1], stored[5]]
-    assert [each.ref for each in (await ask.list(embedded.tenant, session="long", run=run)).artifacts] == [
-        stored[1],
-        stored[5],
-    ]
-    even = await ask.list(embedded.tenant, session="long", namespace="even")
-    assert [each.ref for each in even.artifacts] == [stored[0], stored[2], stored[4], stored[6]]
-    assert not (await ask.list(embedded.tenant, run=new_id())).artifacts
-
-
-@pytest.mark.parametrize(("removed", "wanted"), [(0, 3), (700, 1)])
-async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: int) -> None:
-    """Above the 1,024 entries that the server returns at once. Delete markers are among them and do not end a list."""
-    place = keys.listing("crowded", None)
-    entries = [f"$KV.artifacts.{keys.listing_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
-    patience_s = 60.0  # a thousand at once, on a slow disk
-    deleted = {"KV-Operation": "DEL"}
-    await asyncio.gather(*(embedded.bus.publish(entry, b"0", wait_s=patience_s) for entry in entries[removed:]))
-    await asyncio.gather(*(embedded.bus.publish(entry, b"", deleted, patience_s) for entry in entries[:removed]))
-    refs = [await embedded.client.put(embedded.tenant, f"{number}".encode(), session="crowded") for number in range(3)]
-    found, cursor, pages = [], 0, 0
-    while True:
-        page = await embedded.client.list(embedded.tenant, session="crowded", limit=500, cursor=cursor)
-        found += [each.ref for each in page.artifacts]
-        pages += 1
-        if page.next_cursor is None:
-            break
-        cursor = page.next_cursor
-    assert (found, pages) == (refs, wanted)
-
-
 async def test_artifacts_expire(embedded: Store) -> None:
     """At their time they are gone for readers; their bytes follow."""
     ref = await embedded.client.put(embedded.tenant, b"brief", ttl_s=1, session="s")
@@ -176,18 +113,6 @@ async def test_artifacts_expire(embedded: Store) -> None:
 
     await wait_until(is_gone, what="it has expired")
     assert not (await embedded.client.list(embedded.tenant, session="s")).artifacts
-
-
-@pytest.mark.parametrize("size", [len(PNG), 3 * MIB])
-async def test_types_are_checked_against_the_bytes(embedded: Store, size: int) -> None:
-    """An image is an image; what nobody names is found out."""
-    body = PNG + bytes(size - len(PNG))
-    ask = embedded.client
-    assert (await ask.put(embedded.tenant, body)).mime_type == "image/png"
-    assert (await ask.put(embedded.tenant, body, mime_type="image/png")).mime_type == "image/png"
-    for wrong in ("image/jpeg", "text/html", "application/json", "nonsense", "text/plain\r\nX: y"):
-        with pytest.raises(ArtifactInvalid):
-            await ask.put(embedded.tenant, body, mime_type=wrong)
 
 
 async def test_limits(embedded: Store) -> None:
@@ -248,14 +173,3 @@ async def test_requests_that_are_none_get_a_fault(embedded: Store, body: bytes) 
         assert (answer.headers or {})[REPLY_HEADER] == "failure"
         assert b"artifact_invalid" in answer.data
         assert b"../x" not in answer.data
-
-
-async def test_a_reader_that_leaves_early_leaves_nothing_behind(embedded: Store) -> None:
-    """What was under way for it is cancelled."""
-    ref = await embedded.client.put(embedded.tenant, secrets.token_bytes(12 * MIB))
-    download = await embedded.client.get(embedded.tenant, ref.artifact_id)
-    before = len(asyncio.all_tasks())
-    chunks = download.chunks()
-    assert len(await anext(chunks)) == CHUNK_BYTES
-    await chunks.aclose()
-    await wait_until(lambda: len(asyncio.all_tasks()) <= before, what="its tasks have ended")

@@ -4,8 +4,6 @@ import asyncio
 import base64
 import hashlib
 import random
-import secrets
-import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,20 +15,17 @@ from nats.aio.msg import Msg
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.wire import subjects
-from contracts.wire.limits import MAX_INLINE_BYTES, MAX_PIECES
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.references.entries import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
-from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
-from services.shared.redaction.stored_values import from_blob, to_blob
-from tests.artifact_store.test_losses import NAME, Deployment, deployed
-from tests.support.buses import connected
+from services.shared.artifacts.errors import ArtifactNotFound
+from services.shared.redaction.stored_values import to_blob
+from tests.artifact_store.test_losses import Deployment, deployed
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
-from tests.support.stack import resident
-from tests.support.stores import Store, serving
+from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
@@ -132,59 +127,6 @@ async def test_what_is_light_is_answered_as_it_is(
     assert not (await embedded.client.list(run.tenant, run=run.run)).artifacts
 
 
-HEAVY: dict[str, tuple[list[Any], str, Any]] = {
-    "text": (["zwölf, " * 9_000, "Ende"], "text/markdown", "zwölf, " * 9_000 + "Ende"),
-    "bytes": (base64_of(PDF), "application/pdf", PDF),
-    "many bytes": (base64_of(PDF[:1009] * 4_000, 90_000), "binary", PDF[:1009] * 4_000),
-    "list": (points(3), "echarts", points(3)),
-    "long list": (points(40), "echarts", points(40)),
-}
-
-
-@pytest.mark.parametrize("name", HEAVY)
-async def test_what_is_heavy_is_kept_as_if_it_had_been_put(store: Store, name: str) -> None:
-    """Through one request or as a stream of megabytes: the same bytes and the same reference but for its id."""
-    chunks, kind, value = HEAVY[name]
-    run, blob = Run(store.bus, store.client, store.tenant), to_blob(value)
-    ref = await run.assembled(await run.pieces(chunks, kind))
-    assert isinstance(ref, ArtifactRef)
-    put = await store.client.put(
-        store.tenant,
-        blob.body,
-        session="s",
-        run=run.run,
-        namespace="t",
-        mime_type=blob.mime_type,
-        json_type=blob.json_type,
-        items=blob.items,
-        artifact_type=kind or None,
-    )
-    assert ref == put.model_copy(update={"artifact_id": ref.artifact_id, "created_at": ref.created_at})
-    found, body = await store.client.read(store.tenant, ref.artifact_id, limit=8 * MIB, session="s")
-    assert found == ref
-    assert from_blob(body, ref) == value
-
-
-@pytest.mark.parametrize(
-    ("kind", "chunks", "more"),
-    [
-        ("", ["ü" * 8191, '"' * 8191, "xx"], "x"),
-        ("bytes", base64_of(b"x" * (3 * 8191), 999), base64.b64encode(b"xxx").decode()),
-        ("", [["x" * 32_757], 1, 2], 3),
-    ],
-    ids=["text", "bytes", "list"],
-)
-async def test_light_ends_where_a_value_weighs_32_kib_in_a_message(
-    run: Run, kind: str, chunks: list[Any], more: Any
-) -> None:
-    """As for a field of a result, whatever number of pieces it came in."""
-    light = await run.assembled(await run.pieces(chunks, kind))
-    heavy = await run.assembled(await run.pieces([*chunks, more], kind, stream="t"), stream="t")
-    size = len(to_blob([base64.b64encode(light).decode() if isinstance(light, bytes) else light]).body[1:-1])
-    assert MAX_INLINE_BYTES - 3 <= size <= MAX_INLINE_BYTES
-    assert isinstance(heavy, ArtifactRef)
-
-
 async def test_pieces_are_found_among_everything_else(run: Run) -> None:
     """Other streams, other calls, what a second handling has shown again, and events that are no pieces."""
     await run.piece(0, "of another call than 1-0", call="1-1")
@@ -218,24 +160,6 @@ async def test_where_pieces_are_missing_there_is_no_artifact(run: Run, embedded:
     assert isinstance(await run.assembled(3), ArtifactRef)
 
 
-async def test_what_is_no_stream_or_too_much_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is kept, and without another try."""
-    await run.piece(0, "a")
-    for wrong in (
-        {"pieces": MAX_PIECES + 1},
-        {"pieces": 0},
-        {"pieces": 1},
-        {"pieces": 1, "call": "no.call"},
-        {"pieces": 1, "stream": "s" * 201},
-    ):
-        with pytest.raises(ArtifactInvalid):
-            await run.assembled(**wrong)
-    monkeypatch.setattr("services.artifact_store.uploads.assembler.MAX_ARTIFACT_BYTES", 150_000)
-    await run.pieces(points(3), stream="big")
-    with pytest.raises(ArtifactTooLarge):
-        await run.assembled(3, stream="big")
-
-
 async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: Store) -> None:
     """At the same time, afterwards, and when the pieces are long gone; in the scope of the run alone."""
     artifact_id, pieces, reads = new_id(), await run.pieces(points(30)), []
@@ -261,17 +185,6 @@ async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: St
             await run.assembled(pieces, artifact_id=artifact_id, **stranger)
 
 
-async def test_slow_senders_of_uploads_do_not_hold_up_what_fits_into_a_request(
-    rclone: S3Server, server: NatsServer
-) -> None:
-    """Streams to the S3 server have threads of their own, and here there is one."""
-    async with serving(rclone, server.url, artifact_uploads=1) as store:
-        run, put = Run(store.bus, store.client, store.tenant), store.put_of(bytes(3 * MIB))
-        await store.bus.request(subjects.artifact_open(), put.model_dump_json().encode())
-        pieces = await run.pieces(points(3, seed=3))
-        assert isinstance(await asyncio.wait_for(run.assembled(pieces), 10), ArtifactRef)
-
-
 @pytest.fixture
 async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> AsyncIterator[Deployment]:
     """The store as a process."""
@@ -288,48 +201,3 @@ async def pending(run: Run, value: Any) -> None:
         return any(b'"pending"' in entry.data and digest.encode() in entry.data for entry in entries)
 
     await wait_until(is_pending, what="the store is about to write the bytes")
-
-
-@pytest.mark.system
-@pytest.mark.timeout(120)
-async def test_what_is_light_does_not_wait_behind_what_is_heavy(deployment: Deployment, server: NatsServer) -> None:
-    """The S3 server hangs, and more large streams than are written at once wait for it; they succeed afterwards."""
-    async with connected(server.url) as bus:
-        run = Run(bus, deployment.client, deployment.tenant)
-        light = await run.pieces(["a", "b"])
-        heavy = [await run.pieces(points(2, seed=seed), stream=f"heavy{seed}") for seed in range(9)]
-        deployment.s3.freeze()
-        try:
-            asking = [
-                asyncio.create_task(run.assembled(pieces, stream=f"heavy{seed}")) for seed, pieces in enumerate(heavy)
-            ]
-            for seed in range(4):
-                await pending(run, points(2, seed=seed))
-            assert await asyncio.wait_for(run.assembled(light), 10) == "ab"
-        finally:
-            deployment.s3.thaw()
-        refs = await asyncio.gather(*asking)
-        assert all(isinstance(ref, ArtifactRef) for ref in refs)
-        assert len(await deployment.references()) == 9
-
-
-@pytest.mark.system
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-async def test_memory_stays_flat_however_long_the_stream(deployment: Deployment, server: NatsServer) -> None:
-    """Thirty megabytes are read in pages, gathered in a file and written from there; nobody's log shows any of it."""
-    canary = f"canary-{secrets.token_hex(8)}"
-    async with connected(server.url) as bus:
-        run = Run(bus, deployment.client, deployment.tenant)
-        await run.assembled(await run.pieces(points(20), stream="first"), stream="first")
-        pieces = await run.pieces([canary + secrets.token_hex(55_000) for _ in range(280)])
-        process = deployment.stack.pid(NAME)
-        peak = before = resident(process)
-        asking = asyncio.create_task(run.assembled(pieces))
-        while not asking.done():
-            peak = max(peak, resident(process))
-            await asyncio.sleep(0.01)
-        ref = await asking
-    assert isinstance(ref, ArtifactRef)
-    assert ref.size > 29 * MIB
-    assert peak - before < 24, f"the store grew by {peak - before} MiB"
-    assert canary not in deployment.stack.log_of(NAME).read_text()

@@ -59,22 +59,3 @@ def test_object_keys_are_plain_and_can_be_read_back(tenant: str) -> None:
         assert re.fullmatch(r"[a-z0-9_-]+/[0-9a-f]{2}/[a-z0-9-]{41,66}", key)
         assert keys.parse_object_key(key) == (tenant, name)
     assert keys.artifact_of_object(names[0]) == RUN
-
-
-@given(st.text(min_size=1, max_size=200))
-def test_any_session_has_a_place(session: str) -> None:
-    """Its name is the caller's own text; the place is a digest of it, two tokens with the run."""
-    where = keys.listing(session, RUN)
-    assert re.fullmatch(rf"[0-9a-f]{{32}}\.{RUN}", where)
-    key = keys.listing_key("default", where, RUN)
-    for pattern in (keys.listings_of("default", session, RUN), keys.listings_of("default", session, None)):
-        assert re.fullmatch(pattern.replace(".", r"\.").replace("*", r"[^.]+"), key)
-
-
-@given(st.text(min_size=1, max_size=200), st.none() | st.text(max_size=64))
-def test_any_own_id_has_a_key(own_id: str, namespace: str | None) -> None:
-    """Of a session or of a run; the pattern of the id matches it, and its tenant can be read back."""
-    for where in (keys.listing("any session", None), keys.listing(None, RUN)):
-        key = keys.own_id_key("default", where, own_id, namespace)
-        assert key.startswith(keys.own_ids_of("default", where, own_id)[:-1])
-        assert keys.own_id.parsed(key)[0] == "default"

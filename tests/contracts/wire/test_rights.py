@@ -6,8 +6,6 @@ tests/identities tries every user on every subject of the tables.
 import pytest
 
 from contracts.wire import rights
-from contracts.wire.names import InvalidName
-from contracts.wire.rights import Rights
 from contracts.wire.subject import SERVICES
 
 PLATFORM = rights.of_platform()
@@ -70,13 +68,3 @@ def test_a_listener_hears_its_tenant_and_nobody_else() -> None:
     assert one.subscribe == (f"run.acme.{RUN}.>", "_INBOX.x.>")
     assert one.publish == (f"$JS.API.DIRECT.GET.RUNS.emit.acme.{RUN}.log",)
     assert acme.publish == ("$JS.API.DIRECT.GET.RUNS.emit.acme.*.log",)
-
-
-def test_names_are_checked() -> None:
-    """A wildcard in a name would be a right."""
-    for bad in ("*", ">", "a.b", "", "a b"):
-        with pytest.raises(InvalidName):
-            rights.of_tool(bad)
-        with pytest.raises(InvalidName):
-            rights.of_listener("x", bad)
-    assert isinstance(rights.of_local_tools(), Rights)

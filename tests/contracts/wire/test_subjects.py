@@ -114,9 +114,3 @@ def test_ids_are_time_ordered_and_well_formed() -> None:
     assert all(names.checked_id(one) == one and one[12] == "7" and one[16] in "89ab" for one in made)
     assert [one[:12] for one in made] == sorted(one[:12] for one in made)
     assert len(set(made)) == len(made)
-
-
-def test_an_idempotency_key_names_one_run_per_tenant() -> None:
-    """The same key of the same tenant gives the same id; another tenant's gives another."""
-    assert names.run_id_for_key("a", "k") == names.run_id_for_key("a", "k") != names.run_id_for_key("b", "k")
-    assert names.checked_id(names.run_id_for_key("a", "k"))

@@ -1,12 +1,10 @@
 """A large payload that is sent without a copy reaches the server as nats-py would send it."""
 
-import asyncio
 import secrets
 
 import nats
 import pytest
 from nats.aio.client import Client
-from nats.errors import BadHeaderError, MaxPayloadError
 
 from services.messaging.nats_patches import payloads
 from tests.support.nats_server import NatsServer
@@ -45,22 +43,3 @@ async def test_the_same_bytes_are_written(
     assert theirs.stats["out_bytes"] == ours.stats["out_bytes"]
     await theirs.close()
     await ours.close()
-
-
-async def test_heavy_and_light_messages_arrive_in_order(nats_server: NatsServer) -> None:
-    """Through a real server, many at once; what the server or the library refuses is refused as ever."""
-    client = await nats.connect(nats_server.url)
-    payloads.use_fast_sender(client)
-    subscription = await client.subscribe("test.payloads")
-    sent = [secrets.token_bytes(LARGE_PAYLOAD_BYTES if number % 2 else 10) for number in range(40)]
-    await asyncio.gather(
-        *(client.publish("test.payloads", body, headers={"N": str(number)}) for number, body in enumerate(sent))
-    )
-    found = [await subscription.next_msg(timeout=10) for _ in sent]
-    assert [message.data for message in found] == sent
-    assert [(message.headers or {})["N"] for message in found] == [str(number) for number in range(len(sent))]
-    with pytest.raises(MaxPayloadError):
-        await client.publish("test.payloads", bytes(9 << 20))
-    with pytest.raises(BadHeaderError):
-        await client.publish("test.payloads", bytes(LARGE_PAYLOAD_BYTES), headers={"no name": "x"})
-    await client.close()

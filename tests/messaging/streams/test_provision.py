@@ -6,18 +6,9 @@ import pytest
 
 from contracts.wire import subjects
 from services.messaging.connection import Bus
-from services.messaging.errors import Misconfigured, Refused
+from services.messaging.errors import Misconfigured
 from services.messaging.streams.definitions import STREAMS, consumer
 from services.messaging.streams.provision import ensure_consumer, provision
-
-
-async def test_provisioning_again_changes_nothing(bus: Bus) -> None:
-    """Any service may do it at any time."""
-    before = await bus.api("STREAM.INFO.RUNS", {})
-    await provision(bus)
-    after = await bus.api("STREAM.INFO.RUNS", {})
-    assert after["config"] == before["config"]
-    assert after["created"] == before["created"]
 
 
 async def test_a_setting_that_was_changed_is_put_back(bus: Bus) -> None:
@@ -51,12 +42,3 @@ async def test_processes_may_set_different_limits_at_once(bus: Bus) -> None:
     )
     found = (await bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{name}", {}))["config"]
     assert found["max_ack_pending"] in {48, 64}
-
-
-async def test_a_full_request_queue_refuses(bus: Bus) -> None:
-    """One request per run: a second one for the same run is refused while the first is unread."""
-    subject = subjects.request("default", "0" * 32)
-    await bus.publish(subject, b"{}")
-    with pytest.raises(Refused) as refused:
-        await bus.publish(subject, b"{}")
-    assert refused.value.code == 10077

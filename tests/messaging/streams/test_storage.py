@@ -85,37 +85,6 @@ async def test_a_full_disk_fails_readiness_until_nats_stores_again(
     assert await write(bus)
 
 
-async def test_probes_leave_nothing_behind(bus: Bus) -> None:
-    """Whatever stream is suspected: a probe is written, and it expires."""
-
-    async def state(stream: str) -> dict[str, int]:
-        found: dict[str, int] = (await bus.api(f"STREAM.INFO.{stream}", {}))["state"]
-        return found
-
-    before = {}
-    for config in (*STREAMS, *({"name": f"KV_{name}"} for name in BUCKETS)):
-        name = config["name"]
-        before[name] = await state(name)
-        for _ in range(2):
-            await bus.storage._probe(name)
-        assert (await state(name))["last_seq"] > before[name]["last_seq"], name
-    for name, earlier in before.items():
-
-        async def is_gone(name: str = name, count: int = earlier["messages"]) -> bool:
-            return (await state(name))["messages"] == count
-
-        await wait_until(is_gone, timeout=10, what=f"{name} has no probe")
-    assert not bus.storage.problems()
-
-
-async def test_a_system_at_rest_is_not_written_to(bus: Bus) -> None:
-    """Trials begin with a write that failed."""
-    assert await write(bus)
-    sequence = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["last_seq"]
-    await asyncio.sleep(2.5)
-    assert (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["last_seq"] == sequence
-
-
 def test_every_subject_that_is_stored_leads_to_its_stream() -> None:
     """Otherwise a write that fails there is suspected nowhere."""
     for config in (*STREAMS, *map(bucket, BUCKETS)):

@@ -25,17 +25,6 @@ def test_the_next_tenant_finds_free_slots(slots: int) -> None:
     assert _fill(shares, "newcomer") > 0
 
 
-def test_what_is_given_back_can_be_taken() -> None:
-    """By a tenant whose share allows it; in the end all slots are free again."""
-    shares = Shares(3)
-    for _ in range(5):
-        count = _fill(shares, "a")
-        assert count == 2
-        for _ in range(count):
-            shares.give_back("a")
-    assert _fill(Shares(1), "alone") == 1
-
-
 def test_the_open_runs_of_one_tenant_fit_into_its_share_of_one_planner() -> None:
     """By default: so a tenant at its limit takes no slot of another."""
     planner, limit = PlannerSettings(), GatewaySettings().max_open_runs

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from services.messaging.tenants.time_slices import TimeSlice, TimeSlices
 from tests.support.waiting import wait_until
 
@@ -58,24 +56,6 @@ async def test_what_has_begun_goes_before_what_is_new() -> None:
     time_slices.give_back("a")
     await asyncio.gather(*waiting)
     assert order == ["begun", "new"]
-
-
-async def test_work_that_is_cancelled_while_it_waits_loses_nobody_a_turn() -> None:
-    """Also when its turn has just come."""
-    time_slices = TimeSlices(1)
-    for wait in (False, True):
-        await time_slices.take("a", is_new=True)
-        waiting = asyncio.create_task(time_slices.take("a", is_new=True))
-        await asyncio.sleep(0)
-        if wait:
-            time_slices.give_back("a")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        if not wait:
-            time_slices.give_back("a")
-    async with asyncio.timeout(5):
-        await time_slices.take("a", is_new=True)
 
 
 async def test_a_turn_ends_by_itself_and_can_be_taken_again() -> None:

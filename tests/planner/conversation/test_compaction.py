@@ -1,11 +1,9 @@
 """When a conversation is compacted over hundreds of steps: rarely, and with every step still in it."""
 
 from contracts.runs.payload import Usage
-from contracts.wire.faults import Fault
 from services.planner.agents import Agent
-from services.planner.conversation import compaction
 from services.planner.run.commands import Rules
-from services.planner.run.turn.decision import Calls, Failed
+from services.planner.run.turn.decision import Calls
 from tests.planner.run_world import REACT, World, finished, started
 from tests.support.model_server import words
 
@@ -39,16 +37,3 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
         f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said
         for number in range(1, STEPS)
     )
-
-
-def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
-    """When the model says that it is too long: with the same length it would refuse again."""
-    world = long_run(20_000)
-    before, outcome = REACT.length(world.run).characters, finished(f"{STEPS}-1")
-    overflow = Failed(fault=Fault(code="context_too_long", reason="too long"))
-    world.play(world.handling("INBOX:last", "call_finished", finished=outcome), overflow)
-    assert world.types()[-2:] == ["compacted", "asked"]
-    after = REACT.length(world.run)
-    assert after.characters == after.compacted_characters < 0.75 * before
-    messages = REACT.request(world.run, [], Agent()).messages.objects()[1:]
-    assert (after.characters, after.messages) == (sum(map(compaction.length, messages)), len(messages))

@@ -69,13 +69,6 @@ def test_past_turns_come_before_the_question(transport: ActionTransport) -> None
         assert "not answered" in nothing
 
 
-def test_a_conversation_without_whole_turns_leads_the_question() -> None:
-    """The cut is named, and the summary is shown."""
-    (only,) = messages(Conversation(left_out=1, summary="Much."))
-    assert only["content"].startswith("1 older turn is not shown.\nA summary of older turns.")
-    assert only["content"].endswith("</asked_on>")
-
-
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_nothing_that_was_said_can_close_a_marker(transport: ActionTransport) -> None:
     """Each marker is closed as often as it is opened by the runtime; instructions in old texts stay inside."""

@@ -103,19 +103,6 @@ def test_every_action_that_is_shown_is_one() -> None:
             assert normalize_action(line, action_format=form).action is not None
 
 
-def test_a_decision_reads_back_as_itself() -> None:
-    """Earlier decisions are shown in the format that the model is asked for."""
-    call = PlannedCall(call_id="1-0", tool="task", args={"a": 1})
-    for step, node in (
-        (Step(step=1, node="task", status="started", calls=[call]), "tool_task"),
-        (Step(step=1, node="plan", status="started", calls=[call, call]), "plan"),
-        (Step(step=1, node="final_response", status="started", answer="Yes."), "final_response"),
-    ):
-        action = normalize_action(JSON.decision(step)["content"], tools=frozenset({"tool_task"})).action
-        assert action is not None
-        assert action.next_node == node
-
-
 def catalogue(*tools: ToolSpec) -> list[dict[str, Any]]:
     """The lines of the tools' section."""
     text = system(list(tools))
@@ -123,23 +110,6 @@ def catalogue(*tools: ToolSpec) -> list[dict[str, Any]]:
     lines, _, after = section.partition("\n</tools>")
     assert after.startswith("\n\n# Guidance")
     return [json.loads(line) for line in lines.splitlines()]
-
-
-def test_the_catalogue_can_be_read_by_a_program() -> None:
-    """One object per line, without what a model does not need."""
-    assert catalogue(SEARCH)[0] == {
-        "name": "search_docs",
-        "description": "Search the handbook. Gives passages.",
-        "tags": ["search"],
-        "args": {
-            "type": "object",
-            "properties": {
-                "query": {"type": "string", "description": "a few words"},
-                "limit": {"type": "integer", "default": 5},
-            },
-            "required": ["query"],
-        },
-    }
 
 
 @pytest.mark.parametrize(
@@ -155,22 +125,6 @@ def test_a_description_is_data(hostile: str) -> None:
     assert len(json.dumps(line)) < 12_000
     shown = line["description"] + line["tags"][0] + "".join(line["args"]["properties"])
     assert not any(ord(char) < 32 or char in "\u202e\u200b" for char in shown)
-
-
-def test_a_huge_schema_is_cut_down_to_names_and_types() -> None:
-    """It is cut; where a call does not fit, the checker's complaint says what is missing."""
-    deep: dict[str, Any] = {"type": "object"}
-    for _ in range(80):
-        deep = {"type": "object", "properties": {"inner": deep}}
-    wide = {
-        "type": "object",
-        "properties": {f"argument_{n}": {**deep, "description": "d" * 99} for n in range(100)},
-        "required": ["argument_0"],
-    }
-    [line] = catalogue(ToolSpec(name="t", input_schema=wide))
-    assert len(json.dumps(line)) < 9_000
-    assert line["args"]["properties"]["argument_0"] == {"type": "object"}
-    assert line["args"]["required"] == ["argument_0"]
 
 
 @given(

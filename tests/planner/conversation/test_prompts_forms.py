@@ -13,8 +13,6 @@ from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import compaction
-from services.planner.conversation.encoding import Messages, decoded
-from services.planner.models.wire import pieces_for
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
 LOOK = ToolSpec(
@@ -67,27 +65,6 @@ def test_native_calls_and_their_results_belong_together() -> None:
     assert all(len(each) == 9 and each.isalnum() for each in ids)
     assert json.loads(decision["tool_calls"][0]["function"]["arguments"]) == {"q": BIG}
     assert results[-1]["content"].endswith("</results>\nBy the way.")
-
-
-def test_native_messages_stay_apart() -> None:
-    """Texts in a row of one role become one message; calls and results do not."""
-    decision = NATIVE.decision(step())
-    results = NATIVE.outcomes(step(), observed("1", "2"))
-    question = {"role": "user", "content": "?"}
-    said = [question, question, decision, *results, decision, decision, question, question]
-    wire = decoded(pieces_for("openai/x", Messages.of(said)))
-    assert [message["role"] for message in wire] == [
-        "user",
-        "assistant",
-        "tool",
-        "tool",
-        "assistant",
-        "assistant",
-        "user",
-    ]
-    assert "content" not in wire[1]
-    last = decoded(pieces_for("anthropic/x", Messages.of([question, decision, *results])))[-1]
-    assert last["content"][-1]["cache_control"] == {"type": "ephemeral"}
 
 
 @pytest.mark.parametrize("transport", ["json", "tools"])

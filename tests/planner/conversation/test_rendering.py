@@ -16,11 +16,8 @@ from contracts.runs.events import ActionTransport, RunStarted, Step
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
-from services.planner.conversation.encoding import Messages, decoded
 from services.planner.conversation.rendering import Renderer
-from services.planner.models.direct.openai_compatible import body_of
 from services.planner.models.types import ModelRequest
-from services.planner.models.wire import pieces_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.state.fold import fold
 from services.planner.run.state.history import Conversation, Decided, PastTurn
@@ -149,28 +146,6 @@ def test_every_request_begins_with_the_one_before(transport: ActionTransport) ->
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_bytes_that_a_server_receives_begin_with_those_before(transport: ActionTransport) -> None:
-    """Tools included, with nothing left out: this is what the server compares."""
-    bodies = [body_of(request, "scripted") for request in Recorded(transport).stable]
-    assert len(bodies) > STEPS
-    assert all(after.startswith(before.removesuffix(b"]}")) for before, after in pairwise(bodies))
-
-
-def wire(model: str, messages: Messages) -> list[str]:
-    """The messages as they leave, each as text."""
-    mark = ', "cache_control": {"type": "ephemeral"}'
-    return [
-        json.dumps({**message, "content": parts_of(message.get("content"))}).replace(mark, "")
-        for message in decoded(pieces_for(model, messages))
-    ]
-
-
-def parts_of(content: Any) -> Any:
-    """A plain text as the one part that it stands for, as which a provider reads it."""
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> None:
     """It knows the log and nothing else; compactions included."""
     live, restarted = (
@@ -188,33 +163,6 @@ TALK = Conversation(
     summary="They greeted.",
     context={"city": "Turin"},
 )
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_compaction_cuts_past_turns_and_keeps_the_question(transport: ActionTransport) -> None:
-    """After a restart as well."""
-    live = Recorded(transport, conversation=TALK, max_characters=4000)
-    messages = live.requests[-1][1]
-    assert "shortened" in messages[1]["content"]
-    assert "what?" in json.dumps(messages[5])
-    assert "Turin" in json.dumps(messages[5])
-    restarted = Recorded(transport, conversation=TALK, max_characters=4000, restart_every=3)
-    assert json.dumps(restarted.requests) == json.dumps(live.requests)
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_only_a_compaction_changes_a_prefix(transport: ActionTransport) -> None:
-    """A compaction does change it, or it would save nothing."""
-    played = Recorded(transport, max_characters=4000)
-    compacted = {event.turn for events in played.records for event in events if event.type == "compacted"}
-    changed = set()
-    turns = [event.turn for events in played.records for event in events if event.type == "asked"]
-    bodies = [body_of(request, "scripted") for request in played.stable]
-    for turn, (before, after) in zip(turns[1:], pairwise(bodies), strict=True):
-        if not after.startswith(before.removesuffix(b"]}")):
-            changed.add(turn)
-    assert changed
-    assert changed <= compacted
 
 
 def asked_once(query: str) -> Run:

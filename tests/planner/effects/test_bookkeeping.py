@@ -87,14 +87,3 @@ async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
     found = await bus.last("INBOX", subject)
     assert found is not None
     assert INBOX_MESSAGE.validate_json(found.data) == TimerFired(timer="deadline", at=opening.deadline_at)
-
-
-async def test_the_deadline_of_an_ended_run_is_cancelled(bus: Bus) -> None:
-    """Nothing is left of it."""
-    opening = started(deadline_ms=60_000)
-    await bookkeeping.enter(bus, folded(opening), opening.request)
-    assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 1
-    await bookkeeping.close(
-        bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
-    )
-    assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 0

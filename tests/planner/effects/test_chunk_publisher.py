@@ -13,7 +13,7 @@ from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.planner.effects.chunk_publisher import MAX_HELD_CHARACTERS, ChunkPublisher, ChunkWriter
+from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
 from services.planner.logs.ownership_watch import Address
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -100,26 +100,6 @@ async def test_a_quiet_reply_is_stored_token_by_token(bus: Bus) -> None:
     assert reply.publisher.stream_seq == (await reply.stored())[-1][0]
 
 
-async def test_chunks_grow_in_a_process_that_lags(bus: Bus) -> None:
-    """Nothing is lost or changed, and the first token of another reply goes before all that waits."""
-    writer = ChunkWriter(bus)
-    with busy(0.01):
-        slow = Reply(bus, writer)
-        for number in range(150):
-            slow.publisher.say("answer", f"{number},")
-            await asyncio.sleep(0.002)
-        await slow.publisher.drained()
-        first = Reply(bus, writer)
-        first.publisher.say("answer", "at once")
-        await first.publisher.drained()
-    events = await slow.events()
-    assert "".join(event.text for event in events) == "".join(f"{number}," for number in range(150))
-    assert [event.seq for event in events] == list(range(len(events)))
-    assert events[0].text == "0,"
-    assert len(events) < 75
-    assert [event.text for event in await first.events()] == ["at once"]
-
-
 async def test_the_end_of_a_reply_is_held_for_its_decision(bus: Bus) -> None:
     """What is stored and what is held are the text, in order and once, and the numbers go on."""
     reply = Reply(bus)
@@ -134,15 +114,3 @@ async def test_the_end_of_a_reply_is_held_for_its_decision(bus: Bus) -> None:
     assert [(event.seq, event.text) for event in await reply.events()] == [(0, "one ")]
     assert [(event.seq, event.text, event.done) for event in held] == [(1, "two three", True)]
     assert reply.publisher.last_words() == ()
-
-
-async def test_a_long_end_is_stored_as_chunks(bus: Bus) -> None:
-    """The record of the decision has no room for it; the pace of others does not hold it back."""
-    reply = Reply(bus)
-    reply.publisher.hold()
-    reply.publisher.say("answer", "x" * (MAX_HELD_CHARACTERS + 1), done=True)
-    assert not reply.publisher.is_brief
-    reply.publisher.release()
-    await reply.publisher.drained()
-    assert reply.publisher.last_words() == ()
-    assert [(len(event.text), event.done) for event in await reply.events()] == [(MAX_HELD_CHARACTERS + 1, True)]

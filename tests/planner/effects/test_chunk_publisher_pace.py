@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from services.planner.effects.chunk_publisher import LOST_AFTER_S, MAX_IN_FLIGHT, ChunkPace
+from services.planner.effects.chunk_publisher import MAX_IN_FLIGHT, ChunkPace
 
 
 class World:
@@ -23,14 +23,6 @@ class World:
             return True
 
         return begin
-
-
-def test_a_quiet_process_makes_nothing_wait() -> None:
-    """Its writes begin at once."""
-    world = World()
-    for name in ("a", "b", "c"):
-        world.enter(name)
-    assert world.begun == ["a", "b", "c"]
 
 
 def test_few_writes_are_in_flight_and_the_others_wait_in_order() -> None:
@@ -56,16 +48,3 @@ def test_a_write_that_has_nothing_to_store_any_more_keeps_no_place() -> None:
         world.pace.enter(number, lambda: False, is_first=False)
     world.enter("a")
     assert world.begun == ["a"]
-
-
-def test_lost_writes_keep_nobody_waiting() -> None:
-    """Writes that are repeated until NATS is back do not stop those of other runs; their late ends change nothing."""
-    world = World()
-    for number in range(MAX_IN_FLIGHT):
-        world.enter(f"lost {number}")
-    world.now += LOST_AFTER_S
-    world.enter("a")
-    assert world.begun[-1] == "a"
-    world.pace.leave("lost 0")
-    world.enter("b")
-    assert world.begun[-1] == "b"

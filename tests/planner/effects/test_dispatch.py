@@ -2,25 +2,20 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
-from contracts.runs.requests import RunLimits, RunRequested
+from contracts.runs.events import Observed, RunEvent, Step
 from contracts.tools.messages import DIRECT_HEADER, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.names import new_id, unix_ms
-from contracts.wire.records import EVENTS_HEADER, Record
+from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.planner.effects import bookkeeping, direct_calls, dispatch
-from services.planner.run.state.run import Run
+from services.planner.effects import direct_calls
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler, Planning, Story
-from tests.support.waiting import wait_until
 
 LOOK, FINAL = action("look", q="x"), answer("whole")
 
@@ -109,21 +104,6 @@ async def test_an_instance_that_is_gone_costs_nothing(
     assert not story.of("call_started")
 
 
-async def test_a_call_is_not_made_directly_a_second_after_its_record(
-    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The planner was stopped between the two; by then another one may have sent it."""
-    monkeypatch.setattr(dispatch, "unix_ms", lambda: unix_ms() + 5000)
-    provider.say(LOOK, FINAL)
-    planning = await directly(plan)
-    before = await stored_calls(planning.bus)
-    story = await planning.tell()
-    assert story.end.raw_answer == "whole"
-    assert None not in instances(story)
-    assert await stored_calls(planning.bus) == before + 1
-    assert not story.of("call_started")
-
-
 @pytest.mark.parametrize("begins", [False, True])
 async def test_an_instance_that_does_not_answer(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch, *, begins: bool
@@ -145,65 +125,3 @@ async def test_an_instance_that_does_not_answer(
     assert instances(story) == {stopped}
     assert [event.status for event in story.of("observed")] == ["succeeded"]
     assert bool(story.of("call_started")) == begins
-
-
-async def test_an_entry_in_the_index_is_written_after_a_while_or_at_the_end(
-    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the deadline's timer. A run that ends sooner has one entry and never a timer."""
-    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_S", 60.0)
-    provider.say(LOOK, FINAL, replace(FINAL, stall_after=2))
-    planning = await directly(plan)
-
-    async def written() -> tuple[int, int]:
-        runs = (await planning.bus.api("STREAM.INFO.KV_runs", {}))["state"]["last_seq"]
-        timers = (await planning.bus.api(f"STREAM.INFO.{subjects.TIMERS}", {}))["state"]["last_seq"]
-        return int(runs), int(timers)
-
-    runs, timers = await written()
-    await planning.tell()
-
-    async def is_closed() -> bool:
-        return await written() == (runs + 1, timers)
-
-    await wait_until(is_closed, what="the entry of the ended run is written, and nothing else")
-    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_S", 0.1)
-    run = await planning.ask()
-
-    async def is_open() -> bool:
-        return await written() == (runs + 2, timers + 1)
-
-    await wait_until(is_open, what="the entry and the timer of the long run are written")
-    provider.release()
-    assert (await planning.ended(run)).end.type == "done"
-
-
-async def is_left_without_timers(bus: Bus, run: str) -> None:
-    """Return once a run that has ended is closed; it has no timer then."""
-    request, timers = subjects.request("default", run), subjects.timer.pattern(tenant="default", run=run)
-
-    async def is_closed() -> bool:
-        return await bus.last_from_leader(subjects.REQUESTS, request) is None
-
-    await wait_until(is_closed, what="the request is acknowledged")
-    state = (await bus.api(f"STREAM.INFO.{subjects.TIMERS}", {"subjects_filter": timers}))["state"]
-    assert not state.get("subjects")
-
-
-async def test_a_handling_that_only_ends_a_run_removes_the_timer_of_an_earlier_one(plan: Plan) -> None:
-    """Planners whose clocks were ahead have died in each attempt to ask the model."""
-    planning = await directly(plan)
-    bus, now, run = planning.bus, unix_ms(), new_id()
-    request = RunRequested(run_id=run, tenant="default", requested_at=now, trace_id=new_id(), query="?")
-    owner = f"REQUESTS:{int((await bus.api(f'STREAM.INFO.{subjects.REQUESTS}', {}))['state']['last_seq']) + 1}"
-    opening = RunStarted(run_id=run, tenant="default", request=request, limits=RunLimits())
-    asked = [
-        Asked(turn=1, attempt=attempt, by=owner, holder="dead", cause="turn" if attempt == 1 else "lost")
-        for attempt in range(1, 7)
-    ]
-    record = Record(at=now + 10_000, events=[opening, *asked])
-    await bus.publish(subjects.log("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
-    await bookkeeping.enter(bus, Run(started=opening), opening.request)
-    await bus.publish(subjects.request("default", run), request.model_dump_json().encode())
-    assert (await planning.ended(run)).end.code == "too_many_attempts"
-    await is_left_without_timers(bus, run)

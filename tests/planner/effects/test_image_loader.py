@@ -1,12 +1,9 @@
 """Images are loaded for a call of the model, and kept for a while."""
 
-import base64
-import json
-
 from contracts.wire.names import new_id
 from services.planner.conversation import images
 from services.planner.conversation.encoding import Messages
-from services.planner.effects.image_loader import REMOVED_TEXT, DataUrl, ImageLoader
+from services.planner.effects.image_loader import REMOVED_TEXT, ImageLoader
 from tests.planner.conftest import Put
 from tests.planner.shown_images import png
 from tests.support.buses import connected
@@ -40,10 +37,3 @@ async def test_an_image_that_a_person_removed_is_not_shown(put: Put, nats_server
         loader = ImageLoader(bus)
         filled, warnings = await loader.filled("default", new_id(), None, Messages.of([message]), {ref.artifact_id})
     assert (REMOVED_TEXT in str(filled.pieces), warnings, loader._size) == (True, [], 0)
-
-
-def test_who_prints_a_request_sees_no_bytes() -> None:
-    """A URL with an image in it shows its type and size."""
-    url = DataUrl("data:image/png;base64," + base64.b64encode(png(1)).decode())
-    assert repr({"url": url}) == f"{{'url': <image image/png {len(png(1))} bytes>}}"
-    assert json.loads(json.dumps({"url": url}))["url"] == url

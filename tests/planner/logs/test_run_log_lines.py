@@ -6,7 +6,7 @@ import structlog.testing
 
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import MODEL
 from tests.support.waiting import wait_until
 
@@ -58,23 +58,3 @@ async def test_a_call_that_a_person_rejects_leaves_a_line(plan: Plan, provider: 
     assert SECRET not in str(lines)
     [refused] = of(lines, "call_failed")
     assert (refused["tool"], refused["code"], refused["run_id"]) == ("pay", "rejected", run)
-
-
-async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) -> None:
-    """Each request to a model that failed, and the end."""
-    provider.say(Say(status=500, error={"message": SECRET}))
-    _, lines = await run_and_lines(plan)
-    assert [
-        (line["model"], line["attempt"], line["code"], line["status"]) for line in of(lines, "model_request_failed")
-    ] == [(MODEL, attempt, "model_failed", 500) for attempt in (1, 2, 3)]
-    [line] = of(lines, "run_ended")
-    assert (line["status"], line["code"]) == ("error", "model_failed")
-
-
-async def test_a_budget_in_money_that_cannot_be_checked_is_named(plan: Plan, provider: ModelServer) -> None:
-    """A model without a known price spends what it likes; the payload says so."""
-    provider.say(answer("done"))
-    story, _ = await run_and_lines(plan, {"max_cost_usd": 0.5})
-    assert story.end.warnings == ["max_cost_usd of 0.5 could not be checked: a model of this run has no known price"]
-    story, _ = await run_and_lines(plan)
-    assert story.end.warnings == []

@@ -80,12 +80,3 @@ async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus) -> None
     assert loaded == states[-1]
     assert loaded.runs == CHECKPOINT_EVERY + 20
     assert len(await logs.whole(where)) == CHECKPOINT_EVERY + 22
-
-
-async def test_the_state_at_a_sequence_stays_as_it_was(bus: Bus) -> None:
-    """Before a checkpoint, on it, and behind it."""
-    where, logs = address(), SessionLogs(bus)
-    states = await written(logs, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY + 3)))
-    for state in (states[0], states[50], states[CHECKPOINT_EVERY - 1], states[-2], states[-1]):
-        assert await SessionLogs(bus).at(where, state.seq) == state
-        assert await logs.at(where, state.seq) == state

@@ -5,11 +5,9 @@ from dataclasses import replace
 import pytest
 
 from contracts.runs.actions import Join
-from contracts.runs.events import Cancelled, Done, Error
+from contracts.runs.events import Cancelled, Done
 from contracts.runs.inbox import TimerFired
 from contracts.runs.payload import Usage
-from contracts.wire.faults import Fault
-from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -17,7 +15,6 @@ from services.planner.run.commands import (
     Ask,
     Close,
     Dispatch,
-    KeepContext,
     LoadSpecs,
     Open,
     ReadShown,
@@ -78,16 +75,6 @@ def test_an_answer_survives_another_fact_that_moved_the_tail() -> None:
     assert isinstance(advance(world.run, handling, world.rules), Append)
 
 
-def test_attempts_that_never_end_are_limited() -> None:
-    """A turn of which every attempt crashes ends the run, instead of crashing planners for ever."""
-    world = World()
-    for n in range(MAX_LOST + 1):
-        world.play(world.handling("REQUESTS:1", holder=f"h{n}", started=started()))
-    world.play(world.handling("REQUESTS:1", holder="last", started=started()))
-    assert isinstance(world.run.terminal, Error)
-    assert world.run.terminal.code == "too_many_attempts"
-
-
 def test_cancel_ends_a_run_wherever_it_is() -> None:
     """Before it began, while the model thinks, while calls are open; afterwards it changes nothing."""
     for prepare in (
@@ -131,18 +118,6 @@ def test_a_cancel_stops_the_model_before_it_reads_what_was_shown() -> None:
     assert (end.reason, end.payload.raw_answer) == ("enough", "seen")
 
 
-@pytest.mark.parametrize("failing", [False, True])
-def test_a_plan_succeeds_with_all_its_branches(*, failing: bool) -> None:
-    """One that failed makes the step a failed one."""
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()), calls(2))
-    bad = {"status": "failed", "failure": Fault(code="tool_error", reason="no")} if failing else {}
-    world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1", **bad)))
-    world.play(world.handling("INBOX:2", "call_finished", finished=finished("1-2")))
-    ended = [event for events in world.written for event in events if event.type == "step"][-1]
-    assert ended.status == ("failed" if failing else "succeeded")
-
-
 def test_a_deadline_ends_a_run_with_what_there_is() -> None:
     """The payload holds the last observation, the route is partial, a warning names the budget."""
     world = World()
@@ -153,24 +128,6 @@ def test_a_deadline_ends_a_run_with_what_there_is() -> None:
     assert isinstance(done, Done)
     assert (done.reason, done.route, done.raw_answer) == ("budget_exhausted", "partial", "41")
     assert any("deadline_s of 60" in warning for warning in done.warnings)
-
-
-def test_what_is_for_tools_alone_is_kept_before_the_run_is_opened() -> None:
-    """So that a crash in between loses nothing; once."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started(), context={"token": "t"})
-    assert isinstance(advance(world.run, handling, world.rules), KeepContext)
-    handling.context_kept = True
-    assert isinstance(advance(world.run, handling, world.rules), Append)
-
-
-def test_a_run_past_its_deadline_is_opened_and_ended_at_once() -> None:
-    """A request that waited too long costs no model call."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started())
-    handling.now = 61_000
-    assert not any(isinstance(move, Ask) for move in world.play(handling))
-    assert isinstance(world.run.terminal, Done)
 
 
 @pytest.mark.parametrize(

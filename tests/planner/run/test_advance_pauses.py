@@ -8,7 +8,6 @@ import pytest
 
 from contracts.runs.events import Asked, Done, Error
 from contracts.runs.inbox import TimerFired
-from contracts.runs.payload import Usage
 from contracts.wire.faults import Fault
 from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
@@ -66,13 +65,6 @@ def carry_out(world: World, handling: Attempt) -> list[object]:
             return moves
 
 
-def carry_out_one(world: World, handling: Attempt) -> None:
-    """Write the one record that comes next."""
-    command = advance(world.run, handling, world.rules)
-    assert isinstance(command, Append)
-    world.write(handling, command.events)
-
-
 def test_a_pause_is_timed_and_topped_up() -> None:
     """A pause sets a timer for the end; a top-up wakes the consumer that calls models, and calls none itself."""
     world = World()
@@ -98,19 +90,6 @@ def test_a_top_up_counts_once() -> None:
     assert world.types().count("topped_up") == 1
 
 
-def test_an_outcome_in_a_pause_is_recorded_and_used_later() -> None:
-    """The last fact says that the run is paused still; afterwards the step ends and the next one begins."""
-    world = World()
-    asked_to(world, calls(3), max_parallel=1, grace_s=50, deadline_s=60)
-    carry_out(world, world.handling("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
-    carry_out(world, world.handling("INBOX:2", "call_finished", finished=finished("1-1")))
-    assert world.types()[-2:] == ["observed", "paused"]
-    assert list(world.run.open) == ["1-2", "1-3"]
-    top_up(world, deadline_s=60)
-    moves = carry_out(world, world.handling("INBOX:3", "resumed"))
-    assert [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls] == ["1-2"]
-
-
 def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
     """By the message that woke the run; the one that had asked is done."""
     world = World()
@@ -122,36 +101,6 @@ def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
     moves = carry_out(world, world.handling("INBOX:2", "resumed"))
     assert isinstance(moves[-1], Ask)
     assert (moves[-1].asked.turn, moves[-1].asked.attempt, moves[-1].asked.cause) == (1, 2, "resumed")
-
-
-def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
-    """No other message sends them: after the top-up the run would wait for them for ever."""
-    world = World()
-    handling = world.handling("REQUESTS:1", started=started(grace_s=5))
-    world.play(handling)
-    handling.decision = calls()
-    carry_out_one(world, handling)
-    assert world.run.open
-    carry_out_one(world, world.handling("INBOX:d", "timer", timer=TimerFired(timer="deadline", at=61_000)))
-    assert world.run.paused is not None
-    [sent] = carry_out(world, handling)
-    assert isinstance(sent, Dispatch)
-    assert not sent.again
-    handling.dispatched |= {"1-1"}
-    assert carry_out(world, handling) == [SetTimer("pause", NOW + 5000), Open(), Ack()]
-
-
-def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:
-    """It waits for the top-up, and has its place then."""
-    world = World()
-    asked_to(world, calls(2), max_parallel=1, grace_s=5)
-    late = world.handling("INBOX:1", "call_finished", finished=finished("1-1"))
-    late.now = 61_000
-    carry_out_one(world, late)
-    assert world.types()[-2:] == ["observed", "paused"]
-    top_up(world, deadline_s=60)
-    moves = carry_out(world, world.handling("INBOX:2", "resumed"))
-    assert [call.call_id for call in moves[0].calls] == ["1-2"]  # type: ignore[attr-defined]
 
 
 def test_an_answer_is_restated_without_asking() -> None:
@@ -172,17 +121,6 @@ def test_an_answer_is_restated_without_asking() -> None:
     carry_out(world, handling)
     assert isinstance(world.run.terminal, Done)
     assert world.run.terminal.raw_answer == "Hello"
-
-
-@pytest.mark.parametrize("decision", [Invalid(complaint="no", reply=""), Final(args={"confidence": 1}, has_text=False)])
-def test_nothing_is_asked_again_beyond_a_budget(decision: Decision) -> None:
-    """The reply that spent it counts."""
-    world = World()
-    object.__setattr__(decision, "usage", Usage(model_calls=1, prompt_tokens=9, cost_usd=0.0))
-    asked_to(world, decision, max_tokens=9)
-    assert isinstance(world.run.terminal, Done)
-    assert world.run.terminal.reason == "budget_exhausted"
-    assert world.run.terminal.usage.prompt_tokens == 9
 
 
 class Storm:

@@ -120,18 +120,6 @@ def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
         assert (payload.route, payload.extra, payload.raw_answer) == ("merged", {"run_id": "b" * 32}, "")
 
 
-def test_a_run_is_attached_once() -> None:
-    """And not at all if it has a session."""
-    world, attach = World(), SessionAttached(session_id=f"run-{RUN}")
-    world.play(world.handling("REQUESTS:1", started=started()))
-    assert kinds(handle(world, handling(attach, "INBOX:5"))) == ["Append", "Ack"]
-    assert kinds(handle(world, handling(attach, "INBOX:6"))) == ["Ack"]
-    assert world.run.session_id == f"run-{RUN}"
-    other = World()
-    handle(other, handling(REQUEST), [Busy(), Waiting()])
-    assert kinds(handle(other, handling(attach, "INBOX:5"))) == ["Ack"]
-
-
 MESSAGES: dict[str, Received] = {
     "begin": RunBegins(session_seq=9),
     "merged": RunMerged(into="b" * 32),

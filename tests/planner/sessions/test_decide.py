@@ -25,7 +25,6 @@ from contracts.sessions.records import (
     SessionRunWaits,
 )
 from contracts.wire.names import own_session_id
-from services.planner.run.state.run import Begun, Refused, Waiting
 from services.planner.sessions import decide
 from services.planner.sessions.decide import Tell
 from services.shared.sessions.fold import fold
@@ -200,46 +199,6 @@ def test_a_message_that_is_handled_again_repeats_its_commands_only() -> None:
         again, repeated = world.take(MESSAGES[message], "INBOX:99")
         assert again == [], (message, state)
         assert repeated == found, (message, state)
-
-
-def test_users_do_not_wait_behind_reports() -> None:
-    """Reports begin when no user waits, in their order."""
-    world = World()
-    busy(world)
-    for report in (B, C):
-        world.take(request(report).model_copy(update={"cause": "report"}))
-    world.take(request(D))
-    begun = []
-    for run in (A, D, B):
-        world.take(ended(run))
-        assert world.session.current is not None
-        begun.append(world.session.current.run)
-    assert begun == [D, B, C]
-
-
-def test_a_text_under_way_does_not_begin_its_own_run() -> None:
-    """Until the run that it was sent to has answered; others may begin."""
-    world = World()
-    idle(world)
-    assert world.session.current is None
-    assert decide.place_of(world.session, B) == Waiting()
-    world.take(request(C))
-    assert decide.place_of(world.session, C) == Begun(world.session.seq)
-    world.take(SessionInputTaken(run=B, into=A, taken=False))
-    world.take(ended(C))
-    assert decide.place_of(world.session, B) == Begun(world.session.seq)
-
-
-def test_a_session_of_another_user_is_not_found() -> None:
-    """Only a key that is pinned to a user is refused."""
-    world = World()
-    world.take(request(A, user_id="ann"))
-    world.take(request(B, user_id="bob", is_user_pinned=True))
-    world.take(request(C, user_id="bob"))
-    place = decide.place_of(world.session, B)
-    assert isinstance(place, Refused)
-    assert place.fault.code == "not_found"
-    assert decide.place_of(world.session, C) == Waiting()
 
 
 def test_a_session_continues_from_a_run_without_one() -> None:

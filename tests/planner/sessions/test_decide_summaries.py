@@ -49,16 +49,3 @@ def test_the_request_of_a_summary_is_repeated_until_it_has_ended() -> None:
     assert world.take(message)[1] == found
     world.take(summary_of(B))
     assert "RequestSummary" not in world.take(message)[1]
-
-
-def test_a_failed_summary_is_made_again_after_the_next_answer() -> None:
-    """Its usage counts, and nothing else changes."""
-    world = World()
-    answered(world, A)
-    answered(world, B)
-    assert world.take(summary_of(B, outcome="error", answer=""))[0] == ["run_ended"]
-    assert (world.session.summary, world.session.summary_run) == ("", "")
-    assert world.session.usage.model_calls == 1
-    assert [turn.run for turn in world.session.turns] == [A, B]
-    assert answered(world, C)[0] == ["run_ended", "run_queued"]
-    assert world.session.summary_run == memory.summary_run("s", C)

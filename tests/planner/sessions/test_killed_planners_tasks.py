@@ -7,17 +7,15 @@ from pathlib import Path
 import pytest
 
 from contracts.sessions.records import SessionDeletionRequested
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.kv import Bucket
 from services.planner.logs.session_log import SessionAddress
 from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, scripted, settled, spawn
 from tests.support.dying_planners import DyingPlanner
-from tests.support.model_server import ModelServer, Say, answer
+from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
-from tests.support.session_logs import session_of
 from tests.support.waiting import wait_until
 
 ACK_WAIT_S = 1.0
@@ -79,56 +77,3 @@ async def delete(bus: Bus, session_id: str) -> None:
     """Ask for the deletion of a session."""
     subject = subjects.session_inbox(*SessionAddress.of("default", session_id), "delete")
     await bus.publish(subject, SessionDeletionRequested().model_dump_json().encode())
-
-
-async def is_deleted(bus: Bus, run: str) -> bool:
-    """Whether a run is deleted, or is about to be."""
-    return bool((await Bucket(bus, keys.RUNS_BUCKET).get(keys.run_deletion("default", run))).sequence)
-
-
-async def test_a_deletion_takes_the_tasks_with_it(
-    own_nats_server: NatsServer, client: Planning, provider: ModelServer, agents: Path
-) -> None:
-    """Open ones are cancelled, and all that is left is gone, also if the planner dies meanwhile."""
-    url, bus, session_id = own_nats_server.url, client.bus, new_id()
-    scripted(provider, spawn("a"), spawn("b"), answer("Begun."), a=Say(silent=True), b=answer("B."))
-    text = '"reason":"the session is being deleted"'
-    dying = DyingPlanner(url, provider.url, text, "known", "control", agents_file=agents)
-    await client.ask(PARENT, agent="host", session_id=session_id)
-
-    async def one_has_ended() -> bool:
-        tasks = (await session_of(bus, session_id)).background.tasks.values()
-        return sorted(task.status for task in tasks) == ["running", "succeeded"]
-
-    await wait_until(one_has_ended, what="one of two tasks has ended")
-    tasks = list((await session_of(bus, session_id)).background.tasks)
-    await delete(bus, session_id)
-    await dying.dead()
-    async with planning(url, provider, agents_file=agents, ack_wait_s=ACK_WAIT_S):
-        await gone(bus, session_id)
-    assert all([await is_deleted(bus, task) for task in tasks])
-    where = SessionAddress.of("default", session_id)
-    pattern = subjects.timer.pattern(tenant=where.tenant, run=where.key)
-    timers = await bus.api("STREAM.INFO.TIMERS", {"subjects_filter": pattern})
-    assert not timers["state"].get("subjects")
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("moment", ["before", "known"])
-async def test_a_report_does_not_outlive_its_session(
-    own_nats_server: NatsServer, client: Planning, provider: ModelServer, agents: Path, moment: str
-) -> None:
-    """The planner dies before or after it requests the report, and the session is deleted meanwhile."""
-    url, bus, session_id = own_nats_server.url, client.bus, new_id()
-    scripted(provider, spawn("a"), answer("Begun."), a=answer("A."))
-    dying = DyingPlanner(url, provider.url, '"cause":"report"', moment, "request", agents_file=agents)
-    await client.ask(PARENT, agent="host", session_id=session_id)
-    await dying.dead()
-    (report,) = (await session_of(bus, session_id)).background.reports
-    await delete(bus, session_id)
-    async with planning(url, provider, agents_file=agents, ack_wait_s=ACK_WAIT_S):
-        await gone(bus, session_id)
-        assert (await client.ended(report.report_id)).end.type in {"cancelled", "error"}  # Or it was refused.
-    assert await is_deleted(bus, report.report_id)
-    assert await bus.last(subjects.RUNS, subjects.context("default", report.report_id)) is None
-    assert [event.type for event in await events_of(bus, session_id)] == ["deleted"]

@@ -1,20 +1,18 @@
 """How much of a conversation a run is shown: whole turns, newest first, within a bound of tokens."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.requests import ConversationMessage, Memory, RunRequested
-from contracts.sessions.records import ContextSet, RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
+from contracts.runs.requests import ConversationMessage, Memory
+from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.conversation.compaction import CUT_MARKER
 from services.planner.conversation.encoding import Message, text_tokens
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import past_messages
 from services.planner.run.state.history import Conversation, PastTurn
-from services.planner.sessions.memory import bounded, of_messages, of_session, reported_in
+from services.planner.sessions.memory import bounded, of_messages
 from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
-from services.shared.sessions.task_state import Background, Result
 from tests.support.model_server import words
 
 MEMORY = Memory()
@@ -29,15 +27,6 @@ def rendered_tokens(conversation: Conversation) -> int:
     """What the messages of a conversation take, estimated as all requests are."""
     messages: list[Message] = past_messages(conversation, JsonActions("legacy").decision)
     return sum(text_tokens(message["content"]) for message in messages)
-
-
-@pytest.mark.parametrize("text", ['"' * 50_000, "\n" * 50_000, "é😀" * 20_000, "\x00" * 50_000])
-def test_the_bound_holds_for_texts_that_grow_as_json(text: str) -> None:
-    """Escapes and bytes count, not characters."""
-    for turn in (PastTurn(text, "yes"), PastTurn("why?", text), PastTurn("why?", "yes", inputs=(text, text))):
-        found = bounded([turn], Memory(max_tokens=500))
-        assert rendered_tokens(found) <= 500
-        assert len(found.turns) == 1
 
 
 def test_a_turn_that_is_too_long_is_cut() -> None:
@@ -89,36 +78,6 @@ def session_of(count: int, *, summarised: int = 0) -> Session:
         if number == summarised - 1:
             session = fold(session, number + 1, SessionRecord(events=[Summarised(through=run, run="s", text="Much.")]))
     return session
-
-
-def test_a_session_becomes_a_conversation() -> None:
-    """Its turns, its summary and its context."""
-    session = fold(session_of(3), 4, SessionRecord(events=[ContextSet(values={"city": "Turin"})]))
-    found = of_session(session, MEMORY)
-    assert found.turns[0] == PastTurn("q0", "a0", images=1, asked_at=7)
-    assert [turn.question for turn in found.turns] == ["q0", "q1", "q2"]
-    assert found.context == {"city": "Turin"}
-
-
-def test_what_background_tasks_found_is_shown() -> None:
-    """Not twice: a report holds what its tasks have found."""
-    results = [Result(task_id=name, group_id="g", name=f"task {name}", digest=f"found {name}") for name in "ab"]
-    session = session_of(1).model_copy(update={"background": Background(results=results)})
-    shown = [{"task_id": name, "name": f"task {name}", "result": f"found {name}"} for name in "ab"]
-    assert of_session(session, MEMORY).results == tuple(shown)
-    request = RunRequested(run_id="r", tenant="t", requested_at=0, trace_id="x", query="q")
-    asked = request.model_copy(update={"llm_context": {"background_tasks": shown[:1]}})
-    assert reported_in(asked) == set()
-    report = asked.model_copy(update={"cause": "report"})
-    assert of_session(session, MEMORY, reported_in(report)).results == (shown[1],)
-
-
-def test_a_long_session_becomes_a_conversation() -> None:
-    """Turns that the session itself no longer has count as well, unless its summary represents them."""
-    assert of_session(session_of(250), MEMORY).left_out == 230
-    found = of_session(session_of(250, summarised=240), MEMORY)
-    assert (found.summary, found.left_out, len(found.turns)) == ("Much.", 0, 20)
-    assert of_session(session_of(250, summarised=30), MEMORY).left_out == 200
 
 
 TEXTS = st.text(st.sampled_from('ab "\\\n\té😀\x00'), max_size=600)

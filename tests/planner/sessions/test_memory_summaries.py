@@ -50,13 +50,6 @@ def test_no_turn_is_ever_lost_where_each_summary_is_made_in_time(memory: Memory)
     assert 50 < summaries <= 120
 
 
-def test_a_failed_summary_is_due_again_after_the_next_answer() -> None:
-    """By a run of another id; the same answer never leads to two runs."""
-    assert covered(session_of(6), MEMORY)[:3] == covered(session_of(5), MEMORY)
-    assert summary_run("s", "a") == summary_run("s", "a")
-    assert len({summary_run("s", "a"), summary_run("s", "b"), summary_run("z", "a")}) == 3
-
-
 def test_the_request_of_a_summary() -> None:
     """The turns are data in it; its agent uses no tools, and has little time."""
     session = fold(session_of(5), 6, SessionRecord(events=[Summarised(through="x", run="0" * 32, text="Before.")]))
@@ -75,19 +68,3 @@ def test_the_request_of_a_summary() -> None:
     assert agent is not None
     assert (agent.tools, agent.limits) == ([], {"max_steps": 2, "deadline_s": 120})
     assert summary_request("acme", session_of(2), RequestSummary(run, MEMORY)) is None
-
-
-def test_a_question_without_an_answer_is_summarised_as_such() -> None:
-    """With the texts that were added to it."""
-    session = session_of(4)
-    run = "f" * 32
-    end = RunEnded(run=run, outcome="error", question="why?", inputs=["quickly"])
-    events = [RunQueued(run=run, requested_at=7), RunBegun(run=run), end]
-    session = fold(session, 5, SessionRecord(events=events))
-    request = summary_request("acme", session, RequestSummary("0" * 32, Memory(recent_turns=0, summary_model="m")))
-    assert request is not None
-    assert request.llm_context["turns"][-1] == {
-        "question": "why?",
-        "added": ["quickly"],
-        "answer": "(none: the run ended as error)",
-    }

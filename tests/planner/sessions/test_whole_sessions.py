@@ -3,7 +3,7 @@
 from contracts.runs.events import Asked
 from contracts.runs.requests import RunStatus
 from contracts.wire import keys, subjects
-from contracts.wire.names import new_id, own_session_id
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.planner.conftest import Plan
@@ -76,21 +76,6 @@ async def test_a_queued_run_keeps_its_tool_context(plan: Plan, provider: ModelSe
     context = await planning.bus.last(subjects.RUNS, subjects.context("default", story.run))
     assert context is not None
     assert b"CANARY" in context.data
-
-
-async def test_a_request_continues_from_a_run_that_goes_on(plan: Plan, provider: ModelServer) -> None:
-    """It waits for that run, which is attached to the session."""
-    planning = await plan()
-    provider.say(SLOW, answer("two"))
-    first = await planning.ask("First?")
-    await planning.until(first, lambda event: isinstance(event, Asked))
-    session_id = own_session_id(first)
-    second = await planning.tell("Second?", session_id=session_id)
-    one = await planning.ended(first)
-    assert "attached" in one.facts()
-    assert second.facts()[0] == "queued"
-    session = await idle(planning.bus, session_id)
-    assert [(turn.question, turn.answer) for turn in session.turns] == [("First?", "one"), ("Second?", "two")]
 
 
 async def test_a_run_without_a_session_tells_nobody(plan: Plan, provider: ModelServer) -> None:

@@ -19,8 +19,7 @@ from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
 from services.planner.upkeep import retention
 from services.planner.upkeep.deletions import Deletions
-from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
+from services.shared.artifacts.errors import ArtifactNotFound
 from tests.support.gateways import Writer, connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -183,26 +182,6 @@ async def test_an_open_run_is_cancelled_first(store: Store) -> None:
     assert await store.bus.last("RUNS", subjects.stream("default", writer.run)) is None
 
 
-async def test_without_the_store_it_is_tried_again(
-    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everything else goes at once."""
-    monkeypatch.setattr("services.planner.upkeep.deletions.STORE_TIMEOUT_S", 0.1)
-    async with connected(own_nats_server.url) as bus:
-        writer = Writer(bus)
-        await writer.open()
-        await writer.done()
-        await delete(bus, writer)
-        deletions = Deletions(bus, **FOR_GOOD)
-        for _ in range(2):
-            await deletions.check()
-            assert [due.purges for due in deletions._due] == [0]
-            deletions._due[0].at = 0
-        last = await bus.last("RUNS", subjects.log("default", writer.run))
-        assert last is not None
-        assert (last.headers or {})[EVENTS_HEADER] == "deleted"
-
-
 async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> None:
     """Run, events, artifacts and images; what ended later stays, and so does what is open, however old."""
     writer, open_, young = await a_run(store), await a_run(store, ended=False), await a_run(store, ended_at=9000)
@@ -214,20 +193,3 @@ async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> Non
     for kept in (open_, young):
         assert len((await store.client.list("default", run=kept.run)).artifacts) == 2
         assert {subject for subject in await traces(store.bus, kept.run) if subject.startswith(("emit.", "$KV.runs."))}
-
-
-async def test_every_finished_run_is_swept_while_the_store_is_unavailable(own_nats_server: NatsServer) -> None:
-    """Their events go. Their entries stay, so a later sweep deletes their artifacts."""
-    async with connected(own_nats_server.url) as bus:
-        writers = [Writer(bus) for _ in range(2)]
-        for writer in writers:
-            await writer.open()
-            run = Run()
-            fold(run, 1, 1, [started := writer.started()])
-            fold(run, 2, 2, [Cancelled(payload=FinalPayload(raw_answer=""))])
-            await bookkeeping.close(bus, run, started.request, has_timers=True)
-        with pytest.raises(StorageUnavailable):
-            await retention.sweep(bus, ArtifactClient(bus, patience_s=0), before=5000)
-        for writer in writers:
-            assert await bus.last(subjects.RUNS, subjects.log("default", writer.run)) is None
-            assert {each for each in await traces(bus, writer.run) if each.startswith("$KV.runs.")}

@@ -2,11 +2,11 @@
 
 import pytest
 
-from contracts.runs.inbox import ScheduleDue, ScheduleSet
+from contracts.runs.inbox import ScheduleDue
 from contracts.sessions.schedules import Schedule
 from contracts.wire import subjects
 from contracts.wire.names import started_run_id, unix_ms
-from tests.planner.upkeep.written import remove, schedule_of, send, store, stored, timer_of
+from tests.planner.upkeep.written import schedule_of, send, store, stored, timer_of
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
@@ -59,35 +59,4 @@ async def test_a_killed_planner_leaves_a_fire_time_to_another(
         run = started_run_id("default", schedule.schedule_id, at)
         assert after.last_run == run
         assert (await client.ended(run)).end.type == "done"
-        assert await runs_of(client) == [run]
-
-
-async def test_a_one_off_starts_its_run_at_its_time(
-    own_nats_server: NatsServer, client: Planning, provider: ModelServer
-) -> None:
-    """By the clock of the server; one that is deleted in time starts none."""
-    provider.say(answer("Done."))
-    at = unix_ms() + 700
-    kept, deleted = await store(client.bus, schedule_of(at=at)), await store(client.bus, schedule_of(at=at))
-    async with planning(own_nats_server.url, provider):
-        for each in (kept, deleted):
-            await send(client.bus, each, ScheduleSet())
-        await remove(client.bus, deleted)
-        run = started_run_id("default", kept.schedule_id, at)
-        story = await client.ended(run)
-        assert story.end.type == "done"
-        started = story.of("run_started")[0]
-        assert started.request.schedule_id == kept.schedule_id
-        assert at <= started.request.requested_at + 50
-        await fired(client, kept)
-
-        async def is_taken() -> bool:
-            return not await client.bus.subjects_in(subjects.REQUESTS, subjects.request.all)
-
-        await wait_until(is_taken, what="the request is taken")
-        # As after a planner that stood still for longer than the server knows the id of the request's message.
-        body = started.request.model_dump_json().encode()
-        await client.bus.publish(subjects.request("default", run), body, {"Nats-Msg-Id": "another"})
-        await wait_until(is_taken, what="the second request is taken")
-        assert (await client.ended(run)).facts() == story.facts()
         assert await runs_of(client) == [run]

@@ -63,18 +63,6 @@ async def test_accepted_runs_end_although_their_requests_are_never_delivered_aga
             await wait_until(none_waits, timeout=90, what="the queue is empty")
 
 
-async def test_a_request_of_a_purged_run_is_removed_and_not_begun(own_nats_server: NatsServer) -> None:
-    """It would show as queued for ever; begun again it would be a second run."""
-    await forget(own_nats_server, [new_id()])
-
-    async def begin(_delivery: Delivery) -> bool:
-        raise AssertionError("the run was begun")
-
-    async with connected(own_nats_server.url) as bus:
-        assert await Orphans(bus, begin, retention_days=1e-6).sweep() == 1
-        assert await waiting(bus) == 0
-
-
 async def test_what_waits_or_is_in_work_is_not_orphaned(own_nats_server: NatsServer) -> None:
     """Only what lies below the floor is."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.sessions.schedules import Schedule
-from contracts.wire.names import new_id, started_run_id, unix_ms
+from contracts.wire.names import started_run_id, unix_ms
 from services.messaging.connection import Bus
 from services.planner.logs.ownership_watch import Address
 from services.planner.upkeep.schedules import Schedules, sweep
@@ -71,17 +71,6 @@ async def test_the_same_fire_time_twice_starts_one_run(bus: Bus) -> None:
     assert after.next_at == await timer_of(bus, schedule)
 
 
-async def test_a_request_that_still_waits_counts_as_stored(bus: Bus) -> None:
-    """The message id of a request counts for two minutes; its subject takes one message only."""
-    schedule = await store(bus, schedule_of(cron="0 0 1 1 *", at=unix_ms()))
-    request = schedule.request.model_copy(update={"run_id": (run := run_of(schedule, schedule.next_at))})
-    await bus.publish(f"request.default.{run}", request.model_dump_json().encode(), {"Nats-Msg-Id": new_id()})
-    await due(bus, schedule, schedule.next_at or 0)
-    after = await stored(bus, schedule)
-    assert after is not None
-    assert after.last_run == run
-
-
 async def test_a_deleted_schedule_starts_nothing(bus: Bus) -> None:
     """And its timer goes with the message of its deletion."""
     schedule = await store(bus, schedule_of(at=unix_ms() + HOUR_MS))
@@ -93,25 +82,6 @@ async def test_a_deleted_schedule_starts_nothing(bus: Bus) -> None:
     assert await requested(bus, run_of(schedule, schedule.next_at)) is None
     assert await stored(bus, schedule) is None
     await Schedules(bus).on_message(where, ScheduleSet())
-    assert await timer_of(bus, schedule) is None
-
-
-async def test_a_schedule_that_is_deleted_while_it_fires_stays_deleted(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its run was requested a moment before; no entry and no timer come back."""
-    schedule = await store(bus, schedule_of(cron="* * * * *", at=unix_ms()))
-    schedules = Schedules(bus)
-    fired = schedules._fired
-
-    async def fire_and_delete(*given: object) -> Schedule:
-        changed = await fired(*given)  # type: ignore[arg-type]
-        await remove(bus, schedule)
-        return changed
-
-    monkeypatch.setattr(schedules, "_fired", fire_and_delete)
-    await schedules.on_message(Address("default", schedule.schedule_id), ScheduleDue(at=schedule.next_at or 0))
-    assert await stored(bus, schedule) is None
     assert await timer_of(bus, schedule) is None
 
 
@@ -127,17 +97,6 @@ async def test_missed_fire_times(bus: Bus, missed: str) -> None:
     after = await stored(bus, schedule)
     assert after is not None
     assert after.next_at == newest + HOUR_MS == await timer_of(bus, schedule)
-
-
-@pytest.mark.parametrize("missed", ["skip", "run_once"])
-async def test_a_missed_one_off(bus: Bus, missed: str) -> None:
-    """It has no next time; its entry says what became of it."""
-    schedule = await store(bus, schedule_of(missed=missed, at=unix_ms() - 2 * MINUTE_MS))
-    await due(bus, schedule, schedule.next_at or 0)
-    run, after = run_of(schedule, schedule.at), await stored(bus, schedule)
-    assert (await requested(bus, run) is not None) == (missed == "run_once")
-    assert after is not None
-    assert (after.next_at, after.last_run) == (None, run if missed == "run_once" else None)
 
 
 async def test_a_sweep_sets_a_missing_timer_and_leaves_the_others(bus: Bus) -> None:

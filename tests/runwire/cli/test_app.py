@@ -1,6 +1,5 @@
 """The command line is a contract: what it prints with `-o json` and how it exits."""
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -12,13 +11,9 @@ import pytest
 
 from runwire.cli import entry_point
 from runwire.cli.app import COMMANDS, loaded
-from runwire.cli.commands.runs import show
-from runwire.client import Client
-from runwire.local import launch
-from tests.runwire.conftest import document, environment, printed, runwire, started
+from tests.runwire.conftest import document, printed, runwire, started
 from tests.support.images import CANARY, corners, with_metadata
-from tests.support.needs import free_port, needs_program
-from tests.support.waiting import wait_until_blocking
+from tests.support.needs import free_port
 
 CHECKS = {"python", "nats-server", "data", "durability", "model", "gateway", "tools"}
 
@@ -145,13 +140,6 @@ def test_ctrl_c_prints_no_traceback(module: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
-    """A character that its encoding lacks is no error. The address that does not answer is named."""
-    shown = started("doctor", "--url", "http://127.0.0.1:9", data=tmp_path, PYTHONIOENCODING="ascii")
-    assert (shown.returncode, shown.stderr) == (1, "")
-    assert "? gateway: http://127.0.0.1:9 does not answer" in shown.stdout
-
-
 def test_an_unreachable_gateway_says_what_to_do(tmp_path: Path) -> None:
     """With the address, and how to start one."""
     answer = runwire("tools", "--url", f"http://127.0.0.1:{free_port()}", data=tmp_path)
@@ -170,30 +158,6 @@ def test_a_misspelt_setting_is_reported(tmp_path: Path) -> None:
         assert "RUNWIRE_MODLE is not a setting: nothing reads it; did you mean RUNWIRE_MODEL?" in said
 
 
-def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
-    """At once, and nothing keeps running."""
-    needs_program("nats-server")
-    log = tmp_path / "up.log"
-    with log.open("wb") as target:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"],
-            env=environment(tmp_path),
-            stdout=target,
-            stderr=target,
-        )
-    try:
-        wait_until_blocking((tmp_path / "nats.conf").exists, timeout=30, what="it has begun to start")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-    finally:
-        process.kill()
-        process.wait()
-    assert not launch.remembered(tmp_path), "it went on until everything was ready"
-    assert "Traceback" not in log.read_text()
-    with launch.locked(tmp_path):
-        pass
-
-
 def test_what_prevents_a_start_is_one_line(tmp_path: Path) -> None:
     """An unusable data folder, an invalid port, missing tools: no traceback, whatever the names contain."""
     (tmp_path / "[red]").write_text("")
@@ -204,25 +168,3 @@ def test_what_prevents_a_start_is_one_line(tmp_path: Path) -> None:
         refused = runwire("up", *arguments, data=tmp_path)
         assert refused.returncode == 2
         assert said in refused.stderr
-
-
-async def test_ctrl_c_ends_the_listener_and_not_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The message has the commands to follow it again and to cancel it."""
-    asked = asyncio.Event()
-
-    async def gateway(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.set()
-        await reader.read()  # until the listener disconnects
-        writer.close()
-
-    async with await asyncio.start_server(gateway, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with Client(url) as client:
-            watching = asyncio.create_task(show(client, "0" * 32, "text"))
-            await asked.wait()
-            watching.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await watching
-    said = capsys.readouterr().err
-    assert f"tail {'0' * 32}" in said
-    assert f"cancel {'0' * 32}" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.runs.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
+from contracts.runs.events import Chunk, Done, RunEvent, ToolProgress, UnknownEvent
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from runwire.client import Client, transport
@@ -55,27 +55,6 @@ async def test_start_follow_and_read_the_result(client: Client, bus: Bus) -> Non
 async def collected(client: Client, run: str, after: str | None = None) -> list[RunEvent]:
     """Every event to the end."""
     return [event async for event in client.follow(run, after)]
-
-
-async def test_a_listener_continues_from_its_cursor(client: Client, bus: Bus) -> None:
-    """With a new stream, as after a restart of the listener itself; one that was at the end gets nothing more."""
-    writer = Writer(bus)
-    await writer.open()
-    for text in "abcdef":
-        await writer.chunk(text)
-    await writer.log(Asked(turn=1, attempt=1, by="a:1", holder="h"), Asked(turn=1, attempt=2, by="a:1", holder="h"))
-    await writer.done()
-    found: list[RunEvent] = []
-    cursor: str | None = None
-    for _ in range(30):
-        stream = client.follow(writer.run, cursor)
-        async for event in stream:
-            found.append(event)
-            if stream.cursor != (cursor or ""):
-                break
-        cursor = stream.cursor
-    assert texts(found) == list("abcdef")
-    assert [event.type for event in found[-4:]] == ["asked", "asked", "step", "done"]
 
 
 async def test_a_repeated_question_starts_one_run(client: Client) -> None:
@@ -135,14 +114,6 @@ async def test_an_unreachable_gateway() -> None:
             assert found.value.__suppress_context__, "the traceback is short"
 
 
-async def test_a_refused_connection_is_not_retried_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a client that no gateway has answered yet, whatever its patience: the address is wrong."""
-    monkeypatch.setattr(transport, "_MAX_REFUSED_S", 0.3)
-    async with Client(f"http://127.0.0.1:{free_port()}", patience_s=600) as client, asyncio.timeout(20):
-        with pytest.raises(Unreachable, match="nobody listens"):
-            await client.start("x")
-
-
 async def test_a_gateway_that_has_answered_before_is_waited_for(
     own_nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,50 +125,6 @@ async def test_a_gateway_that_has_answered_before_is_waited_for(
         waiting = asyncio.create_task(client.start("y"))
         gateway.start()
         assert await waiting
-
-
-@pytest.mark.parametrize(
-    "url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::", "http://x:99999"]
-)
-def test_an_invalid_address_is_refused_at_once(url: str) -> None:
-    """Without a retry."""
-    with pytest.raises(RunwireError, match="is not a gateway's address; one looks like http://") as refusal:
-        Client(url)
-    assert refusal.value.code == "bad_url"
-
-
-async def test_another_web_server_is_no_gateway() -> None:
-    """Its pages are neither runs nor events."""
-
-    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(page, "127.0.0.1", 0)
-    async with server, Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
-        for request in (client.tools(), client.start("?"), client.result("0" * 32)):
-            with pytest.raises(RunwireError) as refusal:
-                await request
-            assert refusal.value.code == "not_a_gateway"
-
-
-async def test_a_gateway_without_nats_is_retried_and_then_its_refusal_raised(
-    own_nats_server: NatsServer,
-) -> None:
-    """503 is retried until `patience_s` is over."""
-    async with serving(own_nats_server.url, accept_wait_s=0.1) as served:
-        own_nats_server.stop()
-        async with Client(served.url, patience_s=0.5) as client:
-            with pytest.raises(RunwireError) as refusal:
-                await client.start("x")
-            assert (refusal.value.status, refusal.value.code) == (503, "unavailable")
-            assert refusal.value.retry_after
-        async with Client(served.url, patience_s=20) as client:
-            waiting = asyncio.create_task(client.start("x"))
-            own_nats_server.start()
-            assert (await client.status(await waiting)).status == "queued"
 
 
 async def test_events_of_another_version_are_unknown_events(client: Client, bus: Bus) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from contracts.wire.names import new_id
 from runwire import Client, RunwireError, errors
 from runwire.client import OpenPause
 
@@ -103,55 +102,8 @@ async def test_refusals_have_types(server: Scripted, client: Client, code: str, 
     assert (refusal.value.status, refusal.value.code, len(server.requests)) == (409, code, 1)
 
 
-@pytest.mark.parametrize(
-    ("session_id", "path"),
-    [("demo", "demo"), ("a/b?c#d e", "a%2Fb%3Fc%23d%20e"), ("..", "%2E%2E"), ("ü", "%C3%BC"), ("%41", "%2541")],
-)
-async def test_a_session_may_have_any_id(server: Scripted, client: Client, session_id: str, path: str) -> None:
-    """It is one part of the path, whatever is in it."""
-    server.answers = [(202, {}), (200, {})]
-    await client.delete_session(session_id)
-    await client.set_context(session_id, {"month": "May", "old": None})
-    assert [line for line, _, _ in server.requests] == [
-        f"DELETE /v1/sessions/{path}",
-        f"PUT /v1/sessions/{path}/context",
-    ]
-    assert server.requests[1][2] == {"values": {"month": "May", "old": None}}
-
-
 async def test_an_empty_session_id_is_not_found(client: Client) -> None:
     """It would be the address of the list."""
     for attempt in (client.session(""), client.delete_session(""), client.set_context("", {})):
         with pytest.raises(errors.NotFound):
             await attempt
-
-
-async def test_lists_are_read_page_by_page(server: Scripted, client: Client) -> None:
-    """Until the last page, or until there are enough."""
-    entry = {"session_id": "s", "key": "0" * 32, "created_at": 1, "updated_at": 2}
-    pages: list[tuple[int, dict[str, Any]]] = [
-        (200, {"sessions": [entry] * 2, "next_cursor": "two"}),
-        (200, {"sessions": [entry], "next_cursor": None}),
-    ]
-    server.answers = [*pages, pages[0]]
-    assert len([found async for found in client.sessions()]) == 3
-    assert len([found async for found in client.sessions(limit=1)]) == 1
-    assert [line for line, _, _ in server.requests] == [
-        "GET /v1/sessions?limit=100",
-        "GET /v1/sessions?limit=100&cursor=two",
-        "GET /v1/sessions?limit=1",
-    ]
-
-
-async def test_runs_are_listed_by_what_they_belong_to(server: Scripted, client: Client) -> None:
-    """A filter that is not given is not sent."""
-    server.answers = [(200, {"runs": [], "next_cursor": None})]
-    assert [found async for found in client.list_runs(session_id="a b", user_id="ann")] == []
-    assert server.requests[0][0] == "GET /v1/runs?limit=100&session_id=a+b&user_id=ann"
-
-
-async def test_an_invalid_run_of_a_pause_is_not_found(client: Client) -> None:
-    """Its id would be a part of the path."""
-    forged = PAUSE.model_copy(update={"run_id": f"../{new_id()}"})
-    with pytest.raises(errors.NotFound):
-        await client.approve(forged)

@@ -105,21 +105,6 @@ def test_the_examples_of_the_standard(text: str, events: list[tuple[str, str]] |
         assert [(event.type, event.data) for event in found] == events
 
 
-def test_an_id_without_an_event_moves_the_cursor() -> None:
-    """The standard says so."""
-    decoder = SseDecoder()
-    assert decoder.feed(b"id: 5-6\n\n") == []
-    assert decoder.last_id == "5-6"
-
-
-@pytest.mark.parametrize(("value", "found"), [("1500", 1500), ("1.5", None), ("-1", None), ("٣", None), ("", None)])
-def test_the_pause_that_the_server_asks_for(value: str, found: int | None) -> None:
-    """Digits only."""
-    decoder = SseDecoder()
-    decoder.feed(f"retry: {value}\n\n".encode())
-    assert decoder.retry_ms == found
-
-
 def test_an_endless_event_is_refused() -> None:
     """Many short ones are not."""
     decoder = SseDecoder(limit=1000)

@@ -1,6 +1,5 @@
 """Credential files, and logins in URLs."""
 
-import json
 import stat
 from pathlib import Path
 
@@ -20,13 +19,6 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_credential(file) == written
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "canary" not in repr(written)
-
-
-def test_a_certificate_authority_is_beside_the_file(tmp_path: Path) -> None:
-    """Unless its path is absolute. Fields that only the `nats` command knows do no harm."""
-    file = tmp_path / "weather.json"
-    file.write_text(json.dumps({"url": "nats://a:1", "user": "u", "password": "p", "ca": "ca.pem", "color_scheme": ""}))
-    assert read_credential(file).ca == str(tmp_path / "ca.pem")
 
 
 @pytest.mark.parametrize(

@@ -42,24 +42,6 @@ def test_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(url="nats://e:5", user="e", password="pe") == ("nats://e:5", "e", "pe")
 
 
-def test_a_file_at_another_address(tmp_path: Path) -> None:
-    """In a container the server has another name than on its host."""
-    file = tmp_path / "tool.json"
-    write_private(file, Credential("nats://127.0.0.1:4222", "tool_x", "p").as_json())
-    assert found(credentials=str(file), url="nats://nats:4222") == ("nats://nats:4222", "tool_x", "p")
-
-
-def test_a_file_is_read_again(tmp_path: Path) -> None:
-    """A process that waits takes a new login; a file that is being replaced changes nothing."""
-    file = tmp_path / "tool.json"
-    write_private(file, Credential("nats://a:1", "tool_x", "old").as_json())
-    login = find_login(credentials=file)
-    write_private(file, Credential("nats://a:1", "tool_x", "new").as_json())
-    assert login.credential().password == "new"
-    file.write_text("{")
-    assert login.credential().user == "tool_x"
-
-
 @pytest.mark.parametrize("name", ["RUNWIRE_NATS_USER", "RUNWIRE_NATS_PASSWORD"])
 def test_half_a_login_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NATS would take it for none at all."""

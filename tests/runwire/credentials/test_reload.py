@@ -9,7 +9,6 @@ from runwire.credentials.reload import reload_accounts
 from runwire.errors import ServerRefused
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
-from tests.support.needs import free_port
 
 
 async def test_a_certificate_is_checked(tmp_path: Path) -> None:
@@ -30,8 +29,3 @@ async def test_a_server_without_tls_is_refused_where_it_is_demanded(own_nats_ser
     """It is sent no password."""
     with pytest.raises(ServerRefused, match="offers no TLS"):
         await reload_accounts(f"tls://127.0.0.1:{own_nats_server.port}", "canary")
-
-
-async def test_a_server_that_is_down_is_no_error() -> None:
-    """It reads the file when it starts."""
-    assert not await reload_accounts(f"nats://127.0.0.1:{free_port()}", "canary")

@@ -57,22 +57,6 @@ async def test_a_wrong_configuration_ends_the_start_at_once(data: Path) -> None:
     assert (child.restarts, reports) == (0, [])
 
 
-async def test_the_report_of_a_killed_process_names_the_signal(data: Path) -> None:
-    """Its last line has nothing to do with its end, and is left out."""
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
-    child = _child("import time; print('all is well', flush=True); time.sleep(600)")
-    await processes.start(child)
-    await wait_until(
-        lambda: "all is well" in (data / "logs" / "worker.log").read_text(), timeout=30, what="it has written"
-    )
-    assert child.process is not None
-    child.process.kill()
-    await wait_until(lambda: bool(reports), timeout=30, what="its end is reported")
-    await processes.stop()
-    assert reports[0].startswith("worker was ended by SIGKILL; starting it again")
-
-
 async def test_a_killed_process_is_restarted_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first restarts have no pause: with pauses of minutes it would not be back within the limit."""
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 600.0)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -17,9 +15,9 @@ import pytest
 
 from runwire.credentials.identities import changed, read
 from runwire.local import data_folder
-from tests.runwire.conftest import environment, runwire
-from tests.support.nats_server import NatsServer, admits
-from tests.support.needs import free_port, needs_program
+from tests.support.nats_server import admits
+from tests.support.needs import needs_program
+from tests.support.up import environment
 from tests.support.waiting import wait_until_blocking
 
 RUNWIRE = [sys.executable, "-P", "-m", "runwire"]
@@ -213,21 +211,6 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
     assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire"}}
 
 
-def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
-    """`runwire env` prints it for eval; without a running system it fails."""
-    shell = ["sh", "-c", f'eval "$({" ".join(RUNWIRE)} env)" && env']
-    output = subprocess.check_output(shell, env=environment(up.data), text=True, timeout=60)
-    found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", output, re.MULTILINE))
-    assert found.keys() == {
-        f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
-    }
-    assert found["NATS_URL"] == f"nats://127.0.0.1:{up.port}"
-    assert admits(up.port, found["NATS_USER"], found["NATS_PASSWORD"])
-    nothing = runwire("env", data=tmp_path)
-    assert (nothing.returncode, nothing.stdout) == (1, "")
-    assert "nothing runs from" in nothing.stderr
-
-
 def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     """The file of its endpoints is ignored, and its processes end."""
     with started(tmp_path, "--no-tools") as killed:
@@ -238,30 +221,6 @@ def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> Non
         assert (tmp_path / "endpoints.json").exists()
         assert data_folder.remembered(tmp_path) == {}
         wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
-
-
-def test_endpoints_are_named_only_while_they_run(tmp_path: Path) -> None:
-    """Not those of an earlier launcher, not while everything starts, and not after the end.
-
-    NATS keeps the port of the last start. When it syncs to the disk is said, and configured.
-    """
-    port = free_port()
-    (tmp_path / "endpoints.json").write_text('{"nats_url": "nats://127.0.0.1:1"}')
-    (tmp_path / "nats.conf").write_text(f'listen: "127.0.0.1:{port}"\n')
-    with started(tmp_path, "--no-tools", RUNWIRE_SYNC="1s") as up, guest_of(tmp_path):
-        wait_until_blocking(lambda: "nats-server" in up.children(), what="it has begun to start")
-        assert data_folder.remembered(tmp_path) or not (tmp_path / "endpoints.json").exists()
-        named = data_folder.remembered(ready(up).data)
-        assert (named["nats_port"], named["sync"]) == (port, "1s")
-        assert "sync 1s" in up.said
-        assert "sync_interval: 1s" in (tmp_path / "nats.conf").read_text()
-        wait_until_blocking(
-            lambda: tools_of(up) == {"guest"}, timeout=60, what="a tool that was served before all was ready is there"
-        )
-        up.process.send_signal(signal.SIGTERM)
-        wait_until_blocking(lambda: not (tmp_path / "endpoints.json").exists(), what="nothing is named any more")
-        assert up.process.wait(30) == 0
-    assert data_folder.remembered(tmp_path) == {}
 
 
 def _lives(pid: int) -> bool:
@@ -288,14 +247,3 @@ def test_a_wrong_configuration_ends_it_with_the_reason(
         assert up.process.wait(60) == 1
         assert said in " ".join(up.said.split())
         assert "starting it again" not in up.said
-
-
-def test_the_login_is_sent_to_the_server_of_the_folder_only(tmp_path: Path, own_nats_server: NatsServer) -> None:
-    """Another server does not get it."""
-    with changed(tmp_path, any_tool=True) as known:
-        login = {"user": "local", "password": known.passwords["local"]}
-    assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}
-    with data_folder.published(tmp_path, {"nats_url": own_nats_server.url}):
-        assert data_folder.nats_login(tmp_path, own_nats_server.url) == login
-        assert data_folder.nats_login(tmp_path, "nats://127.0.0.1:1") == {}
-    assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}

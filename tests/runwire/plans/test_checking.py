@@ -125,16 +125,3 @@ def test_warnings_do_not_keep_a_plan_from_running() -> None:
         (1, "text", "nullable_source"),
         (1, "b", "embedded_template_not_resolved"),
     ]
-
-
-def test_an_unknown_tool_takes_every_argument() -> None:
-    """What its templates refer to is checked, their types are not; no error follows from it elsewhere."""
-    result = check(("source", {}), ("ghost", {"x": "$0.output.null", "y": "$0.output.gone"}))
-    assert shown(result) == [(1, "", "unknown_tool"), (1, "y", "field_not_found")]
-
-
-def test_a_plan_that_is_too_large_as_a_whole_is_not_read() -> None:
-    """Though none of its calls is."""
-    calls = [PlanCall(tool_name="nobody", arguments={"text": "x" * 60_000})] * 10
-    checked = check_plan(calls, {})
-    assert [(error.tool_index, error.error.type) for error in checked.errors] == [(None, "arguments_too_large")]

@@ -87,54 +87,6 @@ def test_fields(schema: Any, path: str, types: list[str]) -> None:
     assert found(schema, path) == types
 
 
-@pytest.mark.parametrize(
-    ("schema", "path", "depth", "names"),
-    [
-        (inside(a=STRING, b=INTEGER), "c", 1, ["a", "b"]),
-        (inside(a=STRING), "a.x", 2, []),
-        (inside(a={"properties": {"x": {}, "y": {}}}), "a.z.w", 2, ["x", "y"]),
-        ({"type": "object"}, "a", 1, []),
-        (inside(a=STRING) | {"additionalProperties": True}, "b", 1, ["a"]),
-        (EITHER, "c", 1, ["a", "b"]),
-        ({"allOf": [inside(a={})], "properties": {"b": {}}, "anyOf": [inside(c={})]}, "z", 1, ["a", "b", "c"]),
-        (inside(a={"type": "object", "additionalProperties": False}), "a.b", 2, []),
-        (inside(a=False), "a", 1, []),
-        # A member that only restricts opens nothing.
-        (inside(a={"properties": {"x": {}}, "anyOf": [{"required": ["x"]}, {"required": ["y"]}]}), "a.y", 2, ["x"]),
-        (inside(a={"type": "object", "allOf": [inside(x=STRING)], "description": "d"}), "a.y", 2, ["x"]),
-        (inside(a={"$ref": "#/$defs/N", "title": "t"}) | {"$defs": TREE["$defs"]}, "a.w", 2, ["v", "next"]),
-        (inside(a={"items": STRING}), "a.x", 2, []),
-        (inside(a={"items": STRING}), "a.٣", 2, []),
-        (inside(a={"items": False, "prefixItems": [STRING]}), "a.1", 2, []),
-        (inside(a={"items": inside(u=STRING)}), "a.0.v", 3, ["u"]),
-        (inside(a={"anyOf": [inside(x=STRING), {"items": STRING}, NULL]}), "a.y", 2, ["x"]),
-        (inside(a={"enum": ["x"]}), "a.b", 2, []),
-        (inside(a={"patternProperties": {"^x": False}}), "a.x", 2, []),
-        (inside(**{str(number): {} for number in range(150)}), "a", 1, [str(number) for number in range(100)]),
-    ],
-)
-def test_what_is_missing(schema: Any, path: str, depth: int, names: list[str]) -> None:
-    """The first segment that leads nowhere, with the names that are declared there, in order."""
-    assert Fields(schema, Steps()).find(tuple(path.split("."))) == Missing(depth, names)
-
-
-def test_schemas_that_contain_themselves_in_place() -> None:
-    """Every field is found from each of them, in any order."""
-    schema = {
-        "$defs": {
-            "A": {"anyOf": [{"$ref": "#/$defs/B"}, {"properties": {"x": STRING}}]},
-            "B": {"anyOf": [{"$ref": "#/$defs/A"}, {"properties": {"y": INTEGER}}]},
-        },
-        "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/B"}},
-    }
-    fields = Fields(schema, Steps())
-    for path in ("a.x", "a.y", "b.x", "b.y"):
-        assert not isinstance(fields.find(tuple(path.split("."))), Missing), path
-    assert fields.find(("b", "z")) == Missing(2, ["x", "y"])
-    assert found(inside(a={"$ref": "#/properties/a"}), "a") == ["any"]
-    assert found(inside(a={"allOf": [{"$ref": "#/properties/a"}, STRING]}), "a") == ["string"]
-
-
 def compared(source: Any, target: Any) -> Fit:
     """How the values of two schemas fit."""
     steps = Steps()

@@ -53,17 +53,6 @@ def test_declared_paths_in_order() -> None:
     ]
 
 
-def test_a_schema_that_contains_itself_is_shown_once() -> None:
-    """Where it comes again it is marked."""
-    assert shown(TREE) == [
-        "artifact object",
-        "artifact.title string",
-        "artifact.child null|object recursive",
-        "remote any",
-    ]
-    assert shown({"properties": {"a": {"$ref": "#"}}}) == ["a object recursive"]
-
-
 def test_the_list_is_bounded() -> None:
     """The last entry says so."""
     found = template_paths({"properties": {f"f{number}": STRING for number in range(10_000)}})

@@ -43,21 +43,3 @@ def test_a_plan() -> None:
 def test_what_is_no_plan(value: Any, code: str) -> None:
     """One error, about the whole."""
     assert codes(value) == [(None, code)]
-
-
-def test_wrong_calls_are_all_found() -> None:
-    """Each with its number."""
-    calls = [
-        {"tool_name": "a"},
-        {"arguments": {}},
-        "b",
-        {"tool_name": 5},
-        {"tool_name": ""},
-        {"tool_name": "a", "arguments": "x"},
-        {"tool_name": "a", "arguments": None},
-        {"tool_name": "a", "arguments": []},
-    ]
-    expected = [(number, "tool_name_missing") for number in range(1, 5)]
-    expected += [(number, "arguments_not_object") for number in range(5, 8)]
-    assert codes({"type": "tool_calls", "calls": calls}) == expected
-    assert len(codes({"type": "tool_calls", "calls": [5] * 1000})) == 100

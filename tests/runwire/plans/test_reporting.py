@@ -65,15 +65,3 @@ def test_what_would_fail_in_a_run_is_said_of_a_valid_plan() -> None:
         "The plan has no type",
         "Call 0 (find) would fail: the argument q is missing",
     ]
-
-
-def test_what_is_resolved_is_bounded() -> None:
-    """By call, and by the report as a whole."""
-    large = {"id": "x" * 200_000}
-    twice = {"x": ["$0.output.id"] * 2}
-    calls = [FIND, *({"tool_name": "send", "arguments": twice} for _ in range(4))]
-    found = report({"type": "tool_calls", "calls": calls}, TOOLS, outputs=[large])
-    assert [each is None for each in found.resolved or ()] == [False, False, False, True, True]
-    assert found.lines[0].startswith("Call 3 would fail: the values that templates insert have more than")
-    over = report(plan(x=["$0.output.id"] * 3), TOOLS, outputs=[large])
-    assert over.resolved == [{}, None]

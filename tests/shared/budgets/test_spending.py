@@ -52,21 +52,6 @@ async def test_what_others_store_is_known_at_once(bus: Bus, nats_server: NatsSer
         await wait_until(lambda: (found := follower.known(where)) and found.tokens == 17, what="both are counted")
 
 
-async def test_a_day_that_was_read_too_long_ago_is_not_known(
-    bus: Bus, where: KeyDay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A read replaces what the connection has lost."""
-    monkeypatch.setattr(spending, "_FIRST_READ_AGE_S", 0.0)
-    follower = KeySpending(bus)
-    await follower.current(where)
-    subscription = follower._days[where].subscription
-    assert subscription is not None
-    await subscription.stop()
-    await spend(bus, where, 3)
-    assert follower.known(where) is None
-    assert (await follower.current(where)).tokens == 3
-
-
 async def test_after_a_reconnect_a_day_is_read_again(own_nats_server: NatsServer) -> None:
     """What was stored meanwhile is counted, and what is stored later is received again."""
     day = KeyDay("acme", "ci", "20260131")
@@ -88,13 +73,6 @@ async def test_after_a_reconnect_a_day_is_read_again(own_nats_server: NatsServer
         assert await asking == Spending()
 
 
-async def test_more_runs_than_one_answer_holds(bus: Bus, where: KeyDay) -> None:
-    """All are counted."""
-    for _ in range(15):
-        await asyncio.gather(*(spend(bus, where, 1) for _ in range(100)))
-    assert (await KeySpending(bus).current(where)).tokens == 1500
-
-
 async def test_memory_is_bounded(bus: Bus, where: KeyDay, monkeypatch: pytest.MonkeyPatch) -> None:
     """The day that was not asked about for longest is forgotten; of one day, runs. Nothing is lost of the sums."""
     monkeypatch.setattr(spending, "MAX_DAYS", 3)
@@ -111,12 +89,3 @@ async def test_memory_is_bounded(bus: Bus, where: KeyDay, monkeypatch: pytest.Mo
     assert [*follower._days] == [*days[3:], where]
     assert follower._runs == sum(len(day.totals.runs) for day in follower._days.values()) <= 5
     assert (await follower.current(days[0])).tokens == 7
-
-
-async def test_entries_of_other_versions_count_nothing(bus: Bus, where: KeyDay) -> None:
-    """Nor does what has expired or is no run's."""
-    bucket = Bucket(bus, keys.RUNS_BUCKET)
-    await spend(bus, where, 2)
-    await bucket.put(where.key_of(new_id()), b"not JSON")
-    await bucket.put(keys.spent_on(*where)[:-1] + "nobody", Spending(9).entry())
-    assert (await KeySpending(bus).current(where)).tokens == 2

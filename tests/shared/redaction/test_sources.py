@@ -48,11 +48,6 @@ def test_a_field_without_a_value_takes_nobodys_place() -> None:
     ]
 
 
-def test_a_hidden_field_gives_no_text() -> None:
-    """A placeholder is not a link."""
-    assert extract_sources({"title": "T", "url": "<artifact:str size=9B>"}, HIT) == [Source(title="T")]
-
-
 def test_sources_stay_light_enough_for_a_message() -> None:
     """Texts are cut, and the list ends before it is too heavy."""
     found = extract_sources([{"title": f"{number} " + "x" * 10_000} for number in range(1_000)], {"items": HIT})

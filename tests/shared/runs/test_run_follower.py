@@ -15,7 +15,6 @@ from services.messaging.connection import Bus
 from services.messaging.guarded_write import Guard
 from services.messaging.reads import DirectReader
 from services.shared.runs.run_follower import RunFollower, StoredRecord
-from tests.support.nats_server import NatsServer
 
 
 async def append(bus: Bus, run: str, body: bytes, after: int, headers: dict[str, str]) -> int:
@@ -131,29 +130,6 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(
     await records.aclose()
 
 
-async def test_a_killed_server_costs_a_listener_nothing(bus: Bus, own_nats_server: NatsServer) -> None:
-    """What was stored while it was cut off is read back, in order."""
-    run = new_id()
-    listening = asyncio.create_task(read(bus, run))
-    writing = asyncio.create_task(write_run_surely(bus, run, 40))
-    await asyncio.sleep(0.2)
-    own_nats_server.kill()
-    own_nats_server.start()
-    await asyncio.wait_for(writing, 30)
-    seen = [record.sequence for record in await asyncio.wait_for(listening, 20)]
-    assert seen == [record.sequence for record in await read(bus, run)]
-
-
-async def write_run_surely(bus: Bus, run: str, records: int) -> None:
-    """Write facts alone, through a server that goes away."""
-    after = 0
-    for number in range(records):
-        headers = {"Runwire-Events": "done" if number == records - 1 else "asked"}
-        body = f'{{"id":"{number:06}"}}'.encode()
-        after = await append(bus, run, body, after, headers)
-        await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 def reads(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every read and barrier of the connection."""
@@ -181,18 +157,6 @@ async def write_answer(bus: Bus, run: str, *, names_stream: bool = True) -> None
         last = await bus.publish(subjects.stream("default", run), b"%d" % number, {"Runwire-Events": "chunk"})
     end = {"type": "done", "last_stream_seq": last} if names_stream else {"type": "done"}
     await append(bus, run, json.dumps({"events": [end]}).encode(), first, {"Runwire-Events": "step,done"})
-
-
-async def test_a_follower_of_a_new_run_reads_nothing_back(bus: Bus, reads: list[str]) -> None:
-    """It subscribed before the run was requested; every sequence follows the one before it."""
-    run = new_id()
-    follower = RunFollower(bus, "default", run)
-    await follower.start(is_new=True)
-    await write_answer(bus, run)
-    found = await whole(follower)
-    assert [record.kind for record in found] == ["log", "stream", "stream", "stream", "log"]
-    assert reads == []
-    assert found == await read(bus, run)
 
 
 @pytest.mark.parametrize("end", [{"names_stream": True}, {"names_stream": False}])

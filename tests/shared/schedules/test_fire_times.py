@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.sessions.schedules import Schedule
-from services.shared.schedules.fire_times import Firing, firing, next_times
+from services.shared.schedules.fire_times import Firing, firing
 from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)
@@ -31,22 +31,3 @@ def test_a_missed_fire_time_is_skipped_or_started_once() -> None:
         now = newest + MINUTE_MS + 1
         assert firing(hourly(missed="skip"), NOON, now) == Firing(None, newest + HOUR_MS)
         assert firing(hourly(missed="run_once"), NOON, now) == Firing(newest, newest + HOUR_MS)
-
-
-def test_the_next_times_are_local() -> None:
-    """Three of a cron expression, one of a one-off, none of a webhook."""
-    nightly = schedule_of(cron="30 2 * * *", time_zone="Europe/Berlin", at=NOON)
-    before = int(datetime(2026, 3, 28, 0, tzinfo=UTC).timestamp() * 1000)
-    assert next_times(nightly, before) == [
-        "2026-03-28T02:30:00+01:00",
-        "2026-03-29T03:00:00+02:00",
-        "2026-03-30T02:30:00+02:00",
-    ]
-    assert next_times(schedule_of(at=NOON), NOON - 1) == ["2026-11-23T12:00:00+00:00"]
-    assert next_times(schedule_of(at=None, next_at=None), NOON) == []
-
-
-def test_a_month_of_missed_minutes_costs_nothing() -> None:
-    """They are not counted one by one."""
-    schedule = schedule_of(cron="* * * * *", at=0, missed="run_once")
-    assert firing(schedule, 0, NOON) == Firing(NOON, NOON + MINUTE_MS)

@@ -3,8 +3,6 @@
 import orjson
 import pytest
 
-from contracts.runs.pauses import OpenPause
-from contracts.runs.payload import Usage
 from contracts.sessions.records import (
     Checkpoint,
     ContextSet,
@@ -12,11 +10,10 @@ from contracts.sessions.records import (
     RunBegun,
     RunEnded,
     RunQueued,
-    RunWaits,
     SessionRecord,
     SessionStarted,
 )
-from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskEnded, TaskSpawned
+from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskSpawned
 from contracts.wire.limits import MAX_RECORD_BYTES
 from services.shared.sessions import fold as session_fold
 from services.shared.sessions.fold import MAX_TURNS, checkpoint, fold
@@ -38,14 +35,6 @@ def with_turns(count: int, answer: str = "yes") -> Session:
         session = folded(session, RunQueued(run=run, requested_at=number), RunBegun(run=run))
         session = folded(session, RunEnded(run=run, outcome="done", question="why?", answer=answer))
     return session
-
-
-def test_a_checkpoint_of_the_longest_turns_fits_a_record() -> None:
-    """Also if each character takes six bytes in JSON."""
-    session = with_turns(MAX_TURNS, answer="\x01" * 8192)
-    state = session.model_dump(mode="json", exclude_defaults=True)
-    assert len(orjson.dumps(state)) < MAX_RECORD_BYTES // 2
-    assert len(session.turns) + session.older_turns == MAX_TURNS
 
 
 def with_tasks(session: Session, count: int) -> Session:
@@ -89,25 +78,6 @@ def test_a_checkpoint_that_would_be_too_large_leaves_out_the_oldest_turns(monkey
     assert loaded.turns == session.turns[-len(loaded.turns) :]
     assert len(loaded.turns) + loaded.older_turns == 20
     assert checkpoint(with_tasks(session, 1000)) is None
-
-
-def test_pauses_of_tasks_are_shown_beside_those_of_the_turn() -> None:
-    """Until the task's run has ended, or waits no more."""
-    session = with_tasks(folded(with_turns(0), RunQueued(run=A, requested_at=1), RunBegun(run=A)), 1)
-    (task,) = session.background.tasks
-    session = folded(session, _waits(A, 3), _waits(task, 4))
-    assert [pause.run_id for pause in session.pauses] == [A, task]
-    session = folded(session, _waits(A, 5, paused=False))
-    assert [pause.run_id for pause in session.pauses] == [task]
-    session = folded(session, TaskEnded(task_id=task, outcome="succeeded", usage=Usage(prompt_tokens=7)))
-    assert session.pauses == []
-    assert session.usage.prompt_tokens == 7
-    assert folded(session, _waits(task, 9)).pauses == []
-
-
-def _waits(run: str, seq: int, *, paused: bool = True) -> RunWaits:
-    pause = OpenPause(pause_id=run, run_id=run, reason="approval", source="policy", expires_at=9)
-    return RunWaits(run=run, seq=seq, waits=paused, pauses=[pause] if paused else [])
 
 
 def test_a_checkpoint_is_the_state_before_it() -> None:

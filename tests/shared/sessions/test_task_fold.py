@@ -14,11 +14,8 @@ from contracts.sessions.tasks import (
 )
 from services.shared.sessions.task_fold import (
     MAX_DIGESTS_BYTES,
-    MAX_RESULTS,
-    MAX_RESULTS_BYTES,
     MAX_SETTLED_GROUPS,
     fold,
-    run_ended,
     run_joined,
 )
 from services.shared.sessions.task_state import Background
@@ -69,16 +66,6 @@ def test_replace_keeps_the_newest_result_of_a_group() -> None:
     assert background.open_tasks() == []
 
 
-def test_the_newest_settled_groups_are_kept() -> None:
-    """And the ids of all tasks, as long as their run is open: a repeated spawn changes nothing."""
-    background = Background()
-    for number in range(MAX_SETTLED_GROUPS + 20):
-        background = _folded(*_settled(number), background=background)
-    assert len(background.groups) == len(background.tasks) == MAX_SETTLED_GROUPS
-    assert background.has_spawned("r", f"{0:032d}")
-    assert not run_ended(background, "r").has_spawned("r", f"{0:032d}")
-
-
 def test_a_group_stays_until_its_report_has_joined_the_session() -> None:
     """However many are settled after it."""
     report = Reported(report_id=B, group_id=f"{0:032d}", kind="task", tasks=[f"{0:032d}"])
@@ -108,16 +95,3 @@ def test_what_tasks_found_is_bounded() -> None:
     assert waiting[7] == "short"
     assert all(digest.startswith("y" * 400) for digest in waiting[8:])
     assert waiting[8].endswith("[…]")
-
-
-def test_the_newest_results_are_shown() -> None:
-    """At most 50 of them, and 64 KiB."""
-    background = Background()
-    for number in range(MAX_RESULTS + 10):
-        background = _folded(*_settled(number), background=background)
-    assert len(background.results) == MAX_RESULTS
-    assert background.results[-1].task_id == f"{MAX_RESULTS + 9:016d}{0:016d}"
-    for number in range(20):
-        background = _folded(*_settled(number, digest="x" * 8000), background=background)
-    assert sum(len(each.digest) for each in background.results) <= MAX_RESULTS_BYTES
-    assert len(background.results) == 8

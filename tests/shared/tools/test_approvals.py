@@ -46,15 +46,6 @@ def test_the_first_rule_that_matches_counts() -> None:
     assert asking_rule(rules, "look", {}) is None
 
 
-def test_arguments_with_a_reference_count_against_the_call() -> None:
-    """The tool receives the artifact's value, to which no rule was applied."""
-    reference = {"artifact_id": RUN, "mime_type": "application/json", "size": 4, "sha256": "0" * 64}
-    many = ApprovalRule(name="many", tools=["pay"], arguments={"properties": {"sum": {"type": "array", "minItems": 9}}})
-    for arguments in ({"sum": reference}, {"sum": [[reference]]}):
-        assert asking_rule([SMALL, many], "pay", arguments) == many
-        assert not is_allowed(call(args=arguments, approval_rules=[SMALL, many]), ToolSpec(name="pay"))
-
-
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [

@@ -17,7 +17,6 @@ from services.runtime.settings import BusSettings
 from services.shared.tools import catalogue as tool_catalogue
 from services.shared.tools.catalogue import Catalogue, read_entries
 from tests.support.catalogue import STREAM, key_subject
-from tests.support.forgetful import forget_expiry
 from tests.support.nats_server import NatsServer
 from tests.support.small_disk import small_disk
 from tests.support.waiting import wait_until
@@ -113,54 +112,3 @@ async def test_an_entry_that_cannot_be_read_hides_no_other(bus: Bus, value: byte
     seen = await Catalogue(bus).start()
     assert list(seen.live()) == ["whole"]
     await seen.stop()
-
-
-@pytest.mark.parametrize("value", [b"{", b'{"name": "other"}', b"[]"])
-async def test_an_entry_that_cannot_be_read_does_not_hide_the_tool_that_was_there(bus: Bus, value: bytes) -> None:
-    """It counts again as soon as it can be read."""
-    await put(bus, "tool.known", encoded(ToolSpec(name="known")))
-    seen = await Catalogue(bus).start()
-    await put(bus, "tool.known", value)
-    await put(bus, "tool.later", encoded(ToolSpec(name="later")))
-    await wait_until(lambda: "later" in seen.live(), what="what came after it is seen")
-    assert sorted(seen.live()) == ["known", "later"]
-    await put(bus, "tool.known", encoded(ToolSpec(name="known", description="better")))
-    await wait_until(lambda: seen.live()["known"].description == "better", what="the change is seen")
-    await seen.stop()
-
-
-async def test_a_tool_whose_time_is_over_is_gone_although_the_server_holds_it(
-    bus: Bus, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server that was killed loses the TTLs of its entries; an entry that is refreshed still counts."""
-    monkeypatch.setattr(tool_catalogue, "_EXPIRY_SLACK_S", 0.0)
-
-    async def write() -> None:
-        await put(bus, "tool.dead", encoded(ToolSpec(name="dead")), ttl_s=2)
-
-    async def gone() -> None:
-        async def expired() -> bool:
-            last = await bus.last(STREAM, key_subject("tool.dead"))
-            return last is None or not last.data
-
-        await wait_until(expired, what="the key has expired")
-
-    await forget_expiry(own_nats_server, STREAM, write, gone)
-    last = await bus.last(STREAM, key_subject("tool.dead"))
-    assert last is not None
-    assert last.data, "the server has forgotten to remove it"
-    await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
-
-    seen = await Catalogue(bus).start()
-    assert list(seen.live()) == ["alive"]
-    _, expired = await tool_catalogue.read_entries(bus, keys.live_tool.all)
-    assert list(expired) == ["tool.dead"]
-    await seen.stop()
-
-
-async def test_ages_are_told_by_the_clock_of_the_server(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours may be an hour ahead: the tools are there all the same."""
-    monkeypatch.setattr("time.time", lambda: 4e9)
-    await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
-    fresh, expired = await tool_catalogue.read_entries(bus, keys.live_tool.all)
-    assert (list(fresh), list(expired)) == (["tool.alive"], [])

@@ -18,7 +18,6 @@ FIRST, WAITS, GATED, STOPPED = ("1" * 32, "2" * 32, "3" * 32, "4" * 32)
 TASK_A, TASK_B, TASK_W, TASK_G, TASK_S = ("a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32)
 REPORT, REPORT_G, TIMED, HOOKED, SKIPPED = ("5" * 32, "6" * 32, "7" * 32, "8" * 32, "9" * 32)
 SESSION = "s"
-_CONTEXT = "carries_the_callers_context"
 _TASKS = {TASK_A, TASK_B, TASK_W, TASK_G, TASK_S}
 _USED = Usage(model_calls=1, prompt_tokens=10, completion_tokens=8)
 

@@ -12,8 +12,6 @@ from contracts.artifacts.references import ArtifactRef, GetArtifact
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.limits import MIB
-from contracts.wire.names import new_id
 from services.shared.redaction.stored_values import to_blob
 from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Start
@@ -138,30 +136,6 @@ async def test_a_part_that_is_missing_fails_the_call(post: Post, path: tuple[str
         "reason": f"the artifact abc-123 has no {field}, which the arguments refer to, so the tool was not called",
         "retryable": False,
     }
-    assert not post.calls
-
-
-async def test_parts_of_artifacts_that_are_too_large_as_a_whole(post: Post) -> None:
-    """Only what is meant has to fit into a request."""
-    large = {"title": "AI", "text": "x" * (9 * MIB)}
-    ref = await post.put(large)
-    assert (await post.call({"title": meant(ref, "title")})).status == "succeeded"
-    assert post.calls == [{"title": "AI"}]
-    for too_large in (meant(ref), meant(ref, "text")):
-        finished = await post.call({"text": too_large})
-        assert finished.failure is not None
-        assert finished.failure.code == "invalid_args"
-        assert SECRET not in finished.failure.reason
-
-
-async def test_a_part_is_resolved_where_the_whole_would_be(post: Post) -> None:
-    """Not of another run or session, and not without an artifact."""
-    foreign = await post.put(BLOG, session="another")
-    unknown = foreign.model_copy(update={"artifact_id": new_id()})
-    for ref in (foreign, unknown):
-        finished = await post.call({"argument": meant(ref, "title")})
-        assert finished.failure is not None
-        assert finished.failure.reason == f"there is no artifact {ref.artifact_id} in this run or session"
     assert not post.calls
 
 

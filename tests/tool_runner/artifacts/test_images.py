@@ -1,7 +1,6 @@
 """Images in results: cleaned before they are stored or shown, or dropped with a warning."""
 
 import base64
-import json
 import os
 from typing import Any
 
@@ -138,24 +137,3 @@ async def test_what_cannot_be_cleaned_is_left_out(
         "image_dropped: film of shoot",
     ]
     assert not await kept_of(store, run)
-
-
-async def test_a_result_that_is_kept_as_a_whole_says_no_more(
-    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
-) -> None:
-    """The value of a result that is too large for the model contains the clean image."""
-
-    @tool(idempotent=True)
-    async def shoot() -> Shot:
-        return Shot(note="word " * 10_000, photo=with_metadata("png"))
-
-    serve_tools(shoot)
-    await start_runner()
-    run = await planner.request("shoot", {})
-    finished = await planner.outcome(run)
-    assert {"photo", "$"} <= finished.artifacts.keys()
-    whole = await bytes_of(store, finished.artifacts["$"])
-    photo = await bytes_of(store, finished.artifacts["photo"])
-    assert not [body for body in await kept_of(store, run) if CANARY.encode() in body]
-    assert json.loads(whole)["photo"] == base64.b64encode(photo).decode()
-    assert not [body for body in (photo, base64.b64decode(json.loads(whole)["photo"])) if CANARY.encode() in body]

@@ -1,22 +1,14 @@
 """Artifact streams that no field of a result contains: the artifact store assembles them."""
 
-import asyncio
-import json
-import threading
 from typing import Any
 
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import ArtifactStored
-from contracts.tools.messages import REPLY_HEADER, ToolSpec
-from contracts.wire import subjects
 from runwire import ToolContext, tool
 from services.shared.redaction.stored_values import from_blob
 from tests.support.stores import Store
-from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
 
 LONG = [f"{number} " * 9_000 for number in range(8)]
@@ -92,32 +84,6 @@ async def test_streams_stand_beside_fields(
     assert len((await store.client.list("default", run=run)).artifacts) == 4
 
 
-async def test_bad_pieces_are_one_warning_of_the_call(planner: Planner, start_runner: Start, client: Client) -> None:
-    """Whether the call succeeds or fails; the run's payload shows it."""
-
-    async def on_call(message: Msg) -> None:
-        wrong = json.loads(message.data)["args"].get("fails")
-        for number in range(300):
-            piece = {"stream_id": f"s{number}", "seq": 1, "chunk": "x", "done": True}
-            await client.publish(message.reply, json.dumps(piece).encode(), headers={REPLY_HEADER: "artifact_chunk"})
-        await client.publish(
-            message.reply,
-            b'{"reason": "no"}' if wrong else b"1",
-            headers={REPLY_HEADER: "failure" if wrong else "result"},
-        )
-
-    await client.subscribe("tool.sloppy", "sloppy", cb=on_call)
-    await start_runner(ToolSpec(name="sloppy"))
-    outcomes = [await planner.call("sloppy", {}), await planner.call("sloppy", {"fails": True})]
-
-    assert [outcome.status for outcome in outcomes] == ["succeeded", "failed"]
-    for outcome in outcomes:
-        (warning,) = outcome.warnings
-        assert warning.startswith(
-            "pieces of artifacts of sloppy were dropped: s0 (piece 0 is missing); s1 (piece 0 is missing);"
-        )
-
-
 class Recording(BaseModel):
     """Bytes, marked and not, and a chart that was shown as it grew."""
 
@@ -166,62 +132,3 @@ async def test_bytes_are_references_with_a_type(
     assert {each.ref.artifact_type for each in listed} == {None, "echarts"}
     assert whole.observation == "<artifact:bytes size=10B>"
     assert (await store.client.read("default", whole.artifacts["$"]["artifact_id"], limit=100))[1] == b"\xff" * 10
-
-
-async def test_a_stream_whose_pieces_have_expired_is_left_out(
-    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
-) -> None:
-    """The call succeeds without it."""
-    gone = threading.Event()
-
-    @tool(idempotent=True)
-    async def slow(ctx: ToolContext) -> str:
-        await ctx.emit_artifact(stream_id="old", chunk="x" * 40_000, done=True)
-        await ctx.progress("half", 1)
-        await asyncio.to_thread(gone.wait, 30)
-        await ctx.emit_artifact(stream_id="new", chunk="new", done=True)
-        return "done"
-
-    serve_tools(slow)
-    await start_runner()
-    run = await planner.request("slow", {})
-
-    async def is_there() -> bool:
-        return [event.type for event in await planner.shown(run)][-1:] == ["tool_progress"]
-
-    await wait_until(is_there, what="all of it is on the run's stream")
-    await planner.bus.api(f"STREAM.PURGE.{subjects.RUNS}", {"filter": subjects.stream("default", run)})
-    gone.set()
-    finished = await planner.outcome(run)
-
-    assert (finished.status, finished.observation, finished.artifacts) == ("succeeded", "done", {"new": "new"})
-    assert not (await store.client.list("default", run=run)).artifacts
-
-
-async def test_a_run_that_ends_is_waited_for_no_longer(
-    planner: Planner, start_runner: Start, serve_tools: Serve
-) -> None:
-    """Its call needs no outcome any more."""
-
-    @tool(idempotent=True)
-    async def vain(ctx: ToolContext) -> str:
-        await ctx.emit_artifact(stream_id="word", chunk="a", done=True)
-        return "done"
-
-    serve_tools(vain)
-    await start_runner(artifact_patience_s=60)
-    run = await planner.request("vain", {})
-    asked = asyncio.Event()
-
-    async def on_asked(_: Any) -> None:
-        asked.set()
-
-    await planner.bus.nc.subscribe(subjects.artifact_assemble(), cb=on_asked)
-    await asyncio.wait_for(asked.wait(), 10)
-    await planner.end_run(run)
-
-    async def is_gone() -> bool:
-        return await planner.open_calls("vain") == 0
-
-    await wait_until(is_gone, what="the call is acknowledged")
-    assert not await planner.inbox(run)

@@ -66,15 +66,6 @@ async def test_a_start_counts_after_the_stream_has_forgotten_its_message_id(
     assert not await claim(planner, delivery)
 
 
-async def test_a_run_without_records_has_ended(planner: Planner, delivery: Delivery) -> None:
-    """The records of finished runs are purged."""
-    call = call_of(delivery)
-    assert not await history.run_ended(planner.bus, call)
-    assert await history.run_ended(planner.bus, call.model_copy(update={"run_id": "0" * 32}))
-    await planner.end_run(call.run_id)
-    assert await history.run_ended(planner.bus, call)
-
-
 @pytest.fixture
 async def watch() -> RunWatch:
     """A watch without a connection: tests end its run themselves."""

@@ -10,36 +10,6 @@ from services.tool_runner.calls.state import TRANSITIONS, Phase
 from tests.tool_runner.driven_call import CANCEL, DEADLINE, REPLIES, Call
 
 
-def test_the_result_of_a_longer_call_cancels_what_another_tool_runner_may_have_sent() -> None:
-    """It may have sent the call to an instance that is stopped, while this process or the planner did not answer."""
-    call = Call().start()
-    assert call.at(1.5, events.Result(1, b"42")) == [CANCEL, commands.Succeed(b"42")]
-
-
-def test_the_result_of_a_call_that_another_tool_runner_may_have_sent_cancels_it() -> None:
-    """Its message waited here while this process was stopped, and was delivered to the other one meanwhile."""
-    call = Call()
-    call.receive(events.Started(may_have_begun=False, checked_at=0.0, may_be_unread=True))
-    assert call.at(0.1, events.Result(1, b"42")) == [CANCEL, commands.Succeed(b"42")]
-
-
-def test_an_old_check_is_repeated_before_the_call_is_sent() -> None:
-    """Until one is younger than a second."""
-    call = Call()
-    assert call.at(5.0, events.Started(may_have_begun=False, checked_at=0.0)) == [commands.CheckStatus()]
-    assert call.at(8.0, events.StatusConfirmed(5.0)) == [commands.CheckStatus()]
-    assert call.at(8.1, events.StatusConfirmed(8.0)) == [commands.Send(1, start_by=18.1)]
-
-
-@pytest.mark.parametrize("event", [events.AlreadyCompleted(), events.RunEnded()])
-def test_a_check_may_end_the_call(event: Event) -> None:
-    """It needs no outcome: the tool is not called."""
-    call = Call()
-    call.at(5.0, events.Started(may_have_begun=False, checked_at=0.0))
-    assert call.receive(event)[-1] == commands.Abandon(run_ended=isinstance(event, events.RunEnded))
-    assert call.sent() == 0
-
-
 def test_the_end_of_the_run_cancels_the_call() -> None:
     """The tool receives a cancel, and no outcome is reported, whatever comes later."""
     call = Call().start()
@@ -166,20 +136,6 @@ def test_silence_proves_nothing_while_nats_is_unavailable() -> None:
     assert call.machine.alarm_at == call.now + 2.0, "the next question"
 
 
-def test_a_tool_that_reconnects_later_is_queried_again() -> None:
-    """Soon, and only until every tool has had the time to reconnect: what it says about its call was lost before."""
-    call = Call(heartbeat_s=0.5).start()
-    call.connected_since = call.now
-    query = call.receive(events.Reconnected())
-    times = 0
-    while isinstance(query[0], commands.QueryStatus) and call.phase == "waiting":
-        times += 1
-        assert call.receive(events.NoResponders(query[0].request)) == []
-        query = call.wait()
-    assert 15 < times < 25
-    assert call.phase == "searching"
-
-
 def test_a_search_goes_on_until_nats_has_been_connected_for_a_while() -> None:
     """Tools reconnect too: until then nobody's silence means that the call is lost."""
     call = Call(heartbeat_s=0.5).start()
@@ -193,13 +149,6 @@ def test_a_search_goes_on_until_nats_has_been_connected_for_a_while() -> None:
         call.wait()
     assert call.now > since + 2.0
     assert call.fault().code == "outcome_unknown"
-
-
-def test_a_request_that_was_not_sent_is_sent_again() -> None:
-    """It cannot have begun anywhere, so this is safe for every tool."""
-    call = Call().start()
-    assert call.receive(events.NotSent(1)) == []
-    assert call.wait() == [commands.Send(2, start_by=10.1)]
 
 
 def test_a_tool_that_nobody_serves_is_waited_for() -> None:
@@ -231,16 +180,6 @@ def test_a_busy_tool_is_called_again_until_the_deadline() -> None:
     assert call.machine.state.attempts == 0
 
 
-def test_a_call_that_comes_too_late_again_and_again_is_given_up() -> None:
-    """The clock of the tool may be wrong."""
-    call = Call().start()
-    for times in (1, 2):
-        assert call.receive(events.Declined(times, is_busy=False)) == []
-        assert isinstance(call.wait()[0], commands.Send)
-    call.receive(events.Declined(3, is_busy=False))
-    assert call.fault().code == "tool_unavailable"
-
-
 @pytest.mark.parametrize(
     "event",
     [events.Declined(1, is_busy=True), events.Declined(1, is_busy=False), events.NoResponders(1), events.NotSent(1)],
@@ -261,15 +200,6 @@ def test_a_call_that_may_have_begun_is_not_declined() -> None:
             call.receive(events.StatusConfirmed(call.now))
     assert call.receive(events.Declined(call.machine.state.requests, is_busy=True)) == []
     assert call.phase == "delayed"
-
-
-@pytest.mark.parametrize("reply", [events.Heartbeat(), events.Progress(b"{}")])
-def test_a_decline_of_an_older_request_means_nothing(reply: Event) -> None:
-    """An instance has replied since: it holds the call."""
-    call = Call().start()
-    call.receive(reply)
-    assert call.receive(events.Declined(1, is_busy=True)) == []
-    assert call.phase == "waiting"
 
 
 def test_a_result_in_parts_is_complete_or_sent_again_once() -> None:

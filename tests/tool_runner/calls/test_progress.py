@@ -9,7 +9,6 @@ from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
 from contracts.wire.records import Record
-from services.tool_runner.calls import progress as progress_module
 from services.tool_runner.calls.progress import CallProgress
 from tests.tool_runner.conftest import Planner
 
@@ -51,19 +50,6 @@ async def test_a_repeated_call_publishes_only_new_pieces(planner: Planner, call:
 
     assert await numbers(planner, call) == [0, 1, 2]
     assert second.streamed == ["s"]
-
-
-async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallRequested) -> None:
-    """Listeners never see a gap; other streams continue."""
-    progress = CallProgress(planner.bus, call, may_have_published=False)
-
-    for seq in (0, 2, 1):
-        await progress.on_piece(piece(seq))
-    await progress.on_piece(piece(0, stream_id="t"))
-
-    assert await numbers(planner, call) == [0]
-    assert await numbers(planner, call, "t") == [0]
-    assert progress.streamed == ["s", "t"]
 
 
 @pytest.mark.parametrize(
@@ -126,17 +112,6 @@ async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: Cal
     )
 
 
-async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, call: CallRequested) -> None:
-    """A tool may report every millisecond; no person can read that."""
-    progress = CallProgress(planner.bus, call, may_have_published=False)
-    await progress.on_progress(b"no JSON")
-    for step in range(1, 101):
-        await progress.on_progress(json.dumps({"fraction": step / 100}).encode())
-    shown = [event.fraction for event in await planner.shown(call.run_id) if isinstance(event, ToolProgress)]
-    assert shown[-1] == 1
-    assert len(shown) < 60
-
-
 async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, call: CallRequested) -> None:
     """Whichever handling has published them."""
     await planner.show(call.run_id, ToolProgress(call_id="1-0", tool="painter"))
@@ -160,20 +135,3 @@ async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, cal
         0,
         1,
     ]
-
-
-async def test_a_stream_is_bounded_however_often_its_call_is_repeated(
-    planner: Planner, call: CallRequested, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pieces of the first handling count too."""
-    monkeypatch.setattr(progress_module, "MAX_PIECES", 3)
-    first, second = (
-        CallProgress(planner.bus, call, may_have_published=False),
-        CallProgress(planner.bus, call, may_have_published=True),
-    )
-    for seq in (0, 1):
-        await first.on_piece(piece(seq))
-    for seq in (2, 3):
-        await second.on_piece(piece(seq, done=seq == 3))
-    assert await numbers(planner, call) == [0, 1, 2]
-    assert not second.finished

@@ -1,6 +1,5 @@
 """Checks of tools that are served, over a real server: the tool runner calls them, and answers an operator."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -13,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from contracts.tools.messages import REPLY_HEADER, CheckTool, Finding, ToolChecked, ToolSpec
 from contracts.wire import keys, subjects
-from contracts.wire.faults import Fault
 from runwire import ToolContext, ToolError, ToolResponse, tool
 from tests.tool_runner.conftest import Serve, Start
 
@@ -191,37 +189,3 @@ async def test_a_specification_that_is_not_accepted(
     assert found["accepted"].status == "failed"
     assert found["accepted"].mend == f"runwire tools accept changing {changing.spec.digest()}"
     assert found["call"].status == "ok"
-
-
-async def test_heartbeats_come_until_the_answer(operator: Operator, serve_tools: Serve, start_runner: Start) -> None:
-    """Every second, from the beginning."""
-
-    @tool(idempotent=True, name="slow_check")
-    async def slow_check() -> int:
-        await asyncio.sleep(1.5)
-        return 1
-
-    await start_runner()
-    serve_tools(slow_check)
-    body = CheckTool(tool="slow_check", args={}).model_dump_json().encode()
-    replies = await operator.replies(body, lambda message: kind(message) != "heartbeat")
-    assert [kind(each) for each in replies[:2]] == ["heartbeat", "heartbeat"]
-    assert kind(replies[-1]) == "result"
-
-
-async def test_requests_that_cannot_be_read(operator: Operator, client: Client, start_runner: Start) -> None:
-    """They are answered with what is wrong; one that asks for a reply elsewhere is dropped."""
-    await start_runner()
-    (reply,) = await operator.replies(b"{}", lambda _: True)
-    assert kind(reply) == "failure"
-    assert "tool" in Fault.model_validate_json(reply.data).reason
-    elsewhere: list[Msg] = []
-
-    async def take(message: Msg) -> None:
-        elsewhere.append(message)
-
-    await client.subscribe("emit.>", cb=take)
-    await client.publish(subjects.tool_check(), b"{}", reply="emit.default.x.log")
-    (reply,) = await operator.replies(b"{}", lambda _: True)
-    await client.flush()
-    assert elsewhere == []

@@ -1,8 +1,6 @@
 """The first specification of a tool is offered; another one waits until an operator accepts it."""
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import nats
@@ -15,15 +13,10 @@ from nats.micro.service import Service
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
-from services.messaging.streams.provision import provision
-from services.tool_runner.app import running
 from services.tool_runner.discovery.acceptance import differences
-from services.tool_runner.settings import ToolRunnerSettings
-from tests.support.buses import connected
-from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
-from tests.tool_runner.discovery.acceptances import accept, accepted, bucket, refusal, refusals, writes
+from tests.tool_runner.discovery.acceptances import accepted, bucket, refusal
 
 Announce = Callable[..., Awaitable[Service]]
 
@@ -103,28 +96,6 @@ async def test_one_that_changed_waits_while_the_first_stays_offered(
     ]
 
 
-async def test_accepting_takes_effect_within_two_seconds(
-    planner: Planner, start_runner: Start, announce: Announce
-) -> None:
-    """Without a restart; the version that is highest counts, and going back needs no second acceptance."""
-    old, new = ToolSpec(name="rates", description="old"), ToolSpec(name="rates", description="new")
-    await start_runner(trust_tools=False)
-    await announce(old, "1.0.0")
-    await offered(planner, old)
-    newer = await announce(new, "2.0.0")
-    await refusal(planner.bus, "rates")
-
-    await accept(planner.bus, "rates", new)
-    await offered(planner, new, within_s=2)
-
-    async def is_clear() -> bool:
-        return not await refusals(planner.bus, "rates")
-
-    await wait_until(is_clear, what="nothing is refused any more")
-    await newer.stop()
-    await offered(planner, old)
-
-
 async def test_a_run_in_flight_keeps_its_specification(
     planner: Planner, start_runner: Start, announce: Announce
 ) -> None:
@@ -143,29 +114,6 @@ async def test_a_run_in_flight_keeps_its_specification(
     assert (await planner.outcome(run)).observation == "2.0.0"
 
 
-async def test_an_acceptance_survives_the_server(own_nats_server: NatsServer) -> None:
-    """It has no time to live; after a kill a changed specification still waits."""
-    old, new = ToolSpec(name="lasting", description="old"), ToolSpec(name="lasting", description="new")
-    settings = ToolRunnerSettings(nats_url=own_nats_server.url, discover_s=0.3, graceful_timeout_s=0.1)
-    async with connected(own_nats_server.url) as bus, connected(own_nats_server.url, "tool_runner", settings) as runner:
-        await provision(bus)
-        async with running(runner, settings, []):
-            async with await nats.connect(own_nats_server.url) as client:
-                await serve_spec(client, old)
-
-                async def is_known() -> bool:
-                    return await accepted(bus, "lasting") == [old.digest()]
-
-                await wait_until(is_known, what="the first one is accepted")
-            own_nats_server.kill()
-            own_nats_server.start()
-            await wait_until(lambda: bus.is_connected and runner.is_connected, what="everybody is back")
-            async with await nats.connect(own_nats_server.url) as client:
-                await serve_spec(client, new)
-                assert new.digest() in (await refusal(bus, "lasting")).reason
-                assert await accepted(bus, "lasting") == [old.digest()]
-
-
 async def test_the_tools_file_is_accepted(planner: Planner, start_runner: Start, announce: Announce) -> None:
     """An instance that announces another specification than the file waits, although it would be the first one seen."""
     declared = ToolSpec(name="declared", description="as the file says")
@@ -178,24 +126,6 @@ async def test_the_tools_file_is_accepted(planner: Planner, start_runner: Start,
     assert "changed: description." in refused.reason
     assert planner.catalogue.live()["declared"] == declared
     assert await accepted(planner.bus, "declared") == []
-
-
-async def test_a_tool_that_flips_writes_little(planner: Planner, start_runner: Start, announce: Announce) -> None:
-    """Between two specifications, several times a second: the accepted one stays offered, and writes are bounded."""
-    good, bad = ToolSpec(name="flip", description="good"), ToolSpec(name="flip", description="bad")
-    await start_runner(trust_tools=False, discover_s=0.1)
-    service = await announce(good)
-    await offered(planner, good)
-    before, began = await writes(planner.bus), time.monotonic()
-    for spec in (bad, good) * 10:
-        await service.stop()
-        service = await announce(spec)
-        await asyncio.sleep(0.2)  # the pace of the attack
-        assert planner.catalogue.live()["flip"] == good
-    seconds = time.monotonic() - began
-    assert await planner.catalogue.spec(bad.digest()) is None
-    assert await accepted(planner.bus, "flip") == [good.digest()]
-    assert await writes(planner.bus) - before <= 3 * seconds + 4
 
 
 def test_differences_name_each_field() -> None:

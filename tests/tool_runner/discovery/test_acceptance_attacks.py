@@ -1,29 +1,18 @@
 """Acceptance with announcements that no well-behaved tool sends, and with several tool runners at once."""
 
 import asyncio
-import json
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from contracts.tools.messages import ToolSpec
-from contracts.wire import keys
-from runwire import tool
 from services.messaging.connection import Bus
-from services.tool_runner.app import running
 from services.tool_runner.discovery.acceptance import Acceptance
 from services.tool_runner.discovery.announcements import Announcement
-from services.tool_runner.settings import ToolRunnerSettings
-from tests.support.buses import connected
-from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Serve, Start
-from tests.tool_runner.discovery.acceptances import accepted, bucket, refusal, writes
+from tests.tool_runner.conftest import Planner
+from tests.tool_runner.discovery.acceptances import accepted, writes
 
 
 class Writers:
@@ -91,63 +80,3 @@ async def test_ten_thousand_specifications_are_neither_stored_nor_remembered(wri
     assert "; 9999 more wait" in waiting["flood"].reason
     assert len(logs) == 8
     assert await writes(writers.bus) == stored
-
-
-async def test_ever_new_specifications_over_nats_cost_little(
-    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
-) -> None:
-    """One is offered; of the others nothing is stored, and other tools are called meanwhile."""
-    sent = 0
-
-    async def on_question(message: Msg) -> None:
-        nonlocal sent
-        for _ in range(1_000):
-            sent += 1
-            spec = ToolSpec(name="geyser", description=f"variant {sent}")
-            endpoint = {"subject": "tool.geyser", "metadata": {"runwire.spec": spec.model_dump_json()}}
-            info = {"name": "geyser", "id": f"instance{sent}", "version": f"1.0.{sent}", "endpoints": [endpoint]}
-            await client.publish(message.reply, json.dumps(info).encode())
-
-    async def on_ping(message: Msg) -> None:
-        await message.respond(b'{"name": "geyser"}')
-
-    @tool
-    async def bystander() -> int:
-        return 1
-
-    await client.subscribe("$SRV.INFO.geyser", cb=on_question)
-    await client.subscribe("$SRV.PING", cb=on_ping)
-    serve_tools(bystander)
-    before, began = await writes(planner.bus), time.monotonic()
-    await start_runner(trust_tools=False, discover_s=0.2)
-
-    await wait_until(lambda: sent >= 10_000, what="ten thousand were announced")
-    assert (await planner.call("bystander", {})).observation == 1
-    digests = await accepted(planner.bus, "geyser")
-    assert len(digests) == 1
-    assert 1 <= len((await refusal(planner.bus, "geyser")).digests) <= 8
-    stored = await bucket(planner.bus).keys(keys.tool_spec.all)
-    offered = {keys.tool_spec(spec.digest()) for spec in planner.catalogue.live().values()}
-    assert keys.tool_spec(digests[0]) in offered
-    assert await writes(planner.bus) - before <= 3 * (time.monotonic() - began) + 10
-    assert not {key for key in stored if key not in offered and await _is_of(planner, key, "geyser")}
-
-
-async def _is_of(planner: Planner, key: str, name: str) -> bool:
-    spec = (await bucket(planner.bus).get(key)).parsed(ToolSpec)
-    return spec is not None and spec.name == name
-
-
-async def test_two_specifications_with_one_digest(planner: Planner, server: NatsServer) -> None:
-    """A digest has 96 bits, so an author could find two. The one that was stored first counts."""
-    first, second = announced("twin", "the first"), announced("twin", "the second")
-    await planner.declare(first.spec)
-    settings = ToolRunnerSettings(nats_url=server.url, graceful_timeout_s=0.1, trust_tools=True)
-    both = [replace(second, digest=first.digest), announced("beside", "another tool")]
-    with structlog.testing.capture_logs() as logs:
-        async with connected(server.url, "tool_runner", settings) as bus, running(bus, settings, both):
-            await planner.spec("beside")
-    assert "twin" not in planner.catalogue.live()
-    assert await planner.catalogue.spec(first.digest) == first.spec
-    said = [line["tool"] for line in logs if line["event"] == "tool_digest_belongs_to_another_specification"]
-    assert said == ["twin"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import nats.micro
@@ -13,7 +12,6 @@ from structlog.testing import capture_logs
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys, subjects
-from contracts.wire.names import new_id
 from runwire import tool
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.discovery.micro import MicroDiscovery
@@ -66,30 +64,6 @@ async def test_the_specification_stays_and_the_tool_expires(
     assert await planner.catalogue.spec(spec.digest()) == spec
 
 
-async def test_a_new_version_takes_over(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
-    """As soon as one instance of it is present; the consumer gets its concurrency."""
-
-    @tool(name="greet", version="1.9.0", concurrency=2)
-    async def old() -> str:
-        return "hello"
-
-    @tool(name="greet", version="1.10.0", desc="Greet better", concurrency=5)
-    async def new() -> str:
-        return "good morning"
-
-    serve_tools(old)
-    await start_runner()
-    await planner.spec("greet")
-
-    serve_tools(new)
-    await wait_until(
-        lambda: planner.catalogue.live()["greet"].description == "Greet better", what="the new version counts"
-    )
-
-    found = await planner.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer('greet')}", {})
-    assert found["config"]["max_ack_pending"] == 5
-
-
 def _answering(*answers: bytes) -> Callable[[Msg], Awaitable[None]]:
     async def answer(message: Msg) -> None:
         for each in answers:
@@ -132,37 +106,6 @@ async def test_what_a_tool_says_about_another_one_is_ignored(
     assert [(each["service"], each["tool"]) for each in ignored] == [("impostor", "victim")]
 
 
-async def test_false_names_hide_no_tool(
-    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
-) -> None:
-    """Of 20,000 hints a round, the server delivers few, and few of those are followed."""
-    names = [b'{"name": "false%d"}' % number for number in range(20_000)]
-    asked: Counter[str] = Counter()
-    rounds = 0
-
-    async def on_ping(message: Msg) -> None:
-        nonlocal rounds
-        rounds += 1
-        await _answering(*names)(message)
-
-    async def on_info(message: Msg) -> None:
-        asked[message.reply.split(".")[2]] += 1
-
-    @tool
-    async def honest() -> int:
-        return 1
-
-    await client.subscribe("$SRV.PING", cb=on_ping)
-    await client.subscribe("$SRV.INFO.*", cb=on_info)
-    serve_tools(honest)
-    await start_runner()
-
-    assert (await planner.call("honest", {})).observation == 1
-    await wait_until(lambda: rounds > 3, what="several rounds are flooded", timeout=30)
-    assert (await planner.call("honest", {})).observation == 1
-    assert 0 < max(asked.values()) <= 502
-
-
 async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planner: Planner, client: Client) -> None:
     """In each round 12,000 replies and two very large hints arrive before the reply of a slow tool."""
     flooded = 0
@@ -189,47 +132,4 @@ async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planne
     await wait_until(lambda: flooded > 3, what="several rounds are flooded", timeout=60)
     names = "the honest one alone is found"
     await wait_until(lambda: [one.spec.name for one in discovery.announcements()] == ["honest"], what=names)
-    await discovery.stop()
-
-
-async def test_a_tool_with_many_or_very_large_specifications_costs_bounded_memory(
-    planner: Planner, client: Client
-) -> None:
-    """Eight different ones count at a time. Of invalid ones nothing is kept but the reason."""
-    sent = 0
-
-    async def announce(message: Msg, tool: str, spec: ToolSpec) -> None:
-        endpoint = {"subject": f"tool.{tool}", "metadata": {"runwire.spec": spec.model_dump_json()}}
-        info = {"name": tool, "id": new_id(), "version": "1.0.0", "endpoints": [endpoint]}
-        await client.publish(message.reply, json.dumps(info).encode())
-
-    async def on_many(message: Msg) -> None:
-        nonlocal sent
-        for _ in range(100):
-            sent += 1
-            await announce(message, "many", ToolSpec(name="many", description=f"variant {sent}"))
-
-    async def on_large(message: Msg) -> None:
-        await announce(message, "large", ToolSpec(name="large", description="x" * (1 << 20)))
-
-    async def on_ping(message: Msg) -> None:
-        for name in (b"many", b"large"):
-            await message.respond(b'{"name": "%s"}' % name)
-
-    await client.subscribe("$SRV.PING", cb=on_ping)
-    await client.subscribe("$SRV.INFO.many", cb=on_many)
-    await client.subscribe("$SRV.INFO.large", cb=on_large)
-    discovery = await MicroDiscovery(planner.bus, 0.2, asyncio.Event()).start()
-
-    def digests() -> set[str]:
-        return {one.digest for one in discovery.announcements()}
-
-    await wait_until(lambda: sent > 500, what="many were announced")
-    await wait_until(discovery.refused, what="the large one is refused")
-    await wait_until(lambda: len(digests()) >= 8, what="eight of the many count")
-
-    assert discovery.refused() == {"large": "its announcement has more than 1,048,576 bytes"}
-    found = discovery.announcements()
-    assert {one.spec.name for one in found} == {"many"}
-    assert len(digests()) == 8
     await discovery.stop()

@@ -100,19 +100,6 @@ async def test_the_artifact_is_hidden_stored_and_known_by_its_own_id(
     assert (event.artifact_id, event.field, event.tool) == (ref.artifact_id, "artifact", "standard")
 
 
-@pytest.mark.parametrize("place", ["top", "_metadata"])
-async def test_an_artifact_of_another_result_bears_its_skill_too(
-    planner: Planner, call: Call, store: Store, place: str
-) -> None:
-    """As the result names it: at the top, else in `_metadata`."""
-    named = {"skill_id": "research_blog"} if place == "top" else {"_metadata": {"skill_id": "research_blog"}}
-    schema = {"type": "object", "properties": {"chart": HIDDEN}}
-    finished = await call("bare", {"chart": "x" * 40_000, **named}, schema, run=await planner.open_run())
-    assert finished.responded is None
-    ref, _ = await store.client.read("default", finished.artifacts["chart"]["artifact_id"], limit=1 << 20)
-    assert (ref.own_id, ref.skill_id, ref.skill_name) == (None, "research_blog", None)
-
-
 @pytest.mark.usefixtures("store")
 async def test_a_large_artifact_is_a_reference(call: Call) -> None:
     """The same one in both places. Its type is told by the shape of its schema."""
@@ -126,20 +113,6 @@ async def test_a_large_artifact_is_a_reference(call: Call) -> None:
     assert finished.responded.preview is not None
     assert finished.responded.preview.counts == {"": 1000}
     assert len(said_to_the_model(finished)) < 4096
-
-
-@pytest.mark.usefixtures("store")
-async def test_what_the_schema_hides_inside_is_not_in_the_preview(call: Call) -> None:
-    """People get all of the artifact, under one name."""
-    artifact = {"title": "AI", "notes": SECRET, "rows": [{"cell": SECRET}, {"cell": SECRET}]}
-    cell = {"type": "object", "properties": {"cell": HIDDEN}}
-    schema = schema_of({"properties": {"notes": HIDDEN, "rows": {"items": cell}}})
-    finished = await call("inside", standard(artifact), schema)
-    assert finished.artifacts == {"artifact": artifact}
-    assert SECRET not in said_to_the_model(finished)
-    assert finished.responded is not None
-    assert finished.responded.preview is not None
-    assert json.loads(finished.responded.preview.head)["notes"] == "<artifact:str size=9B>"
 
 
 @pytest.mark.usefixtures("store")
@@ -174,30 +147,6 @@ async def test_an_id_that_cannot_be_used_is_named_in_a_warning(call: Call, artif
     assert SECRET not in said_to_the_model(finished)
     (warning,) = finished.warnings
     assert warning.startswith("artifact_without_id: `artifact_id` of odd is not a text of 1 to 200 characters")
-
-
-async def test_an_id_that_is_given_again_names_the_newest(planner: Planner, call: Call, store: Store) -> None:
-    """In its run, and in its session; a warning says so."""
-    run = await planner.open_run()
-    first = await call("again", standard({"n": 1}), schema_of(), run=run, session_id="s-own-2")
-    assert first.warnings == []
-    second = await call("again", standard({"n": 2}), schema_of(), run=run, call_id="2-1", session_id="s-own-2")
-    third = await call("again", standard({"n": 3}), schema_of(), session_id="s-own-2")
-    for finished in (second, third):
-        assert finished.warnings == ["again gave the artifact id abc-123 again: the newest one counts"]
-    assert third.responded is not None
-    assert third.responded.ref is not None
-    page = await store.client.list("default", session="s-own-2", own_id="abc-123")
-    assert [each.ref.artifact_id for each in page.artifacts] == [third.responded.ref.artifact_id]
-
-
-async def test_a_small_artifact_stays_in_the_message_while_there_is_no_store(call: Call) -> None:
-    """Two seconds are waited for it, at most."""
-    finished = await call("standard", standard(BLOG), schema_of())
-    assert finished.artifacts == {"artifact": BLOG}
-    assert finished.responded is not None
-    assert (finished.responded.ref, finished.responded.artifact_id) == (None, "abc-123")
-    assert finished.responded.preview is not None
 
 
 class Report(BaseModel):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.tools.messages import ArtifactPreview
 from services.shared.redaction.placeholders import wire_size
-from services.tool_runner.results.named_artifact import MAX_HEAD_CHARACTERS, preview_of
+from services.tool_runner.results.named_artifact import preview_of
 
 BLOG = {
     "title": "AI",
@@ -49,19 +49,6 @@ def test_a_small_artifact_is_shown_whole() -> None:
 def test_any_json_has_a_preview(artifact: Any, expected: ArtifactPreview) -> None:
     """Text as it is, anything else as JSON."""
     assert preview_of(artifact, artifact) == expected
-
-
-def test_a_large_artifact_is_cut() -> None:
-    """To the beginning of its JSON, and to few counts."""
-    artifact: dict[str, Any] = {f"list {number}": [[]] * number for number in range(100)}
-    preview = preview_of(artifact, artifact)
-    assert len(preview.head) == MAX_HEAD_CHARACTERS
-    assert len(preview.counts) == 20
-    assert preview.counts[""] == 100
-    deep: Any = [1]
-    for _ in range(6):
-        deep = {"in": deep}
-    assert preview_of(deep, deep).counts == {"": 1}
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts.runs.events import CallStarted, Paused
+from contracts.runs.events import CallStarted
 from contracts.runs.inbox import CallPaused
 from contracts.runs.pauses import PauseAnswer
 from contracts.tools.messages import REPLY_HEADER, CallRequested, ResultRejected, ToolCall, ToolSpec
@@ -113,34 +113,6 @@ async def test_a_pause_ends_the_round_and_the_next_one_brings_the_answer(
     assert (first.call_id, first.idempotency_key) == (second.call_id, second.idempotency_key)
     started = [event for event in await planner.shown(run) if isinstance(event, CallStarted)]
     assert [event.round for event in started] == [0, 1]
-
-
-@pytest.mark.parametrize("idempotent", [False, True])
-async def test_a_round_that_is_delivered_again_is_settled(
-    planner: Planner,
-    start_runner: Start,
-    client: Client,
-    idempotent: bool,  # noqa: FBT001
-) -> None:
-    """While its pause is in the inbox, and once it is in the log. The next round is not settled by it."""
-    name = f"book_again_{idempotent}"
-    tool = Asking(client, name)
-    await tool.start()
-    await start_runner(ToolSpec(name=name, idempotent=idempotent))
-    run = await planner.request(name, {})
-    await pause_of(planner, run)
-
-    await planner.request(name, {}, run=run, again=True)
-    await wait_until(lambda: _has_no_calls(planner, name), what="the repeated round is dropped")
-    await planner.append(run, Paused(reason="input", source="tool", until=0, call_id="1-0", tool=name, round=0))
-    await planner.bus.api(f"STREAM.PURGE.{subjects.INBOX}", {})
-    await planner.request(name, {}, run=run, again=True)
-    await wait_until(lambda: _has_no_calls(planner, name), what="the repeated round is dropped")
-    assert len(tool.calls) == 1
-    assert await planner.inbox(run, "1-0-p0") == b""
-
-    await planner.request(name, {}, run=run, round=1, answers=[ONE], again=True)
-    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
 
 
 async def _has_no_calls(planner: Planner, tool: str) -> bool:

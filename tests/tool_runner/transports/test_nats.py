@@ -14,12 +14,12 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolCall, ToolFailure, ToolSpec
+from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolFailure, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.limits import MAX_INLINE_BYTES
 from contracts.wire.rights import LOCAL_TOOLS
 from contracts.wire.subject import TOOL_RUNNER
-from runwire import ToolContext, tool
+from runwire import tool
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
 from services.shared.redaction.json_values import CUT_MARK
@@ -265,45 +265,6 @@ async def test_a_tool_that_floods_with_small_replies_is_cut_off(
     assert quiet.observation == 2
     assert [each["tool"] for each in logged if each["event"] == "tool_flooded"] == ["flooding"]
     assert (await planner.call("flooding", {})).observation == 1
-
-
-async def test_a_call_waits_until_its_tool_is_free(
-    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
-) -> None:
-    """`concurrency` holds although another call reached the tool past this tool runner."""
-    running: list[str] = []
-    go = asyncio.Event()
-
-    @tool(concurrency=1, idempotent=True)
-    def lathe(ctx: ToolContext) -> int:
-        running.append(ctx.idempotency_key)
-        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(10)
-        return len(running)
-
-    loop = asyncio.get_running_loop()
-    serve_tools(lathe)
-    await start_runner()
-    await planner.spec("lathe")
-    other = ToolCall(
-        call_id="1-0", run_id="0" * 32, tool="lathe", args={}, idempotency_key="other",
-        deadline_at=int(time.time() * 1000) + 20_000,
-    )  # fmt: skip
-    await client.publish("tool.lathe", other.model_dump_json().encode())
-    await wait_until(lambda: running, what="the other call runs")
-    declined: list[Msg] = []
-
-    async def on_reply(message: Msg) -> None:
-        if (message.headers or {}).get("Runwire-Reply") == "declined":
-            declined.append(message)
-
-    await client.subscribe(subjects.answer.pattern(tool="lathe"), cb=on_reply)
-    run = await planner.request("lathe", {})
-    await wait_until(lambda: len(declined) > 3, what="the call was declined several times")
-    assert running == ["other"]
-    go.set()
-
-    assert (await planner.outcome(run)).observation == 2
-    assert running == ["other", f"{run}.1-0"]
 
 
 async def test_the_author_of_a_tool_reads_why_a_result_was_not_accepted(

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Called, Paused, PlannedCall, Resumed, RunStarted, Step
+from contracts.runs.events import Paused, PlannedCall, Resumed, RunStarted, Step
 from contracts.runs.pauses import ApprovalRule
 from services.planner.run.calls import approvals
-from services.planner.run.calls.direct import DirectRules
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run, waiting_calls
 from tests.planner.run_world import RUN, started
@@ -64,18 +63,6 @@ def test_a_held_call_takes_no_place(max_parallel: int) -> None:
     fold(run, 2, 2000, [STEP, *held(run)])
     assert "1-1" not in run.owner
     assert [call.tool for call in waiting_calls(run)] == ([] if max_parallel > 1 else ["look"])
-
-
-def test_a_held_call_is_never_direct() -> None:
-    """After the approval it may be, unless its tool has paused it before."""
-    run, rules = opened(needing=("pay",)), DirectRules("runner")
-    step, _ = rules.marked(run, [STEP, *held(run)])
-    assert isinstance(step, Step)
-    assert [call.direct for call in step.calls] == [None, "runner"]
-    called = Called(step=1, by="m", calls=[PAY, PAY.model_copy(update={"round": 1})])
-    [marked] = rules.marked(run, [called])
-    assert isinstance(marked, Called)
-    assert [call.direct for call in marked.calls] == ["runner", None]
 
 
 def test_an_approved_call_carries_what_was_approved() -> None:

@@ -4,17 +4,14 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.actions import Join
 from contracts.tools.messages import ToolSpec
 from services.planner.run.calls.joins import (
     Branch,
     JoinCall,
     JoinInvalid,
-    check_join,
     check_plan,
     read_join,
     resolve_join,
-    results_of,
 )
 
 LIST, INTEGER, TEXT = {"type": "array"}, {"type": "integer"}, {"type": "string"}
@@ -112,18 +109,6 @@ def test_a_join_of_the_wrong_shape_is_a_complaint(join: dict[str, Any]) -> None:
     assert outcome.line.startswith("The join did not run (invalid_join): `join.")
 
 
-def test_what_is_wrong_with_a_join_is_known_before_its_branches_run() -> None:
-    """Tool and sources are checked against the run's tools."""
-    assert check_join(Join(node="j", inject={"results": "$all"}), SPECS) is None
-    unknown = check_join(Join(node="zzz"), SPECS)
-    assert unknown is not None
-    assert unknown.code == "unknown_node"
-    wrong = check_join(Join(node="j", inject={"results": "$everything"}), SPECS)
-    assert wrong is not None
-    assert wrong.code == "unknown_source"
-    assert "`$results`, `$all`, `$branches`, `$failures`" in wrong.line
-
-
 def test_an_argument_that_the_tool_does_not_have_is_not_injected() -> None:
     """Unless the tool takes any argument."""
     assert joined([A], inject={"everything": "$results"}) == JoinCall("j", {})
@@ -142,22 +127,3 @@ def test_a_complaint_about_arguments_quotes_no_results() -> None:
     outcome = joined([secret], inject={"topic": "$results"})
     assert outcome.code == "invalid_args"
     assert outcome.line == 'The join did not run (invalid_args): topic: the value is not of type "string".'
-
-
-def test_artifacts_of_branches_are_injected_by_value_or_by_reference() -> None:
-    """Arguments with a reference are checked once the value is back in its place."""
-    light = Branch("ask", {}, {"blob": "<artifact:str size=4B>"}, {"blob": "abcd"})
-    heavy = Branch("ask", {}, {"chart": "<artifact:dict size=42KB>"}, {"chart": REF})
-    assert joined([light], "only").args == {"results": [{"blob": "abcd"}]}
-    assert joined([light, heavy], "only").args == {"results": [{"blob": "abcd"}, {"chart": REF}]}
-    assert joined([heavy], inject={"topic": "$results"}) == JoinCall("j", {"topic": [{"chart": REF}]})
-    assert results_of([light, BROKEN]) == [{"blob": "<artifact:str size=4B>"}]
-
-
-def test_a_tool_whose_schema_cannot_be_used_does_not_end_the_run() -> None:
-    """The model reads that the arguments cannot be checked."""
-    specs = {"bad": spec("bad", properties={"a": {"type": "nonsense"}})}
-    assert check_plan({"steps": [{"node": "bad", "args": {}}]}, specs)[0].code == "invalid_args"
-    outcome = resolve_join({"join": {"node": "bad"}}, [A], specs)
-    assert isinstance(outcome, JoinInvalid)
-    assert outcome.code == "invalid_args"

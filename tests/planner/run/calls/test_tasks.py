@@ -5,15 +5,12 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Paused
-from contracts.runs.requests import KeyBudget
 from contracts.sessions.tasks import Reservation, TaskPolicy
-from contracts.wire import names
-from services.planner.run.calls.tasks import message_of
 from services.planner.run.commands import Ack, Dispatch, Wake
 from services.planner.run.turn.decision import Calls
 from tests.planner.run.pause_world import sent
-from tests.planner.run_world import RUN, final
-from tests.planner.task_world import QUERY, UNASKED, TaskWorld, opening, spawn
+from tests.planner.run_world import final
+from tests.planner.task_world import QUERY, TaskWorld, opening, spawn
 
 
 def test_a_spawn_is_a_call_of_the_log() -> None:
@@ -27,45 +24,6 @@ def test_a_spawn_is_a_call_of_the_log() -> None:
     world.answer("1-1", observation={"task_id": "t"})
     assert world.types()[-3:] == ["observed", "step", "asked"]
     assert world.run.set_aside == {"1-1": Reservation(max_tokens=250)}
-
-
-def test_the_request_of_the_task() -> None:
-    """It has what its parent was given, and limits of its own. The tool context travels in it."""
-    given = {
-        "agent": "a",
-        "session_id": "s",
-        "user_id": "u",
-        "key_id": "k",
-        "depth": 1,
-        "hops": 1,
-        "tools": ["work"],
-        "key_budget": KeyBudget(max_tokens=9),
-        "llm_context": {"x": 1},
-    }
-    world = TaskWorld()
-    policy = UNASKED.model_copy(update={"task_timeout_s": 77, "max_depth": 3})
-    world.begin(opening(policy, request=given, max_tokens=1100, max_steps=5, deadline_s=9), spawn(group="g"))
-    message = message_of(world.run, world.run.open["1-1"], {"secret": 1})
-    assert message is not None
-    child = message.child
-    assert child is not None
-    assert (message.session_id, message.run, message.action, message.args["group"]) == ("s", RUN, "spawn", "g")
-    assert child.run_id == names.task_id(RUN, "1-1")
-    assert (child.cause, child.query, child.parent, child.depth, child.hops) == ("task", QUERY["query"], RUN, 2, 1)
-    assert child.limits == {
-        "max_steps": 5,
-        "deadline_s": 77,
-        "max_tokens": 188,
-        "max_cost_usd": None,
-        "max_tool_calls": None,
-    }
-    assert message.for_report == Reservation(max_tokens=62)
-    assert child.tool_context == {"secret": 1}
-    assert message.report_as == {"limits": {"max_tokens": 1100, "max_steps": 5, "deadline_s": 9}, "tools": ["work"]}
-    same = {"agent", "session_id", "user_id", "key_id", "tools", "key_budget", "llm_context", "trace_id", "tenant"}
-    assert world.run.started is not None
-    assert child.model_dump(include=same) == world.run.started.request.model_dump(include=same)
-    assert child.request_id == RUN, "the request for the run that spawned it had no id of its own"
 
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 102}, {"max_cost_usd": 0.5}, {"max_tool_calls": 2}])
@@ -124,17 +82,6 @@ def test_a_person_is_asked_before_a_spawn(policy: TaskPolicy) -> None:
     assert any(isinstance(move, Wake) for move in moves)
     assert sent(world.wake()) == ["1-1"]
     assert world.run.open["1-1"].args == QUERY
-
-
-@pytest.mark.parametrize("retain", [True, False])
-def test_the_person_decides_about_the_turn(*, retain: bool) -> None:
-    """Their answer replaces the model's."""
-    world, pause = waiting(retain_turn=not retain)
-    world.decide(pause, "answer", input={"approve": True, "retain_turn": retain})
-    world.wake()
-    message = message_of(world.run, world.run.open["1-1"], {})
-    assert message is not None
-    assert message.args["retain_turn"] is retain
 
 
 @pytest.mark.parametrize(("decision", "fields"), [("reject", {}), ("answer", {"input": {"approve": False}})])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.runs.events import Chunk, Done, Observed, Repaired, RunStarted, Step
+from contracts.runs.events import Chunk, Done, RunStarted, Step
 from contracts.runs.payload import Source
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.wire.records import Record
@@ -73,13 +73,3 @@ def test_what_a_forced_end_says_is_shown_however_large_the_record_is(unit: str) 
     assert len(end.raw_answer) > 60_000
     assert {"artifacts left out: larger than a record may be"} < set(end.warnings)
     assert any("the answer was cut" in warning for warning in end.warnings)
-
-
-def test_other_facts_lose_what_nobody_needs() -> None:
-    """An outcome becomes a failure, a repair loses the fields of its answer."""
-    observed = Observed(call_id="1-1", tool="t", status="succeeded", observation="x" * MB)
-    repaired = Repaired(turn=1, attempt=1, reason="r", kind="answer", args={"k": "x" * MB})
-    for event in (observed, repaired):
-        record, data = terminal.fitting(Record(events=[event]))
-        assert len(data) < MB
-    assert record.events[0] == Repaired(turn=1, attempt=1, reason="r", kind="answer", args={})

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Cancelled, Chunk, Thinking
+from contracts.runs.events import Chunk, Thinking
 from services.planner.run.commands import Ack
 from services.planner.run.turn.decision import Decision
 from tests.planner.handlings import Attempt
-from tests.planner.run_world import World, calls, final, finished, started
+from tests.planner.run_world import World, calls, final, started
 
 WORDS = Chunk(seq=1, text="ne", done=True, action_seq=1, attempt=1)
 THOUGHT = Thinking(seq=3, text="", done=True, action_seq=1, attempt=1)
@@ -61,28 +61,3 @@ def test_an_end_says_up_to_where_the_stream_goes(stored: int, expected: int) -> 
     world = World()
     world.play(asked(world), replace(final(), stream_seq=stored))
     assert last(world).last_stream_seq == expected
-
-
-def test_what_tools_or_lost_handlings_may_have_stored_is_not_known() -> None:
-    """Such a stream is read to its end."""
-    after_a_call = World()
-    after_a_call.play(asked(after_a_call), replace(calls(), stream_seq=7))
-    after_a_call.play(after_a_call.handling("INBOX:1", "call_finished", finished=finished("1-1")), final())
-    assert last(after_a_call).last_stream_seq is None
-    after_a_loss = World()
-    asked(after_a_loss)
-    after_a_loss.play(asked(after_a_loss, holder="second"), final())
-    assert last(after_a_loss).last_stream_seq is None
-
-
-def test_a_cancel_knows_what_it_has_read() -> None:
-    """Nothing can be stored after `stopping`. A run that no planner has opened has an empty stream."""
-    world = World()
-    asked(world)
-    world.play(world.handling("INBOX:1", "cancel", "other"))
-    end = last(world)
-    assert isinstance(end, Cancelled)
-    assert end.last_stream_seq == 1
-    unopened = World()
-    unopened.play(unopened.handling("INBOX:1", "cancel", "other"))
-    assert last(unopened).last_stream_seq == 0

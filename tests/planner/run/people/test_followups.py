@@ -4,8 +4,7 @@ from contracts.runs.events import Done
 from contracts.runs.pauses import token_of
 from services.planner.run.people import followups
 from services.planner.run.turn.decision import Final
-from tests.planner.run.state.test_people import add
-from tests.planner.run_world import World, final, started
+from tests.planner.run_world import World, started
 
 QUESTION = Final(args={"answer": "Which one?\nThe red or the blue?", "requires_followup": True, "confidence": 0.5})
 
@@ -49,27 +48,3 @@ def test_a_question_that_nobody_answers_ends_the_run_with_the_answer() -> None:
     end = followups.end_after_rejection(world.run, paused.model_copy(update={"state": {}}), "")
     assert isinstance(end, Done)
     assert (end.raw_answer, end.requires_followup) == (QUESTION.args["answer"], True)
-
-
-def test_a_spent_budget_ends_the_run_with_the_answer_it_has() -> None:
-    """The inputs that could not be read are counted in a warning."""
-    world = asking(max_steps=1)
-    add(world, "more", "and more")
-    answer(world, final("so far"))
-    end = world.written[-1][-1]
-    assert isinstance(end, Done)
-    assert (end.reason, end.raw_answer) == ("answer_complete", "so far")
-    assert end.warnings == ["2 inputs came too late to be read: max_steps of 1"]
-
-
-def test_with_a_grace_the_run_waits_for_a_budget() -> None:
-    """It ends with the answer that it has given, if nobody tops it up."""
-    world = asking(max_steps=1, grace_s=5)
-    add(world, "more")
-    answer(world, final("so far"))
-    assert world.types()[-3:] == ["step", "step", "paused"]
-    late = world.handling("INBOX:9", "resumed", now=9_000_000)
-    world.play(late)
-    end = world.written[-1][-1]
-    assert isinstance(end, Done)
-    assert (end.reason, end.raw_answer) == ("budget_exhausted", "so far")

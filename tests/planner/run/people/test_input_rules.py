@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from services.planner.agents import InvalidAgents, parse_agents
 from services.planner.run.people.input_rules import ADMITTED, SEARCH_TIMEOUT_S, InputRule, check
 
 CARDS = InputRule(name="cards", text=r"\b\d{4}(?: ?\d{4}){3}\b", action="refuse")
@@ -36,12 +35,3 @@ async def test_a_slow_expression_ends_in_time_and_counts_as_a_match(expression: 
     assert (await searching).rule == rule
     assert len(gaps) > 5
     assert time.monotonic() - began < SEARCH_TIMEOUT_S * 10
-
-
-def test_a_wrong_expression_is_named_with_its_agent() -> None:
-    """When the agents file is read."""
-    rules = [{"name": "cards", "text": "(4111", "action": "refuse"}]
-    with pytest.raises(InvalidAgents, match=r"support\.input_rules\.0.*missing \) at position 5"):
-        parse_agents({"support": {"input_rules": rules}})
-    with pytest.raises(InvalidAgents, match="action"):
-        parse_agents({"support": {"input_rules": [{"name": "cards", "text": "4111", "action": "delete"}]}})

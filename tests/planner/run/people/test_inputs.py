@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.images import ImageRef
-from contracts.runs.events import Done, Error, InputAdded, Observed, Paused, Resumed
+from contracts.runs.events import Done, Error, InputAdded, Paused, Resumed
 from contracts.runs.inbox import InputRequested, ResumeRequested
-from contracts.runs.pauses import MAX_UNREAD_INPUTS, PauseReason
+from contracts.runs.pauses import MAX_UNREAD_INPUTS
 from contracts.sessions.records import SessionInputTaken
 from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
 from services.planner.run.people.input_rules import Checked, InputRule, input_refused
@@ -88,17 +87,6 @@ def test_at_most_64_are_unread() -> None:
     assert answers(add(world, "again")) == [Answer("again")]
 
 
-def test_after_the_end_it_is_refused() -> None:
-    """And while the run is stopping. The session hears that the text of its run was not taken."""
-    world = asking()
-    world.play(world.handling("INBOX:5", "cancel"))
-    moves = add(world, run=OTHER)
-    assert [answer.code for answer in answers(moves)] == ["run_ended"]
-    notified = [move.message for move in moves if isinstance(move, NotifySession)]
-    assert notified == [SessionInputTaken(run=OTHER, into=started().run_id, taken=False)]
-    assert world.types()[-1] == "cancelled"
-
-
 TEXT = {"type": "string"}
 ONE_FIELD = {"type": "object", "required": ["city"], "properties": {"city": TEXT, "note": TEXT}}
 
@@ -114,41 +102,6 @@ def test_a_text_answers_the_pause_that_takes_it(schema: dict[str, Any] | None, g
     assert any(isinstance(move, Wake) for move in moves)
     assert answers(moves) == [Answer("Bonn")]
     assert answers(add(world, "Bonn")) == [Answer("Bonn", is_repeated=True)]
-
-
-def test_else_it_rejects_the_calls_that_wait_for_an_approval() -> None:
-    """With the text as note, which the model reads with the outcome."""
-    world = waiting(question({"type": "integer"}, pause_id="a"), approval(pause_id="b"), approval(pause_id="c"))
-    add(world, "not today")
-    facts = world.written[-1]
-    assert [fact.decision for fact in facts if isinstance(fact, Resumed)] == ["reject", "reject"]
-    failures = [fact.failure for fact in facts if isinstance(fact, Observed)]
-    assert all(failure is not None and failure.reason.endswith("They say: not today") for failure in failures)
-    assert [*world.run.pauses] == ["a"]
-    assert world.run.inputs.unread == []
-
-
-@pytest.mark.parametrize("reason", ["approval", "confirmation"])
-def test_it_rejects_what_a_tool_asks_to_be_allowed(reason: PauseReason) -> None:
-    """The tool gets the text as the note of its next round: without it the run would wait on, with the text unread."""
-    world = waiting(Paused(reason=reason, source="tool", until=10**13, pause_id="a"))
-    add(world, "yes, but on Friday")
-    assert [(answer.decision, answer.note) for answer in world.run.pause_decisions.answers["1-1"]] == [
-        ("reject", "yes, but on Friday")
-    ]
-    assert (world.run.open["1-1"].round, world.run.inputs.unread) == (1, [])
-    assert not world.run.pauses
-
-
-@pytest.mark.parametrize(
-    "extra", [{"redirect": True}, {"images": [ImageRef(artifact_id="0" * 32, mime_type="image/png")]}]
-)
-def test_a_new_question_or_an_image_is_an_input_besides(extra: dict[str, Any]) -> None:
-    """The calls that wait are rejected, and the model reads it."""
-    world = waiting(question(TEXT, pause_id="a"), approval(pause_id="b"))
-    add(world, "do that instead", **extra)
-    assert [*world.run.pauses] == ["a"]
-    assert [added.text for added in world.run.inputs.unread] == ["do that instead"]
 
 
 def test_rules_refuse_a_text_or_ask_a_person() -> None:

@@ -8,9 +8,8 @@ from contracts.runs.events import Observed, Resumed
 from contracts.runs.inbox import ResumeRequested
 from contracts.runs.pauses import ApprovalRule
 from contracts.sessions.records import SessionRunWaits
-from services.planner.run.commands import Ack, Answer, Append, Close, NotifySession, Wake
+from services.planner.run.commands import Ack, Answer, Append, NotifySession, Wake
 from tests.planner.run.pause_world import DAY_MS, PauseWorld, answers, opening, plan, sent, timers
-from tests.planner.run_world import finished
 
 WEEK_MS = 7 * DAY_MS
 
@@ -36,17 +35,6 @@ def test_an_approved_call_is_sent_by_the_message_that_goes_on() -> None:
     assert world.run.pause_decisions.approved["1-1"].digest == pause.digest
 
 
-@pytest.mark.parametrize("max_parallel", [1, 2])
-def test_the_last_outcome_leaves_the_step_open_for_the_held_call(max_parallel: int) -> None:
-    """Nothing else happens until somebody decides."""
-    world = waiting("pay", "work", max_parallel=max_parallel)
-    world.handle(world.next_handling("call_finished", finished=finished("1-2")))
-    assert (world.types()[-1], world.run.concluded) == ("observed", False)
-    assert world.run.waits_since == 2000
-    assert [type(move) for move in world.wake()][-1:] == [Ack]
-    assert world.types()[-1] == "observed"
-
-
 def test_the_deadline_stands_still_while_the_run_only_waits() -> None:
     """Its timer changes nothing then. The decision moves it, by the time that the run has waited."""
     world = waiting("pay", deadline_s=60)
@@ -56,19 +44,6 @@ def test_the_deadline_stands_still_while_the_run_only_waits() -> None:
     assert ("deadline", 61_000 + DAY_MS) in timers(world.decide(world.pauses[0], "approve"))
     assert world.run.deadline_at == 61_000 + DAY_MS
     assert sent(world.wake()) == ["1-1"]
-
-
-def test_a_top_up_of_a_run_that_waits_for_a_person() -> None:
-    """The new deadline counts from the top-up, and stands still from then on."""
-    world = waiting("pay", deadline_s=60)
-    world.now += DAY_MS
-    top_up = world.next_handling("top_up", limits={"deadline_s": 100}, top_up_id="t")
-    world.handle(top_up)
-    assert (world.run.deadline_at, len(world.pauses)) == (world.now + 100_000, 1)
-    before = world.now
-    world.now += DAY_MS
-    world.decide(world.pauses[0], "approve")
-    assert world.run.deadline_at == before + 100_000 + DAY_MS
 
 
 def test_what_nobody_decides_is_rejected() -> None:
@@ -152,41 +127,6 @@ def test_a_tool_pauses_its_call_several_times() -> None:
         (1, "reject", None),
     ]
     assert (decisions.states["1-1"], world.run.open["1-1"].round) == ({"step": 2}, 2)
-
-
-def test_a_pause_that_arrives_again_is_taken_once() -> None:
-    """Also after the next round has begun."""
-    world = waiting("work")
-    for _ in range(2):
-        world.pause_call("1-1")
-    world.decide(world.pauses[0], "answer", input=1)
-    world.wake()
-    world.pause_call("1-1")
-    assert (world.types().count("paused"), world.pauses) == (1, [])
-
-
-def test_a_cancel_closes_all_pauses() -> None:
-    """A decision that comes later learns that the run has ended."""
-    world = waiting("pay", "pay")
-    [pause, _] = world.pauses
-    world.handle(world.next_handling("cancel"))
-    assert (world.pauses, world.types()[-1]) == ([], "cancelled")
-    late = world.decide(pause, "approve")
-    assert answers(late) == ["run_ended"]
-    assert any(isinstance(move, Close) for move in late)
-
-
-def test_a_budget_and_a_person_are_waited_for_at_once() -> None:
-    """The earlier of both ends has the timer. The top-up of the budget leaves the other pause open."""
-    world = waiting("pay", "work", deadline_s=60, grace_s=5)
-    moves = world.fire("deadline", 61_000)
-    assert ("pause", 66_000) in timers(moves)
-    assert world.run.paused is not None
-    world.decide(world.pauses[0], "approve")
-    assert sent(world.wake()) == []
-    world.handle(world.next_handling("top_up", limits={"deadline_s": 100}, top_up_id="t"))
-    assert world.run.paused is None
-    assert sent(world.wake()) == ["1-1"]
 
 
 def test_the_session_is_told_what_the_run_waits_for() -> None:

@@ -1,14 +1,10 @@
 """What calls bring for the payload: in step order, and nothing of it lost."""
 
-import asyncio
 from typing import Any
 
 from contracts.runs.events import Observed, PlannedCall
 from contracts.runs.payload import Source
-from contracts.tools.messages import ToolSpec
 from services.planner.run.state.collected import Collected
-from tests.planner.conftest import Plan
-from tests.support.model_server import ModelServer, action, answer
 
 CHART = {
     "type": "object",
@@ -51,30 +47,3 @@ def test_outcomes_stand_in_the_order_of_their_calls() -> None:
             "earlier ones are under draw#1-1, draw#1-2"
         )
     ]
-
-
-async def test_a_plan_whose_last_step_is_first(plan: Plan, provider: ModelServer) -> None:
-    """The payload is that of a plan whose steps finish in order."""
-    turns = [asyncio.Event() for _ in range(3)]
-    turns[2].set()
-
-    async def draw(args: dict[str, Any]) -> Any:
-        number = args["number"]
-        await turns[number].wait()
-        if number:
-            turns[number - 1].set()
-        return {"title": f"source {number}", "chart": {"number": number}}
-
-    steps = [{"node": "draw", "args": {"number": number}} for number in range(3)]
-    provider.say(action("plan", steps=steps), answer("drawn"))
-    story = await (await plan({"draw": (ToolSpec(name="draw", output_schema=CHART, idempotent=True), draw)})).tell()
-
-    calls = [call.call_id for call in story.of("step")[0].calls]
-    assert [outcome.call_id for outcome in story.of("observed")] == calls[::-1]
-    assert [source.title for source in story.end.sources] == ["source 0", "source 1", "source 2"]
-    assert story.end.artifacts == {
-        "draw": {"chart": {"number": 2}},
-        f"draw#{calls[0]}": {"chart": {"number": 0}},
-        f"draw#{calls[1]}": {"chart": {"number": 1}},
-    }
-    assert any("the last one counts" in warning for warning in story.end.warnings)

@@ -33,27 +33,3 @@ def test_an_answer_with_an_unread_input_is_a_step_and_the_model_is_asked_again()
     answers = [event.answer for record in world.written for event in record if event.type == "step"]
     assert answers == ["first", None, None, None]
     assert world.written[-1][-1].raw_answer == "second"
-
-
-def test_a_restated_answer_reads_nothing() -> None:
-    """It is shown again without a request to the model."""
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()))
-    add(world, "one")
-    asked = world.run.asked
-    assert asked is not None
-    world.write(world.handling("REQUESTS:1"), [asked.model_copy(update={"attempt": 2, "cause": "restated"})])
-    assert [added.text for added in world.run.inputs.unread] == ["one"]
-
-
-def test_a_new_question_ends_the_model_call() -> None:
-    """The next request is another attempt of the turn, which supersedes what was shown."""
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()))
-    add(world, "Something else?", redirect=True)
-    assert (world.run.asked, world.run.interrupted is not None) == (None, True)
-    world.play(world.handling("INBOX:2", "resumed"))
-    newest = world.run.asked
-    assert newest is not None
-    assert (newest.turn, newest.attempt, newest.cause) == (1, 2, "resumed")
-    assert world.run.inputs.question("what?") == "Something else?"

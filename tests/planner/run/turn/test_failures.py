@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Asked, Error, ModelFailed
-from contracts.runs.inbox import TimerFired
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Code, Fault
-from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
+from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait
 from services.planner.run.turn.decision import Decision, Failed
 from services.planner.run.turn.failures import MAX_FIELDS_REFUSED
 from tests.planner.handlings import advance
@@ -81,14 +80,6 @@ def test_a_pause_that_the_provider_asks_for(
     assert waits(world_after(replace(BUSY, retry_after_s=pause_s), fallbacks=fallbacks)) == [expected]
 
 
-def test_no_wait_outlasts_the_time_of_the_whole_call() -> None:
-    """The run ends at once instead."""
-    world = world_after(replace(BUSY, retry_after_s=60), fallbacks=(), model_total_s=30)
-    assert waits(world) == []
-    assert isinstance(world.run.terminal, Error)
-    assert world.run.terminal.code == "model_rate_limited"
-
-
 def test_what_only_another_model_can_do_goes_to_it_at_once() -> None:
     """Such as a request without a key; a refusal goes nowhere."""
     world = world_after(failed(retryable=False, elsewhere=True), failed("model_refused", "no", retryable=False))
@@ -137,15 +128,4 @@ def test_a_long_wait_is_a_timer() -> None:
     moves = world.play(world.handling("INBOX:1", "resumed", holder="b", now=NOW + 3000))
     assert moves == [SetTimer("retry", NOW + 10_000), Ack()]
     moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 10_000))
-    assert isinstance(moves[-1], Ask)
-
-
-def test_a_timer_that_fires_early_is_not_set_again() -> None:
-    """Where NATS' clock is ahead: it would take the new timer for a repetition, and the run would wait for ever."""
-    world = World()
-    world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
-    fired = TimerFired(timer="retry", at=NOW + 10_000)
-    moves = world.play(world.handling("INBOX:1", "timer", holder="b", now=NOW + 5000, timer=fired))
-    assert moves == [Wake(NOW + 10_000), Ack()]
-    moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 5000, resumed_at=NOW + 10_000))
     assert isinstance(moves[-1], Ask)

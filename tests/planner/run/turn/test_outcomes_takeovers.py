@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 from contracts.runs.events import Called
-from contracts.runs.inbox import CallPaused, ResumeRequested
+from contracts.runs.inbox import ResumeRequested
 from services.planner.run.commands import Ack, Append, Ask, Dispatch
 from services.planner.run.people.pauses import decisions_of
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.calls.test_direct import directly
 from tests.planner.run_world import World, calls, final, finished, started
-
-PAUSED = CallPaused(call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=600)
 
 
 def made(world: World, count: int = 1, **limits: object) -> Attempt:
@@ -90,19 +88,3 @@ def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
     asked = [event for events in world.written for event in events if event.type == "asked"][-1]
     assert (asked.turn, asked.attempt, asked.cause) == (2, 2, "lost")
     assert not any(isinstance(event, Called) for events in world.written for event in events)
-
-
-def test_a_call_that_its_tool_has_paused_is_not_taken_over() -> None:
-    """Nobody owns it until a person has answered; then its next round is sent."""
-    world = directly()
-    made(world)
-    second = again(world)
-    while not isinstance(command := advance(world.run, second, world.rules), Dispatch):
-        second.carry_out(command)
-    second.carry_out(command)
-    world.play(world.handling("INBOX:2", "call_paused", given=PAUSED))
-    world.play(second)
-    assert world.run.owner == {}
-    assert world.run.waits_since is not None
-    world.play(world.handling("CONTROL:1", "decision", given=answer_to(world)))
-    assert any(isinstance(move, Dispatch) for move in world.play(world.handling("INBOX:3", "resumed")))

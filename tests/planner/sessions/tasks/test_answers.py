@@ -4,17 +4,6 @@ from services.planner.sessions.tasks.answers import dropped_task
 from tests.planner.sessions.tasks.session_world import busy, called, control, ended, run_id, spawned
 
 
-def test_lists_show_tasks_and_groups() -> None:
-    """Without results: `status` shows these."""
-    world = busy()
-    world.take(spawned("r", "a", group="g"), spawned("r", "b"), ended("a"))
-    world.take(called("r", "list", "c"))
-    found = world.answer()
-    assert [each["task_id"] for each in found["tasks"]] == [run_id("a"), run_id("b")]
-    assert "result" not in found["tasks"][0]
-    assert found["groups"] == [{"group_id": run_id("a"), "name": "g", "status": "open", "tasks": 1}]
-
-
 def test_a_status_of_a_dropped_task_needs_the_log() -> None:
     """Or of one whose result was dropped."""
     world = busy()

@@ -7,7 +7,6 @@ import pytest
 from contracts.sessions.tasks import SessionGroupDue
 from services.planner.sessions.decide import Received
 from services.planner.sessions.tasks import machine
-from services.shared.sessions import task_fold as fold
 from tests.planner.sessions.tasks.session_world import World, busy, called, control, ended, run_id, spawned
 
 
@@ -91,14 +90,6 @@ def test_groups_change_as_the_table_says(cause: str) -> None:
         assert reached == table.get((cause, state), {state}), state
 
 
-def test_a_run_that_ends_while_it_waits_has_a_report_instead() -> None:
-    """Its call has no answer any more."""
-    world = busy()
-    world.take(spawned("r", "a", retain_turn=True), ended("r", "error"), ended("a"))
-    assert [each.is_answered for each in world.of("waiter_released")] == [False]
-    assert len(world.of("reported")) == 1
-
-
 @pytest.mark.parametrize(
     ("message", "code"),
     [
@@ -134,16 +125,3 @@ def test_an_answer_at_the_end_of_a_budget_is_a_result() -> None:
         ("failed", "budget_exhausted"),
         ("failed", "no_path"),
     ]
-
-
-def test_an_old_group_that_ends_late_is_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many newer ones were settled before it."""
-    monkeypatch.setattr(fold, "MAX_SETTLED_GROUPS", 1)
-    world = busy()
-    world.take(spawned("r", "a"), spawned("r", "b", merge_strategy="HUMAN_GATED"))
-    for name in ("c", "d", "e"):
-        world.take(spawned("r", name, group_report="none"), ended(name))
-    world.take(ended("a"), ended("b"))
-    assert _reports(world) == [("task", [run_id("a")], [])]
-    assert world.take(control("reject", task="b")) == ["results_rejected", "task_control_done"]
-    assert [group.group_id for group in world.session.background.groups.values()] == [run_id("a"), run_id("b")]

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.sessions.tasks import TaskPolicy
 from services.planner.sessions.tasks import spawning
-from tests.planner.sessions.tasks.session_world import busy, ended, run_id, spawned
+from tests.planner.sessions.tasks.session_world import busy, run_id, spawned
 
 
 @pytest.mark.parametrize(
@@ -36,15 +36,6 @@ def test_a_refused_spawn_leaves_nothing_behind(
     assert (after.tasks, after.groups, after.spawned) == (before.tasks, before.groups, before.spawned)
 
 
-def test_a_run_that_has_ended_spawns_nothing() -> None:
-    """Nor does one of another session."""
-    world = busy()
-    world.take(ended("r"))
-    for call in (spawned("r", "a"), spawned("stranger", "b")):
-        assert world.take(call) == []
-        assert world.answer() == "not_found"
-
-
 def test_the_requests_of_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs with the same settings share one; many different ones are refused."""
     monkeypatch.setattr(spawning, "MAX_REPORT_AS_BYTES", 900)
@@ -54,14 +45,3 @@ def test_the_requests_of_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert len(world.session.background.report_as) == 1
     world.take(spawned("r", "b", child={"key_tools": ["x" * 64] * 20}))
     assert world.answer() == "too_many_tasks"
-
-
-def test_texts_of_many_tasks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long query is cut."""
-    monkeypatch.setattr(spawning, "MAX_TEXTS_BYTES", 300)
-    world = busy()
-    for name in ("a", "b"):
-        world.take(spawned("r", name, child={"query": "word " * 100}))
-    queries = [task.query for task in world.session.background.tasks.values()]
-    assert len(queries[0].encode()) <= spawning.MAX_QUERY_BYTES
-    assert queries[1] == ""

@@ -1,7 +1,6 @@
 """`runwire credentials` on a server that runs: users come and go without a restart."""
 
 import asyncio
-import json
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from typer.testing import CliRunner, Result
 from runwire.cli.app import app
 from runwire.cli.commands.credentials import change
 from runwire.credentials.files import read_credential
-from runwire.credentials.identities import accounts_file, changed
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until
@@ -82,58 +80,12 @@ async def test_a_file_is_what_the_sdk_reads(server: NatsServer, tmp_path: Path) 
     assert read_credential(file).url == "tls://nats.example.org:4222"
 
 
-def test_what_exists_is_listed_without_passwords(server: NatsServer) -> None:
-    """Not the users of the platform, which nobody is given."""
-    for arguments in (("tool", "sun", "moon"), ("listener", "acme"), ("listener", "acme", RUN)):
-        assert credentials(*arguments).exit_code == 0
-    listed = credentials("ls", "-o", "json").stdout
-    assert [each["user"] for each in json.loads(listed)] == ["tools_sun.moon", "listener_acme", f"run_acme_{RUN}"]
-    assert "sun, moon" in credentials("ls").stdout
-    assert not [user for user, password in server.passwords.items() if password in listed]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("tool", "*"), "'*'"),
-        (("tool", "a.b"), "a.b"),
-        (("listener", "Acme"), "Acme"),
-        (("listener", "acme", "x"), "'x'"),
-        (("revoke", "planner"), "no tool or listener has the credential 'planner'"),
-        (("revoke", "tool_nobody"), "runwire credentials ls"),
-    ],
-)
-def test_a_wrong_name_is_named_and_changes_nothing(server: NatsServer, arguments: tuple[str, ...], said: str) -> None:
-    """One sentence, no traceback."""
-    before = accounts_file(Path(server.log).parent).read_text()
-    found = credentials(*arguments)
-    assert found.exit_code == 1
-    assert said in found.output
-    assert "Traceback" not in found.output
-    assert accounts_file(Path(server.log).parent).read_text() == before
-
-
 def test_changes_at_the_same_time_all_take_effect(server: NatsServer) -> None:
     """The server refuses logins while it reads its accounts, so one command at a time has it read them."""
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda name: change(lambda known: known.add_tools(name)), [f"t{n}" for n in range(8)]))
     for known, user in made:
         assert admits(server.port, user, known.passwords[user])
-
-
-@pytest.mark.usefixtures("server")
-def test_a_server_of_another_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses the reloader. Where there is no folder, nothing is made."""
-    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path / "other"))
-    found = credentials("tool", "weather")
-    assert found.exit_code == 1
-    assert "there is no data folder" in found.output
-    assert not (tmp_path / "other").exists()
-    with changed(tmp_path / "other"):
-        pass
-    found = credentials("tool", "weather")
-    assert found.exit_code == 1
-    assert "Does it read the accounts of this folder?" in " ".join(found.output.split())
 
 
 def test_a_deployment_gets_its_logins(server: NatsServer, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from runwire.cli.views import tool_description
 from tests.runwire.conftest import printed, runwire
 
 STRING = {"type": "string"}
@@ -62,13 +61,6 @@ def test_a_plan_is_checked_without_a_gateway(tmp_path: Path, tools: str) -> None
     assert runwire("plan", "check", direct, "--tools", tools, data=tmp_path).stdout == "a direct response: valid\n"
 
 
-def test_a_plan_from_stdin(tmp_path: Path, tools: str) -> None:
-    """Under the name `-`."""
-    given = json.dumps(plan("see $0.output.id"))
-    found = printed("plan", "check", "-", "--tools", tools, data=tmp_path, stdin=given)
-    assert "passed on as text" in found
-
-
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
@@ -84,40 +76,6 @@ def test_a_plan_that_cannot_be_read(tmp_path: Path, tools: str, file: str, text:
     found = runwire("plan", "check", file, "--tools", tools, data=tmp_path)
     assert (found.returncode, found.stdout) == (1, "")
     assert said in found.stderr
-
-
-@pytest.mark.parametrize("value", [{}, "x", [5], [{"description": "no name"}]])
-def test_a_file_that_holds_no_tools(tmp_path: Path, value: Any) -> None:
-    """It is named."""
-    tools = write(tmp_path, "wrong.json", json.dumps(value))
-    found = runwire("plan", "check", write(tmp_path, "p.json", plan("x")), "--tools", tools, data=tmp_path)
-    assert (found.returncode, "wrong.json holds no list of tools" in found.stderr) == (1, True), found.stderr
-
-
-def test_the_description_of_a_tool() -> None:
-    """Arguments and paths in order; texts of tools stay in their line."""
-    assert tool_description.lines(TOOLS[0]) == [
-        "find idempotent, side effects: none",
-        "Find a page.",
-        "Twice.",
-        "",
-        "arguments",
-        "  q  string           required  what",
-        "  n  integer or null",
-        "",
-        "paths in its output, for templates in later calls; N is the number of its call",
-        "  $N.output.id                  string",
-        "  $N.output.pages               array",
-        "  $N.output.pages.<number>      object",
-        "  $N.output.pages.<number>.url  string",
-        "  $N.output.any                 any",
-    ]
-    assert tool_description.lines(TOOLS[1])[-1] == "  it declares no output, so no template can refer to it"
-    evil = ToolSpec(name="e", description="a\x1b[31m\nb", input_schema={"properties": {"x\n\x1b": {}}})
-    assert all(line.isprintable() for line in tool_description.lines(evil))
-    assert "  none are declared" in tool_description.lines(ToolSpec(name="e", output_schema={"type": "object"}))
-    many = ToolSpec(name="e", output_schema={"properties": {f"f{number}": {} for number in range(600)}})
-    assert "500 paths" in tool_description.lines(many)[-1]
 
 
 def test_a_tool_is_described(up: Path) -> None:

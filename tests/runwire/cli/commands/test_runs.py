@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runwire.conftest import document, environment, printed, runwire
+from tests.runwire.conftest import document, printed, runwire
 from tests.support.images import with_metadata
+from tests.support.up import environment
 
 CHART = "Which region grew most in sales.csv? Draw a chart."
 
@@ -84,18 +85,6 @@ def test_an_unknown_run_is_named(up: Path) -> None:
             refused = runwire(*command, run_id, data=up)
             assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (6, "", 1)
             assert "not_found" in refused.stderr
-
-
-def test_logs_of_the_services(up: Path) -> None:
-    """All of them, or one; a service that has none is named with those that have."""
-    everything = runwire("logs", data=up).stdout
-    assert {line.partition(" ")[0] for line in everything.splitlines()} >= {"gateway", "planner-1", "nats-server"}
-    planner = runwire("logs", "-s", "planner", "-n", "1", data=up).stdout
-    assert json.loads(planner)["service"] == "planner"
-    unknown = runwire("logs", "-s", "nobody", data=up)
-    assert unknown.returncode == 1
-    assert "nobody has no log in" in unknown.stderr
-    assert "planner-1" in unknown.stderr
 
 
 @pytest.mark.parametrize("command", ["runs ls", "runs ls -o json"])

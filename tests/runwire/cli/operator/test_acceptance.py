@@ -170,17 +170,6 @@ async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> No
     assert await operator.accepted() == []
 
 
-async def test_what_is_stored_may_be_wrong_or_long(operator: Operator) -> None:
-    """An entry that cannot be parsed is replaced; of many digests the oldest is removed."""
-    await operator.catalogue.put(keys.accepted_specs("weather"), b'{"digests": ["../spec"]}')
-    assert (await operator.calls("accept", "weather", A))[0] == 0
-    assert await operator.accepted() == [A]
-    many = [f"{n:024x}" for n in range(64)]
-    await operator.catalogue.put(keys.accepted_specs("weather"), AcceptedSpecs(digests=many))
-    assert (await operator.calls("accept", "weather", A))[0] == 0
-    assert await operator.accepted() == [*many[1:], A]
-
-
 async def test_the_login_of_the_operator(operator: Operator, server: NatsServer, tmp_path: Path) -> None:
     """From a credential file, or from the data folder; a tool's credential is refused with what to do."""
     elsewhere = tmp_path / "elsewhere"

@@ -11,7 +11,6 @@ from nats.micro.request import Request
 
 from contracts.tools.messages import ToolSpec
 from runwire.cli.operator.tool_checks import tool_checks
-from runwire.cli.views.checks import Check
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer
 
@@ -112,12 +111,3 @@ async def test_what_is_connected_and_not_offered(
     spec = ToolSpec(name=endpoint) if endpoint else None
     async with connected(server, service, endpoint or "weather", spec, user):
         assert await findings() == said
-
-
-@pytest.mark.usefixtures("server")
-async def test_a_server_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doctor goes on without."""
-    monkeypatch.setenv("RUNWIRE_NATS_URL", "nats://127.0.0.1:1")
-    first, last = await tool_checks(["weather"], [], is_of_data_folder=True)
-    assert first.finding.startswith("which tools are connected is not known: NATS at 127.0.0.1:1 does not answer")
-    assert last == Check("tools", "ok", "weather")

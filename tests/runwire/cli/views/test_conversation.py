@@ -109,17 +109,6 @@ def test_a_person_decides_in_place(up: Path, lines: list[str], options: tuple[st
     assert_order(typed(up, *lines, options=options).stdout, *shown, "you> ")
 
 
-def test_what_is_left_for_later_is_decided_elsewhere(up: Path) -> None:
-    """And by the next question of the conversation: it rejects what waits, with its text as note."""
-    session = ("--session", new_id())
-    left = typed(up, REPORT, "l", options=session).stdout
-    assert_order(left, "approvals --run ", "you> ")
-    run = left.rpartition("approvals --run ")[2].split()[0]
-    assert "send_report" in runwire("approvals", "--run", run, data=up).stdout
-    decided = typed(up, "later", "Not to Ann, she has left", options=session).stdout
-    assert_order(decided, "added to the run that is under way", "✗ send_report", "Not to Ann, she has left", "you> ")
-
-
 def test_ctrl_c_adds_to_the_run(chat: Chat, up: Path) -> None:
     """And the run is followed on, with nothing lost and nothing shown twice."""
     terminal, topic = chat(), new_id()

@@ -48,15 +48,6 @@ def test_a_name_never_stands_for_what_has_changed_since() -> None:
     assert named([changed], "") is changed
 
 
-def test_all_of_the_arguments_are_shown() -> None:
-    """However long they are: they are what will be executed."""
-    text = shown(pause(arguments={"to": "x" * 500, "amount": 5}, title="Payments", rule="large"))
-    assert f'to = "{"x" * 500}"' in text
-    assert "amount = 5" in text
-    assert "Payments" in text
-    assert "large" in text
-
-
 def test_a_call_of_a_plan_is_shown_in_its_plan() -> None:
     """One line a call, with its templates; the one that waits is marked."""
     calls = [{"tool_name": "find", "arguments": {"q": "x"}}, {"tool_name": "pay", "arguments": {"to": "$0.output.id"}}]
@@ -94,9 +85,3 @@ def test_nothing_of_a_pause_controls_the_terminal() -> None:
 def test_a_text_stands_for_the_value_that_is_wanted(schema: dict[str, Any] | None, text: str, value: Any) -> None:
     """Itself, one field, or JSON."""
     assert answer_of(pause(reason="input", input_schema=schema), text) == value
-
-
-def test_what_is_neither_text_nor_json_is_an_error() -> None:
-    """The person types it again."""
-    with pytest.raises(ValueError, match="Expecting value"):
-        answer_of(pause(reason="input", input_schema={"type": "integer"}), "three")

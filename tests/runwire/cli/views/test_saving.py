@@ -1,6 +1,5 @@
 """How a run becomes files: their names come from others, and no file is lost."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -55,10 +54,3 @@ async def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
     assert names == ["chart.json", "chart-3.json"]
     assert (tmp_path / "chart-3.json").read_bytes() == b"12"
     assert not outside.exists()
-
-
-def test_half_a_file_is_removed(tmp_path: Path) -> None:
-    """What is there is complete."""
-    with pytest.raises(OSError, match="cut"):
-        asyncio.run(_write(tmp_path, "chart.json", pieces(b"1", error=OSError("cut"))))
-    assert not list(tmp_path.iterdir())

@@ -30,12 +30,6 @@ def test_an_answer_is_shown_once() -> None:
     assert shown(chunk(0, "one "), chunk(1, "two three"), DONE).count("one two three") == 1
 
 
-def test_an_answer_whose_first_chunks_have_expired_is_shown_from_the_end() -> None:
-    """The last chunk stays in the log, and would be a part without a beginning."""
-    text = shown(chunk(4, "three"), DONE)
-    assert text.count("three") == text.count("one two three") == 1
-
-
 def test_nothing_that_is_shown_controls_the_terminal() -> None:
     """Models, tools and users write the text; its lines stay."""
     failed = {
@@ -66,28 +60,3 @@ def test_a_pause_is_shown_with_the_command_that_decides() -> None:
     assert "reject by ann no\ufffd" in text
     assert "waits for a top-up: max_steps: 2 is spent" in text
     assert "added: in euros" in text
-
-
-def test_the_errors_of_a_plan_are_shown() -> None:
-    """By the call that has them, or of the plan as a whole."""
-    wrong = {"tool_index": 0, "argument": "id", "template": "$0.output.\x1bx", "error": {"type": "self_reference"}}
-    whole = {"tool_index": None, "argument": "", "template": "", "error": {"type": "unknown_type"}}
-    newer = {"tool_index": 0, "argument": "", "template": "", "error": {"type": "of_a_newer_gateway"}}
-    plan = {"reasoning": "", "calls": [{"tool_name": "find"}]}
-    step = {"type": "step", "step": 1, "node": "plan", "status": "invalid", "plan": plan, "errors_left_out": 3}
-    text = shown({**step, "errors": [wrong, whole, newer]})
-    assert "✗ plan invalid" in text
-    assert "✗ Call 0 (find), argument id: template $0.output. x - this refers to its own call" in text
-    assert "✗ the plan has no known type" in text
-    assert "✗ of_a_newer_gateway" in text
-    assert "and 3 more errors" in text
-
-
-def test_a_call_that_is_announced_again_is_shown_once() -> None:
-    """By another planner that goes on with it. With other arguments, as a person wrote them, it is shown again."""
-    call = {"call_id": "1-1", "tool": "pay", "args": {"amount": 5}, "direct": "a" * 32}
-    step = {"type": "step", "step": 1, "node": "pay", "status": "started", "calls": [call]}
-    again = {"type": "called", "step": 1, "calls": [{**call, "direct": None}]}
-    edited = {"type": "called", "step": 1, "calls": [{**call, "args": {"amount": 4}}]}
-    assert shown(step, again).count("→ pay") == 1
-    assert shown(step, again, edited, edited).count("→ pay") == 2

@@ -1,0 +1,53 @@
+"""`runwire up` as a process: services, nats-server and the demo model, all of them started by the product itself."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from runwire.local import launch
+
+from .needs import needs_program
+from .waiting import wait_until_blocking
+
+ROOT = Path(__file__).parents[2]
+UP_S = 90
+
+
+@contextlib.contextmanager
+def running_up(data: Path) -> Iterator[None]:
+    """Start it with this data folder; return once it says where it is."""
+    needs_program("nats-server")
+    env = environment(data) | {
+        "RUNWIRE_MODEL": "builtin/rehearsal",
+        "RUNWIRE_OUTBOX": str(data / "outbox"),
+        "RUNWIRE_AGENTS_FILE": str(ROOT / "examples" / "background" / "agents.toml"),
+    }
+    log = (data / "up.log").open("wb")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
+    )
+    try:
+        _wait_for_endpoints(data, process)
+        ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (data / "up.log").read_text()
+        log.close()
+    assert not any(launch.listens(port) for port in ports), "something was left running"
+
+
+def environment(data: Path) -> dict[str, str]:
+    """Of a command that uses a data folder."""
+    return {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
+
+
+def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:
+    def is_ready() -> bool:
+        assert process.poll() is None, (data / "up.log").read_text()
+        return bool(launch.remembered(data))
+
+    wait_until_blocking(is_ready, timeout=UP_S, what="runwire up")
