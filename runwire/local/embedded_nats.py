@@ -5,6 +5,7 @@ apart.
 Rule 2: passwords are in files that only their owner can read, never on a command line.
 """
 
+import json
 import re
 import shutil
 import sysconfig
@@ -25,7 +26,7 @@ max_payload: 8MB
 max_pending: 256MB
 write_deadline: "10s"
 jetstream {{
-  store_dir: "{store}"
+  store_dir: {store}
   # Every acknowledged write survives a power cut. `1s` is faster and may lose the last second.
   sync_interval: {sync}
   max_memory_store: 256MB
@@ -70,7 +71,9 @@ def last_port(data: Path) -> int:
 def configure(data: Path, port: int, sync: str) -> list[str]:
     """Write the configuration and return the command that starts the server. Nothing has its files open yet."""
     file = data / _CONFIG_FILE
-    write_private(file, _CONFIG.format(port=port, store=data / "jetstream", sync=sync))
+    write_private(
+        file, _CONFIG.format(port=port, store=json.dumps(str(data / "jetstream"), ensure_ascii=False), sync=sync)
+    )
     return [find_nats_server(), "-c", str(file)]
 
 

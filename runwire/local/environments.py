@@ -26,6 +26,7 @@ _MACHINE_PREFIXES = ("DYLD_", "LC_", "LD_", "PYTHON", "XDG_")
 """Prefixes of further names."""
 
 _OWNERS = {
+    "PYTHONPATH": "tools",  # a package there called `services` would be run in place of ours
     "RUNWIRE_API_KEY": "nobody",  # of the command line
     "RUNWIRE_API_KEYS": "gateway",
     "RUNWIRE_API_KEYS_FILE": "gateway",
@@ -93,7 +94,9 @@ def of_tools(shell: Shell) -> dict[str, str]:
         servers = {}
     each = servers.values() if isinstance(servers, dict) else ()
     keys = {str(server.get("api_key_env")) for server in each if isinstance(server, dict)}
-    return _chosen(shell, lambda name: _owner(name) is None and not is_provider_secret(name) and name not in keys)
+    return _chosen(
+        shell, lambda name: _owner(name) in {None, "tools"} and not is_provider_secret(name) and name not in keys
+    )
 
 
 def is_provider_secret(name: str) -> bool:
@@ -107,7 +110,7 @@ def _owner(name: str) -> str | None:
 
 
 def _is_of_machine(name: str) -> bool:
-    return name in _MACHINE or name.startswith(_MACHINE_PREFIXES)
+    return name in _MACHINE or (name.startswith(_MACHINE_PREFIXES) and name not in _OWNERS)
 
 
 def _chosen(shell: Shell, is_wanted: Callable[[str], bool]) -> dict[str, str]:

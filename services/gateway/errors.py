@@ -147,6 +147,18 @@ class BodyTooLarge(Problem):
         super().__init__(f"{what} must not exceed {limit} bytes.", headers={"Connection": "close"})
 
 
+class EncodingUnsupported(Problem):
+    """The body is compressed."""
+
+    status, code = 415, "encoding_unsupported"
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(
+            f"A body with Content-Encoding {encoding!r} is not read: send it as it is.",
+            headers={"Accept-Encoding": "identity", "Connection": "close"},
+        )
+
+
 class BadRequest(Problem):
     """The input is no HTTP request that can be parsed."""
 

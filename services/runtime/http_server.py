@@ -84,6 +84,9 @@ class HttpServer(uvicorn.Server):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self.health.answer(scope["path"])
         if answer is None:
+            # The protocol leaves the body out. A stream has no end that a HEAD could wait for.
+            if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
+                scope = {**scope, "method": "GET"}
             await self._http(scope, receive, send)
             return
         status, body = answer

@@ -1,6 +1,7 @@
 """What bad input gets: always a problem, always naming what is wrong, never a stack trace."""
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     return body
 
 
+JSON = b'{"query": "x"}'
 BODIES = [
     (b"", ""),
     (b"not json", ""),
@@ -116,6 +118,35 @@ async def test_two_idempotency_keys_are_none(served: Served) -> None:
         "/v1/runs", json={"query": "x"}, headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
     )
     problem(answer, 422, "invalid_input")
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "says"),
+    [
+        (b"\xef\xbb\xbf" + JSON, "", 202, ""),
+        (JSON, "identity", 202, ""),
+        (JSON, "UTF-8", 202, ""),  # A common mistake.
+        (gzip.compress(JSON), "gzip", 415, "send it as it is"),
+        (JSON, "br", 415, "send it as it is"),
+        ('{"query": "Grüße"}'.encode("latin-1"), "", 422, "not UTF-8"),
+        ('{"query": "x"}'.encode("utf-16"), "", 422, "not UTF-8"),
+    ],
+)
+async def test_a_body_is_json_in_utf_8(served: Served, body: bytes, encoding: str, status: int, says: str) -> None:
+    """With or without a byte order mark, and not compressed: of uploads too."""
+    headers = {"Content-Encoding": encoding} if encoding else {}
+    answer = await served.http.post("/v1/runs", content=body, headers=headers)
+    assert (answer.status_code, says in answer.text) == (status, True)
+    if status == 415:
+        upload = await served.http.post("/v1/artifacts?session_id=s", content=body, headers=headers)
+        problem(upload, 415, "encoding_unsupported")
+
+
+async def test_head_answers_as_get_without_the_body(served: Served) -> None:
+    """As monitors and proxies ask. An event stream has no end, so none is begun."""
+    for path, status in (("/v1/runs", 200), ("/v1/tools", 200), ("/v1/nothing", 404), ("/v1/runs/x/events", 405)):
+        answer = await served.http.head(path)
+        assert (answer.status_code, answer.content) == (status, b""), path
 
 
 async def test_a_body_above_the_limit_is_refused(served: Served) -> None:

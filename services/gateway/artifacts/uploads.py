@@ -9,6 +9,7 @@ from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from services.gateway.edge.request_body import check_encoding
 from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput
 
 _MAX_SILENCE_S = 30.0
@@ -69,6 +70,7 @@ async def read_upload(request: Request, limit: int) -> AsyncIterator[Upload]:
 
 
 async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    check_encoding(request)
     if int(request.headers.get("content-length") or 0) > limit:
         raise BodyTooLarge(limit)
     size, stream = 0, aiter(request.stream())

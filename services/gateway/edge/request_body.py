@@ -9,6 +9,7 @@ Rule 4: few bodies above that limit are held at once, and they are parsed in a t
 
 import asyncio
 import json
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput, TryAgain
+from services.gateway.errors import BodyTooLarge, BodyTooSlow, EncodingUnsupported, InvalidInput, TryAgain
 from services.gateway.settings import GatewaySettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -54,10 +55,13 @@ async def read_json(request: Request, model: type[Model], max_bytes: int) -> Mod
 async def read_body(
     request: Request, limit: BodyLimit, take_slot: Callable[[], Awaitable[None]] | None = None
 ) -> bytes:
-    """Return the body. `take_slot` is called once, before more than `limit.large_bytes` are held.
+    """Return the body, without a byte order mark.
 
-    Raises BodyTooLarge and BodyTooSlow.
+    `take_slot` is called once, before more than `limit.large_bytes` are held.
+
+    Raises BodyTooLarge, BodyTooSlow and EncodingUnsupported.
     """
+    check_encoding(request)
     body, size = bytearray(), 0
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
@@ -76,7 +80,14 @@ async def read_body(
         raise BodyTooSlow(_BODY_TIMEOUT_S) from error
     if size > limit.max_bytes:
         raise BodyTooLarge(limit.max_bytes, limit.what)
-    return bytes(body)
+    return bytes(body.removeprefix(BOM_UTF8))
+
+
+def check_encoding(request: Request) -> None:
+    """Raise EncodingUnsupported for a compressed body. Some clients name a character set there."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in {"", "identity", "utf-8"}:
+        raise EncodingUnsupported(encoding)
 
 
 class RunInputReader:
@@ -131,6 +142,10 @@ def parse(model: type[Model], body: bytes, max_plain_bytes: int | None = None) -
         # A number such as 1e999 is parsed as infinity.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError) as error:
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise InvalidInput("", "the body is not UTF-8, as JSON is") from None
         raise InvalidInput("", f"the body is not JSON that can be passed on: {error}") from None
     for image, data in images:
         image["data"] = data

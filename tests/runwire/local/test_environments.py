@@ -24,6 +24,7 @@ SERVICES: dict[str, type[BusSettings]] = {
 SHELL = {
     "PATH": "/bin",
     "LC_ALL": "C",
+    "PYTHONPATH": "the tools'",
     "DATABASE_URL": "a tool's own",
     "WEATHER_API_KEY": "a tool's own",
     "TAVILY_API_KEY": "a tool's own",
@@ -63,7 +64,7 @@ def test_each_process_gets_what_it_needs() -> None:
     assert of_service("artifact_store", SHELL).keys() == machine | settings | {"RUNWIRE_S3_SECRET_KEY"}
     provider = {"OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "RUNWIRE_MODEL_API_KEY"}
     assert of_service("planner", SHELL).keys() == machine | settings | own | provider
-    assert of_tools(SHELL).keys() == machine | settings | own
+    assert of_tools(SHELL).keys() == machine | settings | own | {"PYTHONPATH"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
