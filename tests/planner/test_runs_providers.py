@@ -1,5 +1,7 @@
 """Providers that fail: what is asked again, of whom, when, and what a listener sees of it."""
 
+import json
+import re
 import threading
 
 import pytest
@@ -164,3 +166,33 @@ async def test_a_reply_of_megabytes_does_not_stop_the_others(
     assert story.end.raw_answer == "short"
     assert threads[0] != "MainThread"
     assert threads[1] == "MainThread"
+
+
+async def test_a_refusal_ends_the_run_with_what_the_model_says(plan: Plan, provider: ModelServer) -> None:
+    """It is not asked again, nor another model; the payload has it as an answer with a route of its own."""
+    chunk = {"choices": [{"delta": {"refusal": "I cannot help with that."}, "finish_reason": "stop"}]}
+    provider.say(Say(blob=b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n"))
+    end = (await (await plan(fallback_models=[SPARE])).tell()).end
+    assert (end.type, end.code, len(provider.ledger)) == ("error", "model_refused", 1)
+    assert (end.payload.raw_answer, end.payload.route) == ("I cannot help with that.", "refusal")
+
+
+async def test_an_action_in_the_reasoning_alone_counts(plan: Plan, provider: ModelServer) -> None:
+    """A server took it for reasoning. Other reasoning without a reply is no answer."""
+    provider.say(Say(reasoning=answer("yes").text))
+    assert (await (await plan()).tell()).end.raw_answer == "yes"
+    provider.reset()
+    provider.say(Say(reasoning="I should answer."), answer("yes"))
+    story = await (await plan()).tell()
+    assert "gave reasoning and no reply" in story.of("model_failed")[0].fault.reason
+    assert story.end.raw_answer == "yes"
+
+
+async def test_a_conversation_that_stays_too_long_is_measured(plan: Plan, provider: ModelServer) -> None:
+    """It is compacted once; then its size is told. An error with status 200 counts as one."""
+    error = {"object": "error", "message": "the prompt exceeds the context window", "code": 400}
+    provider.say(Say(blob=b"data: " + json.dumps(error).encode() + b"\n\n"))
+    story = await (await plan()).tell()
+    assert (story.end.code, len(provider.ledger)) == ("context_too_long", 2)
+    assert [each.cause for each in story.of("compacted")] == ["overflow"]
+    assert re.search(r"compacted, it has \d+ messages with \d+ characters", story.end.error)

@@ -209,6 +209,7 @@ def _failed(error: ModelFailed, asked: Asked) -> Failed:
     return Failed(
         fault=error.fault,
         elsewhere=error.elsewhere,
+        refusal=error.refusal,
         retry_after_s=error.retry_after_s,
         chance=RANDOM.random(),
         # No provider reports the cost of a reply that broke off.

@@ -24,6 +24,7 @@ class ModelFailed(Exception):
         status: the provider's HTTP status, if any.
         elsewhere: whether another model may answer the same request.
         calls: requests that were sent until this failure.
+        refusal: what the model says in its refusal to answer.
         said: the provider's own words in lower case, for `refusals` alone, which removes them.
     """
 
@@ -47,14 +48,19 @@ class ModelFailed(Exception):
         self.elsewhere = elsewhere
         self.calls = calls
         self.said = ""
+        self.refusal = ""
 
 
+MAX_SEARCHED_CHARACTERS = 2000
+"""Characters of an error's text that are searched: the text can hold a whole prompt."""
 MAX_BEGINNING_BYTES = 1024
 """Kept of what a server sends instead of a completion."""
 MAX_PAGE_CHARACTERS = 60
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_.-]{1,50}", re.IGNORECASE)
 _CONTENT_TYPE = re.compile(r"[a-z0-9.+-]{1,50}/[a-z0-9.+-]{1,50}", re.IGNORECASE)
 _HTML = "text/html"
+_FIELD = re.compile(r'"(\w{1,50})"\s*:')
+MAX_FIELDS_SHOWN = 5
 _NOT_SHOWN = re.compile(r"<(script|style)\b.*?(</\1>|$)|<[^>]*(>|$)|\s+", re.IGNORECASE | re.DOTALL)
 
 
@@ -104,13 +110,69 @@ REDIRECTED = Meaning(
 REPLY_FILTERED = Meaning("model_refused", "the provider of {model} filtered the reply", elsewhere=False)
 REPLY_CUT = Meaning("model_failed", "{model} used up its output limit before it said anything")
 REPLY_EMPTY = Meaning("model_failed", "{model} gave an empty reply", retryable=True)
-NO_COMPLETION = Meaning(
+NO_COMPLETION = Meaning("model_failed", "the server of {model} sent {label} instead of a completion", retryable=True)
+PAGE = Meaning(
     "model_failed",
     "the server of {model} sent {label} instead of a completion: check its address"
     " (RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE)",
     retryable=True,
 )
+REASONING_ALONE = Meaning(
+    "model_failed",
+    "{model} gave reasoning and no reply: its server may have taken the reply for reasoning",
+    retryable=True,
+)
+REFUSED = Meaning("model_refused", "{model} refused to answer", elsewhere=False)
 REPETITIVE = Meaning("model_failed", "{model} said the same over and over", retryable=True)
+
+
+def _any_of(*wordings: str) -> re.Pattern[str]:
+    return re.compile("|".join(wordings), re.DOTALL)
+
+
+_MORE = (
+    r"(?:exceed|overflow|too (?:long|large|many|big)|(?:longer|larger|greater|more|less|fewer) than|max(?:imum)?\b"
+    r"|only\b|limit|>|<)"
+)
+_CONTEXT = r"(?:(?:context|sequence|seq)[ -]?(?:length|len|window|size|limit)|model[ -]?len(?:gth)?)\b"
+_SAID = r"\b(?:prompts?|inputs?|conversation|messages|history)\b"
+_TOO_LONG = _any_of(
+    # OpenAI, Azure, vLLM, SGLang, llama.cpp, LM Studio, Ollama, Mistral, Anthropic, OpenRouter, MiniMax, NVIDIA
+    rf"{_CONTEXT}.{{0,120}}{_MORE}",
+    rf"{_MORE}.{{0,60}}{_CONTEXT}",
+    # xAI, Poolside, Zhipu, Copilot, Doubao, TensorRT-LLM, Baidu
+    r"max(?:imum)?\b.{0,20}(?:prompt|input|message)[ -]?(?:length|len|tokens?|characters)\b",
+    r"range of input length",  # DashScope
+    r"reduce the length of (?:the |your )?(?:messages|prompt|input|conversation)",  # Groq, Cerebras
+    r"max tokens must be at least 1, got -",  # vLLM, where the prompt leaves nothing
+    r"(?:prompt|输入).{0,20}过长|超(?:过|出).{0,20}长度",
+)
+"""Wordings that mean a conversation that is too long, whatever else is named. `_` reads as a blank."""
+_LIKELY_TOO_LONG = _any_of(
+    # Bedrock, Fireworks, Anthropic, Zhipu
+    rf"{_SAID}.{{0,60}}(?:too (?:long|large|big)|exceeds?\b|(?:longer|greater) than)",
+    # Gemini, Copilot, Cohere, watsonx, and TGI behind Together
+    r"\btokens?\b.{0,80}(?:exceed|too (?:long|large)|(?:more|larger|greater) than|must be <)",
+    r"(?:too many|(?:less|fewer) than \d+|exceed\w*.{0,40})(?: \w+)? tokens?\b",  # TGI, Moonshot
+)
+"""Wordings that mean it where no other part of a request is named."""
+_OTHER_PARTS = re.compile(r"\b(?:image|audio|video|file|document|pdf|attachment|tool|function|parameter)s?\b")
+_OF_OUTPUT = re.compile(
+    r"\bmax(?:imum)? (?:(?:new|output|completion) )?tokens?\b|\b(?:output|completion|generated) tokens?(?: limit)?\b"
+)
+_OF_RATE = re.compile(r"\brate[ -]?limit|per (?:min(?:ute)?|day|hour)\b|\b[rt]p[md]\b|\bquota")
+_TOO_LONG_CODES = frozenset(
+    {
+        "string_above_max_length",  # OpenAI
+        "tokens_limit_reached",  # GitHub
+        "prompt_too_long",
+        "input_too_long",
+        "request_too_large",  # Anthropic
+        "1261",  # Zhipu
+        "3051",  # Mistral
+        "336007",  # Baidu
+    }
+)
 
 _BY_STATUS = {
     413: TOO_LONG,
@@ -125,6 +187,17 @@ _BY_STATUS = {
 def meaning_of_status(status: int | None) -> Meaning:
     """Return what an HTTP status alone means; None: there is none."""
     return UNSPECIFIED if status is None else _BY_STATUS.get(status, UNSPECIFIED)
+
+
+def is_too_long(code: str, text: str) -> bool:
+    """Whether an error means that the conversation is too long: by its code, or by what its text says."""
+    text = text[:MAX_SEARCHED_CHARACTERS].lower().replace("_", " ")
+    if code.lower() in _TOO_LONG_CODES:
+        return True
+    if _OF_RATE.search(text):
+        return False
+    is_likely = not _OTHER_PARTS.search(text) and _LIKELY_TOO_LONG.search(_OF_OUTPUT.sub(" ", text))
+    return bool(_TOO_LONG.search(text) or is_likely)
 
 
 def failure(
@@ -153,24 +226,40 @@ def failure(
     )
 
 
-def no_reply(model: str, finish_reason: str | None, content_type: str = "", beginning: bytes = b"") -> ModelFailed:
+def no_reply(
+    model: str,
+    finish_reason: str | None,
+    content_type: str = "",
+    beginning: bytes = b"",
+    *,
+    reasoning: str = "",
+    refusal: str = "",
+) -> ModelFailed:
     """Return the failure of a reply without text and calls.
 
     `beginning`: the first bytes of what came instead of a completion, of type `content_type`; empty if nothing came.
     """
+    if refusal.strip():
+        refused = failure(REFUSED, model)
+        refused.refusal = refusal
+        return refused
     ending = ending_of(finish_reason, is_ended=True)
     if ending == "filtered":
         return failure(REPLY_FILTERED, model)
     if ending == "limit":
         return failure(REPLY_CUT, model)
     if not beginning.strip():
-        return failure(REPLY_EMPTY, model)
+        return failure(REASONING_ALONE if reasoning.strip() else REPLY_EMPTY, model)
     kind = content_type.partition(";")[0].strip().lower()
     if not _CONTENT_TYPE.fullmatch(kind):
         return failure(NO_COMPLETION, model, "something else")
     # The first words of a page are shown. A page is not the provider's error: it repeats no request.
     words = " ".join(_NOT_SHOWN.sub(" ", beginning.decode(errors="replace")).split())[:MAX_PAGE_CHARACTERS].rstrip()
-    return failure(NO_COMPLETION, model, f"{kind} ({words!r})" if kind == _HTML and words else kind)
+    if kind == _HTML:
+        return failure(PAGE, model, f"{kind} ({words!r})" if words else kind)
+    fields = [name for name in _FIELD.findall(beginning.decode(errors="replace")) if is_identifier(name)]
+    shown = ", ".join(dict.fromkeys(fields[:MAX_FIELDS_SHOWN]))
+    return failure(NO_COMPLETION, model, f"{kind} with the fields {shown}" if shown else kind)
 
 
 def is_identifier(value: str) -> bool:

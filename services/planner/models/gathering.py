@@ -269,6 +269,9 @@ class Gathered:
         """Yield what was held back, and put the calls together. Raises ModelFailed."""
         text, thought = self._text.end(), self._reasoning.end()
         self._refusal.end()
+        # A server may take all of a reply for reasoning. What is one whole object is no thought.
+        if not self._text and not self._calls and _is_object(self.reasoning):
+            text = self._text.add(self.reasoning)
         if text or thought:
             yield Delta(text, thought)
         self.tool_calls = tuple(

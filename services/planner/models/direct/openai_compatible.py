@@ -110,7 +110,12 @@ class OpenAICompatibleModel:
                     failure = failure_of(request.model, None, {}, reader.error, after_output=reader.begun)
                 elif not reader.text.strip() and not reader.tool_calls:
                     failure = errors.no_reply(
-                        request.model, reader.finish_reason, response.content_type, reader.beginning
+                        request.model,
+                        reader.finish_reason,
+                        response.content_type,
+                        reader.beginning,
+                        reasoning=reader.reasoning,
+                        refusal=reader.refusal,
                     )
         except ModelFailed as error:
             failure = error

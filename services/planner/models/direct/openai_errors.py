@@ -8,21 +8,6 @@ import orjson
 from services.planner.models import errors
 from services.planner.models.errors import Meaning, ModelFailed
 
-MAX_SEARCHED_CHARACTERS = 2000
-_TOO_LONG_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
-_TOO_LONG_TEXTS = (
-    "maximum context length",
-    "maximum context limit",
-    "context length exceeded",
-    "context window",
-    "exceed context limit",
-    "exceeds the available context size",
-    "exceeds the maximum number of tokens",
-    "input tokens exceed",
-    "prompt is too long",
-    "too many tokens in the prompt",
-    "reduce the length of the messages",
-)
 _REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
 _REFUSED_TEXTS = ("content management policy", "content policy", "content_policy", "safety system", "moderation")
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -48,9 +33,10 @@ def failure_of(
         number = int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
         if status is None and _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS:
             status = number
-    text = str(error.get("message", ""))[:MAX_SEARCHED_CHARACTERS].lower()
+    text = str(error.get("message", ""))[: errors.MAX_SEARCHED_CHARACTERS].lower()
     label = ", ".join(str(part) for part in (status, code) if part) or "an error in its stream"
-    meaning = _meaning(status, code, text)
+    told = f"{error.get('code')} {error.get('type')}: {text}"
+    meaning = _meaning(status, code, text, is_too_long=errors.is_too_long(str(error.get("code")), told))
     failed = errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
     failed.said = f"{text} {error.get('param') or ''}".lower()
     return failed
@@ -61,7 +47,7 @@ def error_in(body: bytes) -> dict[str, Any]:
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return {"message": body[: MAX_SEARCHED_CHARACTERS * 4].decode(errors="replace")}
+        return {"message": body[: errors.MAX_SEARCHED_CHARACTERS * 4].decode(errors="replace")}
     return _error_in(given[0] if isinstance(given, list) and given else given)
 
 
@@ -88,18 +74,20 @@ def _error_in(given: Any) -> dict[str, Any]:
             given = {**given, **inner}
         elif inner:
             given = {**given, "message": str(inner)}
-    found = {"message": ""} | {name: given[name] for name in ("type", "status", "status_code") if name in given}
+    found = {"message": ""} | {
+        name: given[name] for name in ("type", "status", "status_code", "param") if name in given
+    }
     for kind, names in _NAMES.items():
         found |= next(({kind: given[name]} for name in names if given.get(name)), {})
     return found
 
 
-def _meaning(status: int | None, code: str, text: str) -> Meaning:
+def _meaning(status: int | None, code: str, text: str, *, is_too_long: bool) -> Meaning:
     """Read code and text where the status leaves the meaning open."""
     if code in _QUOTA_CODES:
         return errors.CREDENTIALS_REFUSED
     if status in _UNCLEAR_STATUSES:
-        if code in _TOO_LONG_CODES or any(phrase in text for phrase in _TOO_LONG_TEXTS):
+        if is_too_long:
             return errors.TOO_LONG
         if code in _REFUSED_CODES or any(phrase in text for phrase in _REFUSED_TEXTS):
             return errors.CONTENT_REFUSED

@@ -55,6 +55,8 @@ def failure_of(error: BaseException, model: str, *, after_output: bool = False) 
     status = int(status) if isinstance(status, int | str) and str(status).isdigit() else None
     names = (kind.__name__ for kind in type(error).__mro__)
     meaning = next((_MEANINGS[name] for name in names if name in _MEANINGS), errors.meaning_of_status(status))
+    if meaning in {errors.REQUEST_REFUSED, errors.UNSPECIFIED} and errors.is_too_long("", text):
+        meaning = errors.TOO_LONG
     headers: dict[str, str] = {}
     for carrier in (getattr(error, "response", None), error):
         given: Any = getattr(carrier, "headers", None) or getattr(carrier, "litellm_response_headers", None) or {}

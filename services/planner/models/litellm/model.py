@@ -231,7 +231,9 @@ class LiteLLMModel:
     def _reply(self, request: ModelRequest, gathered: GatheredChunks, upstream: Any, exchange: Exchange) -> Reply:
         finish = getattr(upstream, "received_finish_reason", None)
         if not gathered.text.strip() and not gathered.tool_calls:
-            failure = no_reply(request.model, finish, *exchange.page)
+            failure = no_reply(
+                request.model, finish, *exchange.page, reasoning=gathered.reasoning, refusal=gathered.refusal
+            )
             failure.after_output = gathered.begun
             raise failure
         return Reply(

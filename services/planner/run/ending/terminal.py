@@ -134,10 +134,11 @@ def shown(run: Run, events: list[Event]) -> list[Event]:
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
 
 
-def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
-    """A fault ended the run."""
+def failed(run: Run, fault: Fault, trace_id: str = "", *, refusal: str = "") -> Error:
+    """A fault ended the run. `refusal`: what the model says in its refusal to answer; it is the answer."""
     trace = run.request.trace_id if run.request is not None else trace_id
-    payload = _payload(run, "error", {}, (fault.reason,))
+    payload = _payload(run, "error", {"answer": refusal} if refusal else {}, (fault.reason,))
+    payload = payload.model_copy(update={"route": "refusal"}) if refusal else payload
     return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
 
 

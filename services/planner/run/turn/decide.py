@@ -225,7 +225,11 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         fault = failures.combined(run, decision)
         if (halted := run.strategy_state.halted) is not None:
             fault = fault.model_copy(update={"reason": f"{halted}; {fault.reason}"})
-        return [terminal.failed(run_after(run, decision=decision), fault)]
+        if fault.code == "context_too_long":
+            length = rules.strategy.length(run)
+            size = f"compacted, it has {length.messages:,} messages with {length.characters:,} characters"
+            fault = fault.model_copy(update={"reason": f"{fault.reason}: {size}"})
+        return [terminal.failed(run_after(run, decision=decision), fault, refusal=decision.refusal)]
     failed = ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,

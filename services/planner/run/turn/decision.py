@@ -78,6 +78,8 @@ class Failed(_Common):
     fault: Fault
     elsewhere: bool = False
     """Another model may answer the same request."""
+    refusal: str = ""
+    """What the model says in its refusal to answer."""
     retry_after_s: float | None = None
     """The pause that the provider asks for."""
     salvage: Final | None = None

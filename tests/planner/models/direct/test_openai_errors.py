@@ -14,6 +14,7 @@ from services.planner.models.direct.openai_errors import error_in, failure_of
         (400, {"message": "This model's maximum context length is 8192 tokens."}, "context_too_long"),
         (400, {"type": "exceed_context_size_error", "message": "the request exceeds it"}, "context_too_long"),
         (413, {}, "context_too_long"),
+        (400, {"code": "1261", "message": "no"}, "context_too_long"),
         (400, {"code": "content_filter"}, "model_refused"),
         (400, {"message": "blocked by our content management policy"}, "model_refused"),
         (422, {"message": "Unknown field"}, "model_refused"),

@@ -47,6 +47,13 @@ def test_a_content_may_be_a_list_of_parts() -> None:
     assert (reader.text, reader.reasoning) == ("yes", "hm")
 
 
+def test_a_reply_that_came_as_reasoning_is_the_reply() -> None:
+    """One whole object is no thought; anything else may be one."""
+    reader, deltas = read(chunk({"reasoning_content": '{"next_node": '}), chunk({"reasoning_content": '"look"}'}))
+    assert (reader.text, deltas[-1]) == ('{"next_node": "look"}', Delta('{"next_node": "look"}'))
+    assert read(chunk({"reasoning": 'So {"next_node": "look"}'}))[0].text == ""
+
+
 @pytest.mark.parametrize("usage_beside_choices", [True, False])
 def test_usage_is_read_wherever_it_stands(*, usage_beside_choices: bool) -> None:
     """In a chunk of its own, beside the last choice, with cached tokens in either place."""
