@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from ..artifacts.images import ImageInput, ImageRef, VisionMode
 from ..wire.base import HttpInput, Message, is_absent
@@ -290,6 +290,15 @@ class RunAccepted(Message):
 
 class InputInput(HttpInput):
     """The body of `POST /v1/runs/{run_id}/input`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["text"], "properties": {"text": {"pattern": "\\S"}}},
+                {"required": ["images"], "properties": {"images": {"minItems": 1}}},
+            ]
+        },
+    )
 
     text: str = Field(default="", max_length=200_000)
     images: list[ImageInput] = Field(default_factory=list, max_length=64)

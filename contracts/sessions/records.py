@@ -135,12 +135,13 @@ class Summarised(Message):
 
 
 class ApprovedForSession(Message):
-    """A person approved a call under a rule that asks once per session."""
+    """A person approved a call under a rule that asks once per session. It counts for later runs of the same user."""
 
     type: Literal["approved_for_session"] = "approved_for_session"
     rule: str
     tool: str
     agent: str
+    user_id: str | None = None
     by: str = ""
 
 

@@ -68,7 +68,7 @@ class Identities:
 
     def revoke(self, user: str) -> str:
         """Remove a user of a tool or a listener, and return it. Raises UnknownIdentity."""
-        if self.tools.pop(user, None) is None and self.listeners.pop(user, None) is None:
+        if user == LOCAL_TOOLS or (self.tools.pop(user, None) is None and self.listeners.pop(user, None) is None):
             raise UnknownIdentity(
                 f"no tool or listener has the credential {user!r}; `runwire credentials ls` lists them"
             )

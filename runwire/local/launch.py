@@ -45,7 +45,8 @@ _MIN_FREE_BYTES = 16 << 20
 def locked(data: Path) -> Any:
     """Lock the data folder. Raises CannotLaunch when it cannot be written, or another launcher has locked it."""
     try:
-        (data / "logs").mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data / "logs").mkdir(exist_ok=True)
         opened = (data / "lock").open("w")
     except OSError as error:
         raise CannotLaunch(

@@ -19,9 +19,11 @@ from tests.support.waiting import wait_until
 PAY = action("pay", euros=500)
 
 
-async def paying(client: Client, *, agent: str = "scripted", session: str | None = None) -> OpenPause:
+async def paying(
+    client: Client, *, agent: str = "scripted", session: str | None = None, user: str | None = None
+) -> OpenPause:
     """Start a run that wants to pay, and return what it waits for."""
-    run = await client.chat("Pay the invoice", agent=agent, session_id=session)
+    run = await client.chat("Pay the invoice", agent=agent, session_id=session, user_id=user)
     [pause] = run.pauses
     return pause
 
@@ -109,8 +111,9 @@ async def test_branches_of_a_plan_are_decided_one_by_one(client: Client, model: 
 
 
 async def test_once_per_session(client: Client, model: ModelServer, stack: Stack) -> None:
-    """A rule may say so: the approval covers later calls of this tool in the session, and in no other one."""
-    model.say(PAY, action("pay", euros=5), answer("Paid."), action("pay", euros=6), answer("Paid."), PAY, answer("No."))
+    """A rule may say so: the approval covers later calls of this tool and user in the session, and in no other one."""
+    model.say(PAY, action("pay", euros=5), answer("Paid."), action("pay", euros=6), answer("Paid."))
+    model.say(PAY, answer("No."), PAY, answer("No."))
     session = new_id()
     pause = await paying(client, agent="trusting", session=session)
     assert pause.rule == "payments"
@@ -120,6 +123,9 @@ async def test_once_per_session(client: Client, model: ModelServer, stack: Stack
     assert second.payload is not None
     assert paid(stack, pause.run_id) + paid(stack, second.run_id) == [500, 5, 6]
 
+    another = await paying(client, agent="trusting", session=session, user="another")
+    await client.reject(another)
+    await client.result(another.run_id)
     await client.reject(await paying(client, agent="trusting"))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
@@ -48,7 +48,9 @@ class PlanCheckInput(HttpInput):
     """The body of `POST /v1/plans/check`."""
 
     plan: Any = Field(description="as a model gives it: `{type, …}`, or `{calls}`")
-    tools: list[str] | None = Field(default=None, description="names of the tools that count; null: all")
+    tools: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        default=None, description="names of the tools that count; null: all"
+    )
     outputs: list[Any] | None = Field(
         default=None, description="results of the plan's calls, in order, with which its templates are resolved"
     )

@@ -33,7 +33,7 @@ logger = structlog.get_logger(__name__)
 
 _MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 16 << 10
-"""Bytes of a head that are parsed at once. Its size is checked only while a part of it is missing."""
+"""Bytes of a head that are parsed at once. While a part of it is missing, its size is checked after each."""
 _MAX_FRAMING_BYTES = 64 << 10
 """Of chunk sizes, chunk extensions and trailers, beyond as many bytes as the body has."""
 _MIN_MEAN_CHUNK_BYTES = 64
@@ -192,6 +192,8 @@ class HttpConnection(HttpToolsProtocol):
         if version not in _VERSIONS:
             raise _Refused("This is HTTP/1.1; there is no such version.")
         _check_head(version, self.headers)
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > _MAX_HEAD_BYTES:
+            raise _Refused("The head of a request has at most 64 KiB.")
         self._phase = "body"
         super().on_headers_complete()
         self.cycle.default_headers = [*self.cycle.default_headers, *self._origins.answer_headers(self.headers)]

@@ -86,8 +86,7 @@ def body_of(
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
     key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
     ids = [
-        {"name": name, "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"}}
-        for name in (REQUEST_ID_HEADER, TRACE_ID_HEADER)
+        {"name": name, "in": "header", "schema": {"type": "string"}} for name in (REQUEST_ID_HEADER, TRACE_ID_HEADER)
     ]
     parameters = ([key] if keyed else []) + (ids if traced else [])
     return {"requestBody": {"required": not optional, "content": content}, "parameters": parameters}

@@ -78,6 +78,11 @@ async def _decision(parts: Parts, request: Request, caller: Caller, run_id: str)
             by=caller.key_id,
             user_id=caller.user_id,
         )
+        if decision.images and not found.has_ended:
+            # Nothing is stored for a decision that a planner will refuse.
+            waiting = (await parts.runs.current(caller, run_id)).pauses
+            if (decision.pause_id, decision.token) not in {(each.pause_id, each.token) for each in waiting}:
+                return found, message
         images = await _stored(parts, request, found, caller, decision.images)
         return found, message.model_copy(update={"images": images})
 

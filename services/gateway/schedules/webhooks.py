@@ -33,6 +33,8 @@ from services.messaging.kv import Bucket
 MAX_AGE_S = 300
 SIGNING_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
+_ENDS_WITH_NUMBER = re.compile(r"\.[0-9]+\Z", re.ASCII)
+"""Such an id could be the id, and the end of it the timestamp, of another signed delivery: a dot joins them."""
 _TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
@@ -99,4 +101,5 @@ def is_signed(secret: str, delivery: str, timestamp: str, signatures: str, body:
     wanted = b"v1," + base64.b64encode(digest)
     matches = [hmac.compare_digest(each.encode("latin-1", "replace"), wanted) for each in signatures.split(" ")[:16]]
     is_recent = _TIMESTAMP.fullmatch(timestamp) is not None and abs(time.time() - int(timestamp)) <= MAX_AGE_S
-    return any(matches) and is_recent and _VISIBLE.fullmatch(delivery) is not None
+    is_id = _VISIBLE.fullmatch(delivery) is not None and _ENDS_WITH_NUMBER.search(delivery) is None
+    return any(matches) and is_recent and is_id

@@ -29,7 +29,7 @@ from services.planner.run import commands, opening
 from services.planner.run.advance import advance
 from services.planner.run.commands import Ask, AskCritique, AskEffort, Incoming, Progress, Say
 from services.planner.run.ending import terminal
-from services.planner.run.people.input_rules import ADMITTED, Checked
+from services.planner.run.people.input_rules import ADMITTED, Checked, texts_of
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision
@@ -301,7 +301,7 @@ class Effects:
         place = opening.place_of(self._message, progress)
         started = opening.opened(found.started, run, place, progress.now)
         if found.refusal is None:
-            texts = [request.query, *(added.text for added in run.inputs.unread)]
+            texts = [*texts_of(request), *(added.text for added in run.inputs.unread)]
             checked = await model_requests.check_texts(started, texts)
             found = replace(found, refusal=checked.refusal, checked=checked)
         return replace(progress, opening=replace(found, inputs=len(run.inputs.unread), started=started))

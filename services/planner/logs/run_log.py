@@ -89,9 +89,9 @@ class RunLogs:
             of_session = SessionAddress.of(address.tenant, started.request.session_id)
             session = await self._sessions.at(of_session, started.conversation_seq)
             said = memory.of_session(session, started.memory, memory.reported_in(started.request))
-            agent = started.request.agent
+            asks = (started.request.agent, started.request.user_id)
             run.pause_decisions.approved_before = frozenset(
-                (rule, tool) for rule, tool, of_agent in session.approvals if of_agent == agent
+                (rule, tool) for rule, tool, *of in session.approvals if tuple(of) == asks
             )
         if run.started is started:
             begin_history(run, said)

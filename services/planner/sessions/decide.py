@@ -211,7 +211,7 @@ def _received(session: Session, message: Received, by: str) -> Events:
         case records.SessionContextRequested():
             return _context(session, message, by)
         case records.SessionApproved(approved=approved):
-            known = (approved.rule, approved.tool, approved.agent) in session.approvals
+            known = (approved.rule, approved.tool, approved.agent, approved.user_id) in session.approvals
             return [] if known else [approved]
         case records.SessionDeletionRequested():
             return [] if session.is_deleting else [records.SessionDeleting(by=message.by)]

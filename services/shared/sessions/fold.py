@@ -211,7 +211,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
     "context_set": _context,
     "summarised": _summarised,
     "approved_for_session": lambda session, event: _with(
-        session, approvals=session.approvals | {(event.rule, event.tool, event.agent)}
+        session, approvals=session.approvals | {(event.rule, event.tool, event.agent, event.user_id)}
     ),
     "deleting": lambda session, _event: _with(session, is_deleting=True),
     "deleted": lambda session, _event: Session(seq=session.seq, records=session.records, deleted_seq=session.seq),

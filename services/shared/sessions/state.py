@@ -111,7 +111,7 @@ class Session(Message):
     """Values that callers and tasks have set: untrusted data."""
     context_by: str = ""
     """`<stream>:<sequence>` of the message that set values last. An older message sets none."""
-    approvals: frozenset[tuple[str, str, str]] = frozenset()
+    approvals: frozenset[tuple[str, str, str, str | None]] = frozenset()
     """Rule, tool and agent of each approval that holds for the session."""
     background: Background = Background()
     """Its tasks and groups, and the results that later runs are shown."""

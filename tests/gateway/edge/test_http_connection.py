@@ -67,6 +67,7 @@ async def deaf_listeners(served: Served, run: str, count: int) -> AsyncIterator[
         b"GET /v1/runs HTTP/9.9\r\n" + HEAD + b"\r\n",
         b"GET /v1/runs HTTP/1.1\r\n" + HEAD + b"X: " + b"x" * (70 << 10),
         b"GET /v1/runs HTTP/1.1\r\n" + HEAD + b"X: " + b"x" * (90 << 10) + b"\r\n\r\n",
+        b"GET /v1/runs HTTP/1.1\r\n" + HEAD + b"X: " + b"x" * (64 << 10) + b"\r\n\r\n",
         b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],

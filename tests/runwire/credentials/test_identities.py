@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contracts.wire.names import InvalidName
-from contracts.wire.rights import of_platform
+from contracts.wire.rights import LOCAL_TOOLS, of_platform
 from runwire.credentials.identities import accounts_file, changed, identities_file, read
 from runwire.errors import UnknownIdentity
 from tests.support.needs import needs_program
@@ -40,11 +40,12 @@ def test_a_revoked_credential_is_another_one_when_it_is_made_again(tmp_path: Pat
     with changed(tmp_path) as known:
         known.revoke(user)
     assert user not in accounts_file(tmp_path).read_text()
-    with changed(tmp_path) as known:
+    with changed(tmp_path, any_tool=True) as known:
         assert known.add_tools("weather") == user
         assert known.passwords[user] != before
-        with pytest.raises(UnknownIdentity):
-            known.revoke("planner")
+        for platforms in ("planner", LOCAL_TOOLS):
+            with pytest.raises(UnknownIdentity):
+                known.revoke(platforms)
 
 
 def test_no_name_gives_the_credential_of_a_service(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from runwire.credentials.identities import changed, read
-from runwire.local import data_folder
+from runwire.local import data_folder, launch
 from tests.support.nats_server import admits
 from tests.support.needs import needs_program
 from tests.support.up import environment
@@ -221,6 +221,12 @@ def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> Non
         assert (tmp_path / "endpoints.json").exists()
         assert data_folder.remembered(tmp_path) == {}
         wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
+
+
+def test_the_data_folder_belongs_to_its_owner_alone(tmp_path: Path) -> None:
+    """Artifacts and logs in it have the permissions that their writers choose."""
+    with launch.locked(tmp_path / "data"):
+        assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
 def _lives(pid: int) -> bool:

@@ -8,13 +8,15 @@ both, `re` neither), so no expression stops a planner. A text that could not be 
 Pure, but for the time that a search may take.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import regex  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 
 SEARCH_TIMEOUT_S = 0.5
@@ -71,13 +73,33 @@ class Checked:
 ADMITTED = Checked()
 
 
+def texts_of(request: RunRequested) -> list[str]:
+    """Return what a request tells the model: the question, the messages of users, and all texts of `llm_context`."""
+    said = "\n".join(each.content for each in request.messages if each.role == "user")
+    return [text for text in (request.query, said, "\n".join(_strings(request.llm_context))) if text]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def _forms(text: str) -> set[str]:
+    """Return a text as it is, and as it looks: without characters that nobody sees, and in its usual characters."""
+    seen = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
+    return {text, seen}
+
+
 def check(rules: Sequence[InputRule], texts: Sequence[str]) -> Checked:
     """Return what the rules say of these texts, within `SEARCH_TIMEOUT_S`."""
     each_s = SEARCH_TIMEOUT_S / max(1, len(rules) * len(texts))
     for rule in rules:
         for text in texts:
             try:
-                matches = rule.finds(text, each_s)
+                matches = any(rule.finds(form, each_s / 2) for form in _forms(text))
             except TimeoutError:
                 matches = True
             if matches and rule.action == "refuse":

@@ -254,7 +254,8 @@ def _approved_for_session(run: Run, progress: Progress) -> commands.NotifySessio
     for rule, tool in sorted(run.pause_decisions.approved_rules):
         name = f"approved-{hashlib.sha256(f'{rule} {tool}'.encode()).hexdigest()[:16]}"
         if rule in once and name not in progress.notified:
-            approved = ApprovedForSession(rule=rule, tool=tool, agent=run.started.request.agent)
+            request = run.started.request
+            approved = ApprovedForSession(rule=rule, tool=tool, agent=request.agent, user_id=request.user_id)
             return commands.NotifySession(name, SessionApproved(approved=approved))
     return None
 
