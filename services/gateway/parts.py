@@ -32,8 +32,8 @@ from .runs.reader import RunReader
 from .sessions.reader import SessionReader
 from .settings import GatewaySettings
 
-MAX_DELIVERIES_AT_ONCE = 32
-"""Deliveries of webhooks that are checked at once: their senders have shown no API key."""
+MAX_DELIVERIES_AT_ONCE = 256
+"""Deliveries of webhooks that are read and checked at once: their senders have shown no API key."""
 
 LiveTools = Callable[[], Mapping[str, ToolSpec]]
 """Returns the present tools by name."""

@@ -11,10 +11,14 @@ short it is, and all chunks that have arrived are parsed without a pause, before
 Rule 5: one request at a time. What arrives before the last request is answered waits, up to 64 KiB. More than that is
 dropped, as is a request that arrives in one piece with the end of another, and the connection is closed after the
 answer. So a client cannot queue requests in this process.
-Rule 6: every answer says for which origin it is meant (`origins`).
+Rule 6: a process holds a limited number of connections, fewer than the files that it may open. At the limit a new one
+takes the place of the one that has been silent for longest, so probes of health get through. If all have sent the head
+of a request, the new one is closed.
+Rule 7: every answer says for which origin it is meant (`origins`).
 """
 
 import asyncio
+import resource
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
@@ -31,6 +35,9 @@ from .origins import Origins
 
 logger = structlog.get_logger(__name__)
 
+MAX_CONNECTIONS = 10_000
+_FILES_FOR_CONNECTIONS = 0.9
+"""Of the files that the process may open."""
 _MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 16 << 10
 """Bytes of a head that are parsed at once. While a part of it is missing, its size is checked after each."""
@@ -91,8 +98,18 @@ class _Timer:
 class HttpConnection(HttpToolsProtocol):
     """uvicorn's protocol with the limits above."""
 
-    def __init__(self, *args: Any, head_s: float, stalled_s: float, origins: Origins, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        head_s: float,
+        stalled_s: float,
+        origins: Origins,
+        silent: dict["HttpConnection", None],
+        **kwargs: Any,
+    ) -> None:
+        """`silent`: the connections of the process that wait for the head of a request, in their order."""
         super().__init__(*args, **kwargs)
+        self._silent = silent
         self._origins = origins
         self._head_s = head_s
         self._head_timer = _Timer(self.loop, head_s, self._on_slow_head)
@@ -111,13 +128,19 @@ class HttpConnection(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timer of the first head."""
+        """Start the timer of the first head. At the limit, close another connection or this one."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        self._silent[self] = None
+        if len(self.connections) > _max_connections():
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.close()
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         super().connection_lost(exc)
+        self._silent.pop(self, None)
         self._head_timer.stop()
         self._stall_timer.stop()
 
@@ -195,6 +218,7 @@ class HttpConnection(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > _MAX_HEAD_BYTES:
             raise _Refused("The head of a request has at most 64 KiB.")
         self._phase = "body"
+        self._silent.pop(self, None)
         super().on_headers_complete()
         self.cycle.default_headers = [*self.cycle.default_headers, *self._origins.answer_headers(self.headers)]
         if version == "1.0":
@@ -225,6 +249,8 @@ class HttpConnection(HttpToolsProtocol):
             self._head_timer.stop()
         elif not self.transport.is_closing():
             self._head_timer.start()
+            if self._phase != "body":
+                self._silent.setdefault(self)
 
     def _on_slow_head(self) -> None:
         self._end(RequestTooSlow(self._head_s) if self._phase == "head" else None)
@@ -260,6 +286,8 @@ class HttpConnection(HttpToolsProtocol):
         elif self._waiting:
             waiting, self._waiting = self._waiting, b""
             self.data_received(waiting)
+        else:
+            self._silent[self] = None
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the gateway writes."""
@@ -286,6 +314,11 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
 
+def _max_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MAX_CONNECTIONS, int(files * _FILES_FOR_CONNECTIONS)) if files > 0 else MAX_CONNECTIONS
+
+
 def _check_head(version: str, headers: list[tuple[bytes, bytes]]) -> None:
     """Raise _Refused for a request that another server could read otherwise."""
     hosts = sum(name == b"host" for name, _ in headers)
@@ -304,4 +337,6 @@ def _refusal_of(error: httptools.HttpParserError) -> str | None:
 
 def connection_class(settings: GatewaySettings, origins: Origins) -> Any:
     """Return a factory of connections, as uvicorn takes it in place of a class."""
-    return partial(HttpConnection, head_s=settings.request_head_s, stalled_s=settings.stalled_client_s, origins=origins)
+    silent: dict[HttpConnection, None] = {}
+    head_s, stalled_s = settings.request_head_s, settings.stalled_client_s
+    return partial(HttpConnection, head_s=head_s, stalled_s=stalled_s, origins=origins, silent=silent)

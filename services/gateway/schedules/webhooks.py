@@ -56,11 +56,11 @@ async def deliver(parts: Parts, request: Request, webhook_id: str) -> tuple[str,
 
     Raises NotFound, BodyTooLarge, BodyTooSlow, InvalidInput, KeyBudgetSpent, TooManyRuns and TryAgain.
     """
-    body = await read_body(request, BodyLimit(MAX_WEBHOOK_BYTES, drained_bytes=MAX_WEBHOOK_BYTES))
     bucket = Bucket(parts.bus, keys.RUNS_BUCKET, attempts=1)
     if parts.deliveries.locked():
         raise TryAgain("Too many deliveries are being checked.")
     async with parts.deliveries:
+        body = await read_body(request, BodyLimit(MAX_WEBHOOK_BYTES, drained_bytes=MAX_WEBHOOK_BYTES))
         try:
             found = (await bucket.get(keys.webhook_entry(webhook_id))).parsed(Webhook)
         except InvalidName:

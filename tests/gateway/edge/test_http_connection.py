@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from services.gateway.auth.key_lines import new_key
+from services.gateway.edge import http_connection
 from services.gateway.edge.http_connection import HttpConnection
 from services.gateway.errors import MEDIA_TYPE
 from services.messaging.connection import Bus
@@ -129,6 +130,20 @@ async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -
         writer.write(half)
         assert b"request_too_slow" in await asyncio.wait_for(reader.read(), 10)
         await disconnect(writer)
+
+
+async def test_silent_connections_make_room_for_new_ones(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was silent for longest goes first. Those that are answered stay."""
+    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 4)
+    async with contextlib.AsyncExitStack() as open_ones:
+        opened = []
+        for _ in range(6):
+            opened.append(await asyncio.open_connection("127.0.0.1", served.server.port))
+            open_ones.push_async_callback(disconnect, opened[-1][1])
+        assert [await asyncio.wait_for(opened[number][0].read(), 10) for number in (0, 1)] == [b"", b""]
+        for reader, writer in opened[2:]:
+            writer.write(b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
+            assert (await asyncio.wait_for(reader.readuntil(b"}"), 10)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -> None:
