@@ -42,6 +42,11 @@ class PlannerSettings(PlanSettings):
         default_factory=list,
         description="models that are called, in this order, when a run's model fails; separated by commas or as JSON",
     )
+    thinking_first_models: Annotated[list[ModelName], NoDecode] = Field(
+        default_factory=list,
+        description="models whose replies begin with a thought and without the mark that opens it: their texts are "
+        "shown once the thought is closed; others are known from their first such reply on",
+    )
     reasoning_effort: RequestedEffort | None = None
     triage_model: str | None = Field(
         default=None, description="picks the effort where it is `auto`; none: the run's own model"
@@ -90,7 +95,7 @@ class PlannerSettings(PlanSettings):
     )
     retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")
 
-    @field_validator("models", "fallback_models", mode="before")
+    @field_validator("models", "fallback_models", "thinking_first_models", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         if not isinstance(value, str):

@@ -29,7 +29,7 @@ async def test_no_shape_of_reply_is_dear(make: Callable[[int], str]) -> None:
     assert coming + whole < 5.0
 
 
-@pytest.mark.parametrize("unit", ["[", "x{ ", '{"a":1}', "<", "[[]]", "<think></think>"])
+@pytest.mark.parametrize("unit", ["[", "x{ ", '{"a":1}', "[[]]", "<think></think>"])
 def test_behind_so_many_beginnings_nothing_is_shown_any_more(unit: str) -> None:
     """The stream stops looking for an action; behind fewer of them it is found."""
     action = '{"next_node": "final_response", "args": {"answer": "yes"}}'

@@ -140,14 +140,14 @@ async def test_native_calls_are_offered_and_forced(plan: Plan, provider: ModelSe
             },
             1,
         ),
-        ({"text": "CANARY", "tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}]}, 1),
+        ({"text": "Let me see", "tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}]}, 1),
         ({"text": '{"next_node": "look", "args": {"q": "a"}}'}, 1),
         ({"tool_calls": [{"name": "look", "arguments": '{"q": "CANARY'}]}, 0),
         ({"tool_calls": [{"name": "look", "arguments": ""}]}, 0),
     ],
 )
 async def test_other_ways_of_native_calls(plan: Plan, provider: ModelServer, reply: dict[str, Any], calls: int) -> None:
-    """Several at once are a plan; text beside calls is no answer; a broken call is repaired.
+    """Several at once are a plan; text beside calls is replaced by the answer; a broken call is repaired.
 
     Nothing of a call is shown.
     """

@@ -19,6 +19,7 @@ from services.planner.conversation.messages import Message
 from services.planner.conversation.rendering import dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
+from services.planner.replies.thoughts import Habit, ThinkingFirst
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
 from services.planner.run.state.history import Length
@@ -64,6 +65,8 @@ class Strategy(StrategyRules):
 
     transport: ActionTransport = "json"
     """How the model writes actions where neither the agent nor the deployment says so."""
+    thinking_first = ThinkingFirst()
+    """The models whose thoughts have no opening mark, of all strategies of a deployment."""
     may_spawn = False
     """Whether its runs may start background tasks, where their agent has a policy for these."""
 
@@ -124,6 +127,10 @@ class AskingStrategy(Strategy):
             if len(self._prefixes) > MAX_CACHED_PREFIXES:
                 self._prefixes.popitem(last=False)
         return found
+
+    def _habit(self, run: Run) -> Habit:
+        """Return what is known of how the model that is asked writes its thoughts."""
+        return Habit(self.thinking_first, (run.asked.model if run.asked else None) or run.model)
 
     @staticmethod
     def _facts(run: Run, tools: Sequence[ToolSpec], **own: Any) -> Facts:

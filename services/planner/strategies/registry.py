@@ -7,6 +7,7 @@ belongs to runs with the cause `job`.
 from collections.abc import Callable
 from typing import Any
 
+from services.planner.replies.thoughts import ThinkingFirst
 from services.planner.run.state.run import StrategyState
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import JOB, Strategies, Strategy
@@ -38,4 +39,8 @@ REGISTRY: dict[str, Callable[[PlannerSettings], Strategy]] = {
 
 def strategies_of(settings: PlannerSettings) -> Strategies:
     """Build every strategy for this deployment."""
-    return Strategies({name: build(settings) for name, build in REGISTRY.items()})
+    strategies = Strategies({name: build(settings) for name, build in REGISTRY.items()})
+    models = ThinkingFirst(settings.thinking_first_models)
+    for strategy in strategies.values():
+        strategy.thinking_first = models
+    return strategies

@@ -22,6 +22,7 @@ from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import normalize_action
+from services.planner.replies.plain_text import begins_action
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Open, Rules, Say
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
@@ -315,8 +316,7 @@ def named_final_by_the_model(replies: list[str]) -> bool:
         found = normalize_action(text, tools=frozenset({"work", "save", "tool_plan"}))
         if found.action is not None and found.action.next_node == FINAL_RESPONSE and CANARY in str(found.action.args):
             return True
-        if CANARY in text and (
-            CANARY in text.partition("{")[0] or (found.error == "no_action" and not found.was_action)
-        ):
+        is_prose = CANARY in text.partition("{")[0] or not begins_action(text)
+        if CANARY in text and (is_prose or (found.error == "no_action" and not found.was_action)):
             return True
     return False

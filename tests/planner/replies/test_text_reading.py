@@ -21,15 +21,16 @@ def answer(text: str) -> str:
     [
         ("So be it.", "So be it."),
         ("<think>hm</think>So be it.", "So be it."),
-        ("<Think>a</THINK><reasoning>b</reasoning>So<think>c</think> be it.", "So be it."),
-        ("<think>a <reasoning>b</think> c</reasoning>", "c</reasoning>"),
+        ("<Think>a</THINK><reasoning>b</reasoning>So<think>c</think> be it.", "So<think>c</think> be it."),
+        ("<think>a<think>b</think>c</think>So be it.", "So be it."),
         ("<think>a<think>b</think>So be it.", "So be it."),
-        ("<think>never closed", "<think>never closed"),
+        ("<think>never closed", ""),
         ("So </think> be it.", "So </think> be it."),
+        ("First a draft.\n</think>\n\nSo be it.", "So be it."),
     ],
 )
 def test_a_closed_thought_is_no_answer(text: str, expected: str) -> None:
-    """The first closing tag of its name ends it; what is never closed is text."""
+    """Thoughts precede the answer; marks in its sentences are its own, and what is never closed is all thought."""
     assert answer(text) == expected
 
 

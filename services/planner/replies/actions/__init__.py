@@ -12,7 +12,6 @@ from services.planner.replies.actions.forms import action_to_legacy
 from services.planner.replies.actions.names import (
     FINAL_FIELDS,
     STREAMED_KEYS,
-    THINK_TAGS,
     ActionFormat,
     is_null_word,
     may_be_encoded,
@@ -30,7 +29,6 @@ __all__ = [
     "FINAL_FIELDS",
     "ONCE_KEYS",
     "STREAMED_KEYS",
-    "THINK_TAGS",
     "ActionFormat",
     "Normalized",
     "action_to_legacy",

@@ -17,8 +17,6 @@ FINAL_FIELDS = ("confidence", "route", "requires_followup", "warnings", "languag
 """Fields of a final response beside its answer."""
 CONTROL_KEYS = frozenset({"thought", "next_node", "args", "plan", "join", "steps", "action"})
 """Keys of an action. They are never fields of an answer."""
-THINK_TAGS = ("think", "thinking", "thought", "reasoning")
-"""Elements (in upper or lower case) with a draft. An object inside counts only if there is none outside."""
 ALIAS_MODES = {"task.subagent": "subagent", "task.tool": "job"}
 """Alias of the opcode `task` -> the mode that it implies."""
 

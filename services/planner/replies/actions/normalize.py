@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple
 from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.forms import five_field_deviation, two_field_deviation
-from services.planner.replies.actions.names import THINK_TAGS, ActionFormat
+from services.planner.replies.actions.names import ActionFormat
 from services.planner.replies.actions.reading import Reading, Shape, read_object, shape_of
-from services.planner.replies.actions.scan import Broken, Found, Scan
+from services.planner.replies.actions.scan import Broken, Found, Scan, ThoughtEnds
 from services.planner.replies.actions.values import plain
 from services.planner.replies.strict_json import NotJson, Reader, mend
+from services.planner.replies.thoughts import said_in
 
 MAX_ALTERNATES = 16
-_TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
 """Keys of an object that was meant as a call."""
@@ -43,6 +43,7 @@ class Normalized(NamedTuple):
     the model what is wrong and what is expected; `cause` is its first part, what is wrong. `alternates`: the further
     actions of the reply, in order, also beside an error. `reasoning`: None where the model gave none. `warnings` name
     what was dropped. `was_action`: the reply is no action, but a part of it was meant as one: it must not be shown.
+    `is_unopened`: a thought precedes the action whose opening mark the reply leaves out.
     """
 
     action: PlannerAction | None
@@ -53,6 +54,7 @@ class Normalized(NamedTuple):
     warnings: tuple[str, ...] = ()
     was_action: bool = False
     cause: str = ""
+    is_unopened: bool = False
 
 
 def normalize_action(
@@ -82,7 +84,9 @@ def normalize_action(
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools, action_format)
     cause = f"{result.complaint[:1].upper()}{result.complaint[1:]}." if result.error else ""
     complaint = f"{cause} {_expected(action_format, tools, tasks=tasks)}" if cause else ""
-    return result._replace(reasoning=native or result.reasoning, complaint=complaint, cause=cause)
+    return result._replace(
+        reasoning=native or result.reasoning, complaint=complaint, cause=cause, is_unopened=reply.is_unopened
+    )
 
 
 def _read_well_formed(
@@ -123,6 +127,7 @@ class _Reply:
     broken: Broken | None = None
     text: str = ""
     first_fence: int | None = None
+    is_unopened: bool = False
     nothing: str = "the reply holds no JSON object"
 
     @property
@@ -149,7 +154,7 @@ def _decoded(text: str) -> str:
 
 def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:
     reply, nothing_else = _scanned(text, tools, skip_thoughts=True)
-    # If there is nothing outside the think tags, the model may have put its action inside.
+    # If there is nothing outside the thoughts, the model may have put its action inside.
     if nothing_else and not reply.broken and not any(reply.shapes.values()):
         reply, _ = _scanned(text, tools, skip_thoughts=False)
     return reply
@@ -159,7 +164,12 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
     scan = Scan(text, skip_thoughts=skip_thoughts)
     shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
     broken: Broken | None = None
+    is_unopened = False
     for item in scan.items():
+        if isinstance(item, ThoughtEnds):
+            shapes, broken = {shape: [] for shape in Shape}, None
+            is_unopened = is_unopened or item.is_unopened
+            continue
         shape = shape_of(item.value) if isinstance(item, Found) else Shape.OTHER
         if shape is Shape.ANSWER and isinstance(item, Found) and (_WORD.findall(item.lead) or [""])[-1] in tools:
             error = NotJson("an object stands behind the name of a tool", item.start)
@@ -176,7 +186,7 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
         # A node outside of all objects is a piece of an action, and the objects may be its arguments.
         broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
     nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
-    return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts and not scan.cut
+    return _Reply(shapes, broken, text, scan.first_fence, is_unopened, nothing), scan.thoughts and not scan.cut
 
 
 def _of_value(value: Any) -> _Reply:
@@ -256,7 +266,7 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
 
 
 def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
-    """Return the text before the action as reasoning, think tags removed.
+    """Return the text before the action as reasoning, without the marks of thoughts.
 
     It ends at the first code fence if the action is in a fence, else at the first object.
     """
@@ -268,7 +278,7 @@ def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
         end = min(item.start for items in reply.shapes.values() for item in items)
     else:
         return None
-    return mend(_TAGS.sub("\n", reply.text[:end])).lstrip("\ufeff").strip() or None
+    return said_in(mend(reply.text[:end]).lstrip("\ufeff"))
 
 
 def _place(broken: Broken) -> str:

@@ -1,4 +1,4 @@
-"""Finds the JSON objects in a reply, with prose, fences, think tags and encodings around them; and broken objects.
+"""Finds the JSON objects in a reply, with prose, fences, thoughts and encodings around them; and broken objects.
 
 Rules:
 - Reading never goes back: a part of an object, whole or broken, is not searched again. So the work is linear, and no
@@ -9,6 +9,8 @@ Rules:
   not read as a whole, so it is broken too.
 - A brace or bracket that cannot begin anything is not tried. The number of tries is limited: a reply of a million
   objects holds no action.
+- A closing mark of a thought outside of all objects ends a thought that began with the reply (`ThoughtEnds`): nothing
+  before it counts. A mark alone on its line also ends something broken, in a text that does not begin with that.
 - After a broken action nothing counts, since the intended first action is lost. Another fence may hold it again, unless
   the broken action may have been final, and so streamed already.
 """
@@ -19,13 +21,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.planner.replies.actions.fast_path import well_formed_object
-from services.planner.replies.actions.names import THINK_TAGS, is_argument, lead_on
+from services.planner.replies.actions.names import is_argument, lead_on
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, Reader
+from services.planner.replies.thoughts import CHANNELS, CLOSING, OPENING, end_of, opens
 
 MAX_ENCODINGS = 3
 MAX_PIECES = 20_000
 """More than the answer stream examines, so it never streams an object that is not found here."""
-_NAMES = "|".join(THINK_TAGS)
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
 _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
 _COMMENT = r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/"
@@ -33,7 +35,8 @@ _OBJECT = rf"\{{(?=\s*+(?:\}}|//|/\*|{_BARE_KEY}))"
 _LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?i:true|false|null|none)\b))"""
 _ENCODED = r'"(?=(?:\s|\\+(?i:[nrt]))*+[\[{](?:\s|\\+(?i:[nrt]))*+\\)'
 # Each alternative begins with its own character, and no flag applies to all, so prose is skipped at full speed.
-_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|<(?P<tag>(?i:{_NAMES}))>|\{{(?P<odd>)")
+_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|\{{(?P<odd>)|(?P<closing>{CLOSING})|(?P<opening>{OPENING})")
+_CLOSING_LINE = re.compile(rf"^[ \t]*(?:{CLOSING})[ \t]*$|{CHANNELS}", re.MULTILINE)
 _BARE_OPENING = re.compile(rf"(?:[\s\[{{]|{_COMMENT})*+")
 _KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
@@ -81,14 +84,22 @@ class Broken:
     was_action: bool
 
 
-_Step = Generator[Found | Broken, None, int | None]
+@dataclass(frozen=True)
+class ThoughtEnds:
+    """All that was found before is a thought. `is_unopened`: the reply has no opening mark at all."""
+
+    is_unopened: bool
+
+
+Item = Found | Broken | ThoughtEnds
+_Step = Generator[Item, None, int | None]
 """Yields what it finds, and returns the position to continue at; None: nothing more counts."""
 
 
 class Scan:
     """One scan of a text.
 
-    With `skip_thoughts` the content of think tags is skipped, and `thoughts` says whether there was any.
+    With `skip_thoughts` the content of thoughts is skipped, and `thoughts` says whether there was any.
 
     `characters_examined` counts each examination of a character. `first_fence`: position of the first code fence.
     `node`: position of the first mention of a node outside all objects. `cut`: the text ends where an object may begin.
@@ -108,13 +119,14 @@ class Scan:
         self._fenced = False
         self._doubted = False
         self._pieces = 0
-        self._unclosed: set[str] = set()
+        self._unclosed: set[int] = set()
+        self._has_closing_line = True
         self._lead = ""
         self._owners: set[int] = set()
         self._walked = 0
 
-    def items(self) -> Iterator[Found | Broken]:
-        """Yield valid and broken objects, in the order of the text."""
+    def items(self) -> Iterator[Item]:
+        """Yield valid and broken objects and the ends of thoughts, in the order of the text."""
         here: int | None = 0
         while here is not None and self._pieces < MAX_PIECES:
             notable = _NOTABLE.search(self._text, here)
@@ -124,8 +136,15 @@ class Scan:
             begin = notable.start()
             if notable[0] == "```":
                 here = self._fence(begin)
-            elif notable[0].startswith("<"):
+            elif notable["opening"] is not None:
                 here = self._thought(notable)
+            elif notable["closing"] is not None:
+                here = notable.end()
+                if self._skip_thoughts and not self._level:
+                    self._fenced = self._doubted = False
+                    self.node, self.first_fence, self._lead = None, None, ""
+                    yield ThoughtEnds(is_unopened=not self.thoughts)
+                    self.thoughts = True
             else:
                 self._pieces += 1
                 here = yield from (self._piece(begin) if notable["odd"] is None else self._odd(begin))
@@ -185,19 +204,19 @@ class Scan:
             self.first_fence = start
         return start + 3
 
-    def _thought(self, tag: re.Match[str]) -> int:
-        """Skip a closed think element. A tag that is never closed is prose."""
-        name = tag["tag"].lower()
-        if not self._skip_thoughts or name in self._unclosed:
-            return tag.end()
-        closing = re.compile(f"</{name}>", re.IGNORECASE).search(self._text, tag.end())
-        self.characters_examined += (closing.end() if closing else len(self._text)) - tag.end()
-        if closing is None:
-            self._unclosed.add(name)
-            return tag.end()
+    def _thought(self, mark: re.Match[str]) -> int:
+        """Skip a thought. One that is never closed is prose."""
+        number = opens(self._text, mark.start())
+        if not self._skip_thoughts or number is None or number in self._unclosed:
+            return mark.end()
+        end = end_of(self._text, mark.start(), number)
+        self.characters_examined += (end or len(self._text)) - mark.end()
+        if end is None:
+            self._unclosed.add(number)
+            return mark.end()
         self.thoughts = True
         self._lead = ""
-        return closing.end()
+        return end
 
     def _value(self, start: int, lead: str) -> _Step:
         try:
@@ -235,6 +254,9 @@ class Scan:
     def _broken(self, start: int, error: NotJson, *, was_action: bool = False) -> _Step:
         end = self._end_of_broken(error.position, error.depth)
         self.characters_examined += end - start
+        if (thought_end := self._closing_line(start)) is not None:
+            yield Broken(error, self._text, was_action=False)
+            return thought_end
         region = self._text[start:end]
         was_action = was_action or _WAS_ACTION.search(region) is not None
         yield Broken(error, self._text, was_action)
@@ -244,6 +266,15 @@ class Scan:
         fence = -1 if _MAY_BE_SHOWN.search(region) else self._text.find("```", end)
         self.characters_examined += max(0, fence - end)
         return fence if fence >= 0 else None
+
+    def _closing_line(self, start: int) -> int | None:
+        """Return where a mark alone on its line closes the thought that something broken belongs to."""
+        if not self._has_closing_line or self._level or not self._skip_thoughts or not self._text[:start].strip():
+            return None
+        mark = _CLOSING_LINE.search(self._text, start)
+        self.characters_examined += (mark.end() if mark else len(self._text)) - start
+        self._has_closing_line = mark is not None
+        return mark.start() if mark else None
 
     def _end_of_broken(self, here: int, depth: int) -> int:
         """Return where the brackets open at `here` are closed, the next fence begins, or the text ends."""
@@ -273,7 +304,7 @@ class Scan:
         for item in scan.items():
             if isinstance(item, Found):
                 yield Found(item.value, start, end, self._fenced, self._doubted or item.doubted, lead)
-            else:
+            elif isinstance(item, Broken):
                 yield item
                 end = -1 if item.was_action else end
         self.characters_examined += scan.characters_examined

@@ -5,7 +5,7 @@ Pure: no clock, no await; each character of a reply is read once.
 A reply is one JSON object with any text around it. The text of `args.answer` (or `raw_answer`) is streamed, or `args`
 itself if it is a text or a list of texts (one per line). This starts once it is certain that the action is final:
 
-- The first object with a `next_node` of its own counts, as in the final parse. Text, think tags and other objects
+- The first object with a `next_node` of its own counts, as in the final parse. Text, thoughts and other objects
   before it do not count, nor does anything after it, nor do keys in nested objects other than `args`.
 - Final nodes: `final_response` (padded, or in another case if no tool has that name), and null or "null" without a
   plan.

@@ -1,8 +1,8 @@
 r"""Finds the beginning of a JSON object in a reply. Reads the text around the action, each character once.
 
 An object begins at `{` followed by `"`, with blanks in between or not. Everything before it does not count: text, a
-byte order mark, fences, the content of think tags. A list is searched item by item. Other braces and brackets are
-recognised, so that nothing *inside* them is taken for an action:
+byte order mark, fences, thoughts. A list is searched item by item. Other braces and brackets are recognised, so that
+nothing *inside* them is taken for an action:
 
 - `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search continues right after it;
 - `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to the balancing bracket, unless a quote, a tag or a node comes before it;
@@ -15,12 +15,13 @@ recognised, so that nothing *inside* them is taken for an action:
 import re
 from collections.abc import Callable
 
-from services.planner.replies.actions.names import THINK_TAGS, is_argument, lead_on
+from services.planner.replies.actions.names import is_argument, lead_on
+from services.planner.replies.thoughts import CLOSING, MARKS, OPENING, opens
 
-MAX_TAG_CHARACTERS = max(map(len, THINK_TAGS)) + 1
 _NODE = "next_node"
 _SPOKEN_OF = re.compile(r"next[ _-]?node", re.IGNORECASE)
-_NOTABLE = re.compile(r"[\[{<]")
+_NOTABLE = re.compile(rf"(?P<closing>{CLOSING})|(?P<opening>{OPENING})|[\[{{]")
+_IN_THOUGHT = [re.compile(f"(?P<open>{mark.opening})|{mark.closing}") for mark in MARKS]
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[\w$.-]*")
 _CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
@@ -29,7 +30,7 @@ _PLAIN_TEXT = re.compile(r'[^"\\{\[]*')
 _PLAIN = re.compile(r"""[^\[\]{}"'`<\u2018\u2019\u201c\u201d]*""")
 
 _MOST_BEGINNINGS = 10_000
-"""Brackets and tags that begin no action. A reply with more of them is left to the final parse."""
+"""Brackets and marks that begin no action. A reply with more of them is left to the final parse."""
 _BEHIND_KEY = frozenset("}:=\"'`\u2018\u2019\u201c\u201d")
 
 _Move = Callable[[str, int], int]
@@ -47,8 +48,11 @@ class ObjectFinder:
         self.lost = False
         self.characters_examined = 0
         self._move: _Move = self._text
-        self._tag = ""
-        self._thought = ""
+        self.is_amid = False
+        """Prose precedes the object on its line."""
+        self._thought = 0
+        self._thoughts = 0
+        """Of this mark that are open."""
         self._lists = 0
         self._listed = False
         self._depth = 0
@@ -81,52 +85,38 @@ class ObjectFinder:
         self._lead = lead_on(self._lead, passed)
 
     def _begin(self, move: _Move) -> None:
-        """Continue after a bracket or the `<` of a tag. After too many of them, stop."""
+        """Continue after a bracket or a mark. After too many of them, stop."""
         self._move = move
         self._beginnings += 1
         self.lost = self.lost or self._beginnings > _MOST_BEGINNINGS
 
     def _text(self, text: str, here: int) -> int:
         notable = _NOTABLE.search(text, here)
+        end = notable.start() if notable else len(text)
+        line = text[here:end].rpartition("\n")
+        self.is_amid = bool(line[2].strip("\ufeff \t`")) or (self.is_amid and not line[1])
         if notable is None:
-            return len(text)
-        if notable[0] == "<":
-            self._tag = ""
-            self._begin(self._opening_tag)
+            return end
+        if notable["opening"] is not None:
+            self._thought, self._thoughts = opens(text, end) or 0, 1
+            self._begin(self._in_thought)
+        elif notable["closing"] is not None:
+            self.is_amid = self._odd = False
+            self._begin(self._text)
         else:
-            self.lost = is_argument(lead_on(self._lead, text[here : notable.start()]))
+            self.lost = is_argument(lead_on(self._lead, text[here:end]))
             self._lists = int(notable[0] == "[")
             self._begin(self._bracket if self._lists else self._brace)
         return notable.end()
 
-    def _opening_tag(self, text: str, here: int) -> int:
-        if text[here] == ">" and self._tag in THINK_TAGS:
-            self._thought = self._tag
-            self._move = self._in_thought
-            return here + 1
-        return self._in_tag(text, here, self._text)
-
-    def _closing_tag(self, text: str, here: int) -> int:
-        if text[here] == ">" and self._tag == "/" + self._thought:
-            self._move = self._text
-            return here + 1
-        return self._in_tag(text, here, self._in_thought)
-
-    def _in_tag(self, text: str, here: int, no_tag: _Move) -> int:
-        """Collect a tag's name. Any character that names cannot have ends it: it is no tag, and is read again."""
-        if len(self._tag) < MAX_TAG_CHARACTERS and (text[here].isalpha() or text[here] == "/"):
-            self._tag += text[here].lower()
-            return here + 1
-        self._move = no_tag
-        return here
-
     def _in_thought(self, text: str, here: int) -> int:
-        bracket = text.find("<", here)
-        if bracket < 0:
-            return len(text)
-        self._tag = ""
-        self._begin(self._closing_tag)
-        return bracket + 1
+        for mark in _IN_THOUGHT[self._thought].finditer(text, here):
+            self._thoughts += 1 if mark["open"] else -1
+            if not self._thoughts or (not mark["open"] and not MARKS[self._thought].is_nested):
+                self.is_amid = False
+                self._move = self._text
+                return mark.end()
+        return len(text)
 
     def _brace(self, text: str, here: int) -> int:
         """Read after `{`."""

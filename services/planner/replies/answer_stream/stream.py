@@ -9,19 +9,30 @@ from services.planner.replies.actions.names import ActionFormat
 from services.planner.replies.answer_stream.action import Action
 from services.planner.replies.answer_stream.prose import ObjectFinder
 from services.planner.replies.answer_stream.tokens import Tokens
+from services.planner.replies.thoughts import unfinished_from
 
 
 class AnswerStream:
     """Reads one reply of the model part by part, and returns the answer text to stream at once.
 
     `tools`: the names that the model may call. They are needed because a tool may be named like an opcode in another
-    case.
+    case. Without `amid_prose`, an object in a line of prose, which may be a draft in a thought, is left to the final
+    parse.
     """
 
-    def __init__(self, *, action_format: ActionFormat = "auto", tools: AbstractSet[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        *,
+        action_format: ActionFormat = "auto",
+        tools: AbstractSet[str] = frozenset(),
+        amid_prose: bool = True,
+    ) -> None:
         self._format = action_format
         self._tools = tools
+        self._amid_prose = amid_prose
         self._finder = ObjectFinder()
+        self._held = ""
+        """The end of a part that may begin a mark of a thought."""
         self._action = Action(action_format, tools)
         self._tokens: Tokens | None = None
         self._characters_examined = 0
@@ -36,14 +47,22 @@ class AnswerStream:
                 # Nearly every part of an answer takes this path.
                 self._shown.append(more)
                 return more
-        here = 0
-        while here < len(text) and not self._over:
-            here = self._search(text, here) if self._tokens is None else self._read(self._tokens, text, here)
+        text = self._held + text
+        cut = unfinished_from(text)
+        self._feed(text[:cut])
+        self._held = text[cut:] if self._tokens is None else self._feed(text[cut:], in_object=True)
         new = "".join(self._action.new)
         if new:
             self._action.new.clear()
             self._shown.append(new)
         return new
+
+    def _feed(self, text: str, *, in_object: bool = False) -> str:
+        """Read a text, or what of it belongs to the object. Return the rest."""
+        here = 0
+        while here < len(text) and not self._over and not (in_object and self._tokens is None):
+            here = self._search(text, here) if self._tokens is None else self._read(self._tokens, text, here)
+        return text[here:]
 
     def finish(self) -> str:
         """End the reply. Returns "": text that is still held does not belong to a certain answer."""
@@ -74,8 +93,8 @@ class AnswerStream:
 
     def _search(self, text: str, here: int) -> int:
         here = self._finder.search(text, here)
-        self._over = self._finder.lost
-        if self._finder.found:
+        self._over = self._finder.lost or (self._finder.found and self._finder.is_amid and not self._amid_prose)
+        if self._finder.found and not self._over:
             self._action = Action(self._format, self._tools)
             self._tokens = Tokens(self._action.on_token)
             self._action.on_settled = self._tokens.stop

@@ -5,7 +5,7 @@ from typing import Any
 
 from contracts.runs.plans import PLAN_TYPES, OverLimit, PlainError, PlanError
 from services.planner.replies.actions.fast_path import well_formed_object
-from services.planner.replies.actions.scan import Broken, Scan
+from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently
 
 _FENCED = re.compile(r"```\w*\s*(\{.*\})\s*```", re.DOTALL)
@@ -39,14 +39,19 @@ def plan_in(text: str, max_depth: int) -> dict[str, Any]:
     if whole is not None:
         return whole[0]
     first: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
     broken: NotJson | None = None
     for found in Scan(text).items():
-        if isinstance(found, Broken):
+        if isinstance(found, ThoughtEnds):
+            first = plan = broken = None
+        elif isinstance(found, Broken):
             broken = broken or found.error
         elif has_known_type(found.value):
-            return found.value
+            plan = plan or found.value
         else:
             first = first or found.value
+    if plan is not None:
+        return plan
     if broken is not None:
         raise NoPlan(_broken(broken, max_depth))
     if first is None:

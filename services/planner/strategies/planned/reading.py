@@ -1,7 +1,7 @@
 """Reads the replies of the strategy `planned` while they stream: a plan, and the answer."""
 
-import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from contracts.runs.events import ActionTransport
@@ -9,7 +9,10 @@ from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCa
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import THINK_TAGS, meant, renamed
+from services.planner.replies.actions import meant, renamed
+from services.planner.replies.notations import Written
+from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
+from services.planner.replies.thoughts import Habit, Head, apart
 from services.planner.run.turn.decision import Decision, Final
 from services.planner.strategies.planned.finding import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
 from services.planner.strategies.planned.rendering import PLANNING
@@ -19,12 +22,7 @@ from services.shared.redaction.json_values import cut
 
 MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""
-_NAMES = "|".join(THINK_TAGS)
-_THOUGHTS = re.compile(rf"(?:\s*<({_NAMES})>.*?</\1>)+\s*", re.IGNORECASE | re.DOTALL)
-_SAID = re.compile(r"\S")
-_OPENING = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
-_MAY_BE_OPENING = re.compile(rf"<[a-z/]{{0,{max(map(len, THINK_TAGS))}}}\Z", re.IGNORECASE)
-_LONGEST_TAG = max(map(len, THINK_TAGS)) + len("</>")
+_BEGINS = partial(begins_action, keys=PLAN_KEYS)
 _SEVERAL = "the model called several functions in one reply; its first plan counts"
 _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
 
@@ -39,34 +37,41 @@ class PlanReading:
         transport: ActionTransport,
         bounds: PlanBounds,
         native_reasoning: bool = True,
+        habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
         self._specs = specs
+        self._habit = habit
         self._is_native = transport == "tools"
         self._bounds = bounds
         self._native_reasoning = native_reasoning
         self._stream = PlanStream()
+        self._text = TextStream(self._stream, _BEGINS, is_expected=habit.is_expected, may_announce=True)
+        self._head = self._text.head if self._is_native else Head(is_expected=habit.is_expected, sure="{[`")
         self._first: int | None = None
         self._name = ""
 
     @property
     def shown(self) -> str:
         """The text of this reply that was streamed to listeners."""
-        return self._stream.shown
+        return self._text.shown or self._stream.shown
 
     def feed(self, text: str) -> str:
-        """Read a part of the reply. With native calls, text beside them is the model's reasoning."""
-        return "" if self._is_native else self._stream.feed(text)
+        """Read a part of the reply. Without native calls it is the answer; beside them, the model's reasoning."""
+        if self._is_native:
+            return self._text.feed(text) if self._first is None else ""
+        return self._stream.feed(self._head.feed(text))
 
     def feed_call(self, piece: CallPiece) -> str:
         """Read a part of a native call, and return the text to stream: of the first call, if it is a plan."""
         self._first = piece.index if self._first is None else self._first
-        if not self._is_native or piece.index != self._first:
+        if not self._is_native or piece.index != self._first or self._text.shown:
             return ""
         self._name += piece.name
         return self._stream.feed(piece.arguments) if self._name == PLANNING else ""
 
     def feed_reasoning(self, text: str) -> str:
         """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
+        self._head.release()
         return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
@@ -74,20 +79,23 @@ class PlanReading:
         reasoning = reply.reasoning if self._native_reasoning else None
         thought = reasoning or (reply.text.strip() or None if reply.tool_calls else None)
         common: dict[str, Any] = {"usage": reply.usage, "reasoning": reasoning, "thought": thought}
+        plain = read_plain(reply.text, self._specs.keys(), is_expected=self._habit.is_expected)
+        if not reply.tool_calls:
+            self._habit.note(is_unopened=plain.is_unopened)
+            common["thought"] = reasoning or plain.thought
         try:
-            found, warnings = self._read(reply)
+            found, warnings = self._read(reply, plain)
         except NoPlan as error:
-            if error.error is None or (self._is_native and not reply.tool_calls):
-                text = without_thoughts(reply.text)
-                return _direct(text, has_text=bool(text.strip()), **common)
-            found, warnings = [error.error], ()
+            if plain.written is None and (error.error is None or (self._is_native and not reply.tool_calls)):
+                return _direct(plain.text, has_text=bool(plain.text.strip()), **common)
+            found, warnings = [error.error or PlanError(tool_index=None, error=PlainError(type="unparseable"))], ()
         if isinstance(found, DirectResponse):
             return _direct(found.content, warnings=warnings, **common)
-        if isinstance(found, Plan) and self.shown:  # It has two types, and listeners have read its content.
+        if isinstance(found, Plan) and self._stream.shown:  # It has two types, and listeners have read its content.
             found = [PlanError(tool_index=None, error=PlainError(type="unparseable"))]
         return self._planned(found, {**common, "warnings": warnings})
 
-    def _read(self, reply: Reply) -> tuple[DirectResponse | Plan | list[PlanError], tuple[str, ...]]:
+    def _read(self, reply: Reply, plain: Plain) -> tuple[DirectResponse | Plan | list[PlanError], tuple[str, ...]]:
         """Return what the reply plans, with warnings. Raises NoPlan."""
         called = [(call["function"]["name"], call["function"]["arguments"]) for call in reply.tool_calls]
         if planned := [arguments for name, arguments in called if name == PLANNING]:
@@ -97,11 +105,24 @@ class PlanReading:
             calls = [
                 {"tool_name": name, "arguments": arguments_of(text, self._bounds.max_depth)} for name, text in called
             ]
-            plan = {"type": TOOL_CALLS, "reasoning": without_thoughts(reply.text), "calls": calls}
+            plan = {"type": TOOL_CALLS, "reasoning": apart(reply.text).text, "calls": calls}
             return read_plan(plan), (_CALLED,)
+        if plain.written is not None and '"type"' not in reply.text:
+            return read_plan(self._plan_of(plain.written)), (_CALLED,)
         # Where the request offered native calls, a text is the answer, unless the whole text is a plan.
         find = plan_alone_in if self._is_native else plan_in
-        return read_plan(find(reply.text, self._bounds.max_depth)), ()
+        text = plain.action or plain.text if self._is_native else reply.text
+        return read_plan(find(text, self._bounds.max_depth)), ()
+
+    def _plan_of(self, written: Written) -> dict[str, Any]:
+        """Return the plan of calls in another notation. Raises NoPlan where they are not the whole reply."""
+        if not written.is_whole or not self._specs:
+            raise NoPlan
+        calls = []
+        for call in written.calls:
+            spec = self._specs.get(meant(call.name, self._specs.keys()) or call.name)
+            calls.append({"tool_name": call.name, "arguments": call.fitted(spec.input_schema if spec else {})})
+        return {"type": TOOL_CALLS, "calls": calls}
 
     def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
         """Check a plan. Of one that cannot be read, or is too large as a whole, only the errors are kept."""
@@ -130,33 +151,27 @@ class AnswerReading:
     still writes a plan answers by its content.
     """
 
-    def __init__(self, args: Mapping[str, Any], node: str, *, native_reasoning: bool = True) -> None:
+    def __init__(
+        self,
+        args: Mapping[str, Any],
+        node: str,
+        *,
+        native_reasoning: bool = True,
+        habit: Habit = Habit(),  # noqa: B008, it is immutable
+    ) -> None:
         self._args, self._node = args, node
         self._native_reasoning = native_reasoning
-        self._thoughts = _Thoughts()
-        self._plan: PlanStream | None = None
-        self._flows = False
-        self._text: list[str] = []
+        self._habit = habit
+        self._text = TextStream(PlanStream(), _BEGINS, is_expected=habit.is_expected)
 
     @property
     def shown(self) -> str:
         """The text of this reply that was streamed to listeners."""
-        return self._plan.shown if self._plan is not None else "".join(self._text)
+        return self._text.shown
 
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the text to stream now."""
-        if self._plan is not None:
-            return self._plan.feed(text)
-        if not self._flows:
-            text = self._thoughts.feed(text)
-            if not text:
-                return ""
-            if text[0] in "{`":
-                self._plan = PlanStream()
-                return self._plan.feed(text)
-            self._flows = True
-        self._text.append(text)
-        return text
+        return self._text.feed(text)
 
     def feed_call(self, piece: CallPiece) -> str:
         """Ignore native calls: no tool was offered."""
@@ -165,13 +180,16 @@ class AnswerReading:
 
     def feed_reasoning(self, text: str) -> str:
         """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
+        self._text.head.release()
         return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
         """Return the answer; without a text, it is asked for once more."""
-        text = without_thoughts(reply.text).lstrip()
-        if text[:1] in {"{", "`"}:
-            text = _content_of(text)
+        plain = read_plain(reply.text, is_expected=self._habit.is_expected)
+        self._habit.note(is_unopened=plain.is_unopened)
+        text, warnings = answer_in(plain, frozenset())
+        if _BEGINS(plain.text):
+            text = _content_of(plain.text, text)
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         return Final(
@@ -180,55 +198,19 @@ class AnswerReading:
             has_text=bool(text.strip()),
             usage=reply.usage,
             reasoning=reasoning,
-            thought=reasoning,
+            thought=reasoning or plain.thought,
+            warnings=warnings,
         )
 
 
-class _Thoughts:
-    """Leaves out blanks and thoughts before a text, part by part. Each character is read once."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        """What may be the beginning of a tag."""
-        self._closing: re.Pattern[str] | None = None
-        """Ends the thought that goes on."""
-
-    def feed(self, text: str) -> str:
-        """Return the beginning of the text; empty while it has not begun."""
-        text, self._held, begin = self._held + text, "", 0
-        while True:
-            if self._closing is not None:
-                end = self._closing.search(text, begin)
-                if end is None:
-                    self._held = text[max(begin, len(text) - _LONGEST_TAG) :]
-                    return ""
-                begin, self._closing = end.end(), None
-            begin = len(text) if (said := _SAID.search(text, begin)) is None else said.start()
-            opening = _OPENING.match(text, begin)
-            if opening is None:
-                break
-            self._closing = re.compile(f"</{opening[1]}>", re.IGNORECASE)
-            begin = opening.end()
-        text = text[begin:]
-        if _MAY_BE_OPENING.match(text):
-            self._held, text = text, ""
-        return text
-
-
-def without_thoughts(text: str) -> str:
-    """Return a text without the thoughts before it, and the blanks around them."""
-    thoughts = _THOUGHTS.match(text)
-    return text if thoughts is None else text[thoughts.end() :]
-
-
-def _content_of(text: str) -> str:
-    """Return the content of a direct response, nothing of a plan of calls, and any other text as it is."""
+def _content_of(text: str, otherwise: str) -> str:
+    """Return the content of a direct response, nothing of a plan of calls; for any other text, `otherwise`."""
     try:
         value = plan_in(text, PlanBounds().max_depth)
     except NoPlan:
-        return text
+        return otherwise
     if not has_known_type(value):
-        return text
+        return otherwise
     found = read_plan(value)
     return found.content if isinstance(found, DirectResponse) else ""
 

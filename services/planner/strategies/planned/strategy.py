@@ -116,14 +116,15 @@ class Planned(AskingStrategy):
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
         """Start reading a reply."""
         assert run.started is not None  # noqa: S101, see request
-        stage = states.state_of(run).stage
+        stage, habit = states.state_of(run).stage, self._habit(run)
         if stage == states.RESPOND or run.final_args is not None:
-            return AnswerReading(run.final_args or {}, stage, native_reasoning=self._native_reasoning)
+            return AnswerReading(run.final_args or {}, stage, native_reasoning=self._native_reasoning, habit=habit)
         return PlanReading(
             {shown_name(spec.name): spec for spec in tools},
             transport=run.started.action_transport,
             bounds=self._bounds,
             native_reasoning=self._native_reasoning,
+            habit=habit,
         )
 
     def _notes(self, run: Run, facts: Facts) -> list[Message]:

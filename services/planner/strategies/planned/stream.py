@@ -7,6 +7,7 @@ The first object with a `type` of its own counts. Its `content` is streamed once
 from contracts.runs.plans import DIRECT_RESPONSE
 from services.planner.replies.answer_stream.prose import ObjectFinder
 from services.planner.replies.answer_stream.tokens import Token, Tokens
+from services.planner.replies.thoughts import unfinished_from
 
 
 class PlanStream:
@@ -20,6 +21,8 @@ class PlanStream:
         self._is_direct: bool | None = None
         """None: the type is not known yet."""
         self._held: list[str] = []
+        self._held_mark = ""
+        """The end of a part that may begin a mark of a thought."""
         self._shown: list[str] = []
         self._over = False
 
@@ -30,15 +33,23 @@ class PlanStream:
 
     def feed(self, text: str) -> str:
         """Read the next part of the reply, and return the text to stream now."""
-        here, before = 0, len(self._shown)
-        while here < len(text) and not self._over:
+        before, text = len(self._shown), self._held_mark + text
+        cut = unfinished_from(text)
+        self._feed(text[:cut])
+        self._held_mark = text[cut:] if self._tokens is None else self._feed(text[cut:], in_object=True)
+        return "".join(self._shown[before:])
+
+    def _feed(self, text: str, *, in_object: bool = False) -> str:
+        """Read a text, or what of it belongs to the object. Return the rest."""
+        here = 0
+        while here < len(text) and not self._over and not (in_object and self._tokens is None):
             if self._tokens is None:
                 here = self._finder.search(text, here)
-                self._over = self._finder.lost
+                self._over = self._finder.lost or (self._finder.found and self._finder.is_amid)
                 self._tokens = Tokens(self._on_token) if self._finder.found else None
             else:
                 here = self._read(self._tokens, text, here)
-        return "".join(self._shown[before:])
+        return text[here:]
 
     def _read(self, tokens: Tokens, text: str, here: int) -> int:
         here = tokens.read(text, here)

@@ -4,7 +4,7 @@ The answer stream returns text only of an action that is certain to be final. At
 that text with the parsed action, so the streamed and the executed action are the same.
 """
 
-import re
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,14 @@ from typing import Any
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
 from contracts.runs.events import ActionFormat
 from contracts.tools.messages import ToolSpec
+from services.planner.conversation import native
 from services.planner.conversation.task_tools import TASK_SPECS, call_name
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import THINK_TAGS, Normalized, meant, normalize_action, opcode_of, renamed
+from services.planner.replies.actions import Normalized, meant, normalize_action, opcode_of, renamed
 from services.planner.replies.answer_stream import AnswerStream, settle
+from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
+from services.planner.replies.plain_text import TextStream, answer_in, read_plain
+from services.planner.replies.thoughts import Habit, Head, apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
@@ -32,11 +36,8 @@ _BUILT_IN = (READ_ARTIFACT_SPEC, *TASK_SPECS.values())
 _NODE = "next_node"
 _NO_NODE = "invalid"
 MAX_NODE_CHARACTERS = 80
-_OBJECTS = ("{", "[", '"', "\ufeff")
-_WRAPPINGS = (*_OBJECTS, "`")
-_MAY_BEGIN = re.compile(r"[{<]")
-_QUOTED_KEY = re.compile(r"""[{,]\s*\\*["']|\{[^{}]*["']\s*:""")
-_THINK_TAG = re.compile(rf"<(?P<closing>/?)(?P<name>{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
+_SURE = "{[`\ufeff"
+"""What a reply in JSON begins with. Such a reply is no thought, whatever the model's habit is."""
 
 
 class ReactReading:
@@ -49,15 +50,18 @@ class ReactReading:
         action_format: ActionFormat = "auto",
         native_reasoning: bool = True,
         tasks: bool = False,
+        habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
         self._tasks = tasks
+        self._habit = habit
+        self._head = Head(is_expected=habit.is_expected, sure=_SURE)
         self._specs = specs if not tasks else {**TASK_SPECS, **specs}
         self._names = frozenset(self._specs)
         self._listed = self._names - {READ_ARTIFACT}
         """The names in the catalogue."""
         self._action_format: ActionFormat = action_format
         self._native_reasoning = native_reasoning
-        self._stream = AnswerStream(action_format=action_format, tools=self._names)
+        self._stream = AnswerStream(action_format=action_format, tools=self._names, amid_prose=False)
 
     @property
     def shown(self) -> str:
@@ -66,7 +70,8 @@ class ReactReading:
 
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""
-        return self._stream.feed(text)
+        text = text if self._head.begun else self._head.feed(text)
+        return self._stream.feed(text) if text else ""
 
     def feed_call(self, piece: CallPiece) -> str:
         """Ignore native calls, which were not requested. `decide` reads them if the reply has nothing else."""
@@ -75,6 +80,7 @@ class ReactReading:
 
     def feed_reasoning(self, text: str) -> str:
         """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
+        self._head.release()
         return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
@@ -82,12 +88,38 @@ class ReactReading:
         self._stream.finish()
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
-        given = reply.text if reply.text.strip() or not reply.tool_calls else {"tool_calls": list(reply.tool_calls)}
-        normalized = normalize_action(
+        if not reply.text.strip() and reply.tool_calls:
+            return self._decided(reply, self._normalized({"tool_calls": list(reply.tool_calls)}, reply))
+        if self._action_format == "auto" and _NODE not in reply.text:
+            written = find(reply.text[apart(reply.text).start :], self._names)
+            if written is not None:
+                return self._called(reply, written)
+        normalized = self._normalized(reply.text, reply)
+        self._habit.note(is_unopened=normalized.is_unopened)
+        return self._decided(reply, normalized)
+
+    def _normalized(self, given: Any, reply: Reply) -> Normalized:
+        return normalize_action(
             given, reply.reasoning, tools=self._names, action_format=self._action_format, tasks=self._tasks
         )
+
+    def _called(self, reply: Reply, written: Written) -> Decision:
+        """Return the decision of calls that stand in the text, where they are the reply, else an Invalid."""
+        if not self._listed or not written.is_whole or written.start > MAX_LEAD_IN_CHARACTERS:
+            complaint = f"{self._misplaced} {self._allowed()}"
+            return Invalid(complaint=complaint, reply=reply.text, usage=reply.usage, reasoning=reply.reasoning)
+        calls = []
+        for name, arguments in ((call.name, call) for call in written.calls):
+            spec = self._specs.get(meant(name, self._names) or name)
+            text = json.dumps(arguments.fitted(spec.input_schema if spec else {}), ensure_ascii=False)
+            calls.append({"function": {"name": name, "arguments": text}})
+        decision = self._decided(reply, self._normalized(native.action_of(calls), reply))
+        return replace(decision, salvage=None) if isinstance(decision, Invalid) else decision
+
+    def _decided(self, reply: Reply, normalized: Normalized) -> Decision:
         settled = settle(self._stream, normalized.action)
-        if settled.void is not None or settled.action is None:
+        is_superseded = normalized.is_unopened and settled.action is not None
+        if (settled.void is not None and not is_superseded) or settled.action is None:
             return self._invalid(
                 reply,
                 normalized,
@@ -125,6 +157,8 @@ class ReactReading:
             return complaint
         name = call_name(self._specs[action.next_node])
         return Calls(node=name, calls=((name, action.args),), **common)
+
+    _misplaced = "The reply holds a call of a tool in a notation that is not understood here, or text behind a call."
 
     def _complaint(self, normalized: Normalized) -> str:
         return normalized.complaint
@@ -200,18 +234,18 @@ class ReactReading:
             decision = self._decide(alternate, common)
             if not isinstance(decision, str):
                 return decision
-        text, thought = _apart(reply.text)
-        text = text.strip()
+        plain = read_plain(reply.text, self._names)
+        text = plain.text.strip()
         is_action = normalized.error is None or normalized.was_action or "{" in text or _NODE in text
         if text and not is_action:
-            return Final(args={"answer": text}, thought=reply.reasoning or thought, **common)
+            return Final(args={"answer": text}, thought=reply.reasoning or plain.thought, **common)
         return None
 
 
 class TextReading(ReactReading):
-    """The answer text that was asked for alone. It is streamed up to a character that may begin an object.
+    """The answer text that was asked for alone. It is streamed as it comes.
 
-    If the model replies with an action again, the action is read. A tool call that it writes instead is not streamed.
+    If the model replies with an action again, the action is read. A call that it writes instead is no answer.
     """
 
     def __init__(
@@ -222,83 +256,36 @@ class TextReading(ReactReading):
         action_format: ActionFormat = "auto",
         native_reasoning: bool = True,
         tasks: bool = False,
+        habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
-        super().__init__(specs, action_format=action_format, native_reasoning=native_reasoning, tasks=tasks)
+        super().__init__(
+            specs, action_format=action_format, native_reasoning=native_reasoning, tasks=tasks, habit=habit
+        )
         self._args = args
-        self._visible: list[str] = []
-        self._holds = False
+        self._text = TextStream(self._stream, is_expected=habit.is_expected)
+        self._head = self._text.head
 
     @property
     def shown(self) -> str:
         """The text of this reply that was streamed to listeners."""
-        return "".join(self._visible)
+        return self._text.shown
 
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""
-        if self._holds:
-            return ""
-        if not self._visible:
-            text = text.lstrip()
-            self._holds = text.startswith(_WRAPPINGS)
-        begins = _MAY_BEGIN.search(text)
-        self._holds = self._holds or begins is not None
-        visible = (
-            ""
-            if not self._visible and self._holds and text.startswith(_WRAPPINGS)
-            else text[: begins.start() if begins else None]
-        )
-        if visible:
-            self._visible.append(visible)
-        return visible
+        return self._text.feed(text)
 
     def decide(self, reply: Reply) -> Decision:
         """Return a Final for any reply: with its text, with the answer of its action, or without a text."""
-        text, thought = _apart(reply.text)
-        text = text.lstrip()
-        warnings: tuple[str, ...] = ()
-        if text.startswith(_WRAPPINGS) or "{" in text or _NODE in text:
-            normalized = normalize_action(reply.text, tools=self._names)
-            action = normalized.action
-            if action is not None and action.next_node == FINAL_RESPONSE:
-                text, warnings = str(action.args.get("answer", "")), normalized.warnings
-            elif (
-                action is not None
-                or normalized.was_action
-                or _NODE in text
-                or text.startswith(_OBJECTS)
-                # Users must not receive broken JSON.
-                or (normalized.error == "unparseable" and _QUOTED_KEY.search(text) is not None)
-            ):
-                text = ""
+        plain = read_plain(reply.text, self._names, is_expected=self._habit.is_expected)
+        self._habit.note(is_unopened=plain.is_unopened)
+        text, warnings = answer_in(plain, self._names)
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         return Final(
             args=args,
             has_text=bool(text.strip()),
-            thought=reasoning or thought,
+            thought=reasoning or plain.thought,
             usage=reply.usage,
             reasoning=reasoning,
             warnings=warnings,
         )
-
-
-def _apart(text: str) -> tuple[str, str | None]:
-    """Split a text into the part outside closed think elements and the part inside.
-
-    A single pattern for an element would search from each open tag to the end, in quadratic time.
-    """
-    closing: dict[str, int] = {}
-    elements: list[tuple[int, int]] = []
-    for tag in reversed(list(_THINK_TAG.finditer(text))):
-        name = tag["name"].lower()
-        if tag["closing"]:
-            closing[name] = tag.end()
-        elif name in closing:
-            elements.append((tag.start(), closing[name]))
-    parts, thoughts, here = [], [], 0
-    for start, end in reversed(elements):
-        if start >= here:
-            parts.append(text[here:start])
-            thoughts.append(_THINK_TAG.sub("\n", text[start:end]).strip())
-            here = end
-    return "".join([*parts, text[here:]]), "\n".join(filter(None, thoughts)) or None

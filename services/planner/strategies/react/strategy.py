@@ -4,6 +4,7 @@ The prefix of the prompt (agent, format, catalogue) is rendered once for all run
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from contracts.runs.events import ActionFormat
 from contracts.tools.messages import ToolSpec
@@ -69,10 +70,12 @@ class React(AskingStrategy):
         tasks = run.started.tasks is not None
         native = run.started.action_transport == "tools"
         action_format: ActionFormat = "auto" if native else run.started.action_format
+        options: dict[str, Any] = {
+            "action_format": action_format,
+            "native_reasoning": self._native_reasoning,
+            "tasks": tasks,
+            "habit": self._habit(run),
+        }
         if run.final_args is not None:
-            text_reading = NativeTextReading if native else TextReading
-            return text_reading(
-                specs, run.final_args, action_format=action_format, native_reasoning=self._native_reasoning, tasks=tasks
-            )
-        reading = NativeReading if native else ReactReading
-        return reading(specs, action_format=action_format, native_reasoning=self._native_reasoning, tasks=tasks)
+            return (NativeTextReading if native else TextReading)(specs, run.final_args, **options)
+        return (NativeReading if native else ReactReading)(specs, **options)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.planner.models.types import Reply
 from services.planner.run.turn.decision import Final
-from services.planner.strategies.planned.reading import AnswerReading, without_thoughts
+from services.planner.strategies.planned.reading import AnswerReading
 
 MAX_SECONDS = 5.0
 """Far above what it takes."""
@@ -33,12 +33,6 @@ def test_thoughts_before_the_answer_are_not_shown(text: str, answer: str, cuts: 
     assert isinstance(decision, Final)
     if answer:
         assert decision.args == {"answer": answer}
-
-
-def test_many_thoughts() -> None:
-    """They are left out in one pass. A text without them stays as it is."""
-    assert without_thoughts("\n  Done. <think>x</think> ") == "\n  Done. <think>x</think> "
-    assert without_thoughts("<think>x</think> " * 50_000 + "Done.") == "Done."
 
 
 @pytest.mark.parametrize("text", ["<think>" + "a -> b, " * 40_000, " " * 300_000, "<think>x</think>" * 50_000])

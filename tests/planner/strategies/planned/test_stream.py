@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from services.planner.strategies.planned.finding import NoPlan, arguments_of, plan_in
 from services.planner.strategies.planned.stream import PlanStream
+from tests.planner.replies.test_actions_properties import TEXTS
 
 
 def streamed(text: str, cuts: list[int]) -> str:
@@ -19,7 +20,7 @@ def streamed(text: str, cuts: list[int]) -> str:
     return shown
 
 
-@given(content=st.text(), first=st.booleans(), cuts=st.lists(st.integers(0, 200), max_size=8), raw=st.booleans())
+@given(content=TEXTS, first=st.booleans(), cuts=st.lists(st.integers(0, 200), max_size=8), raw=st.booleans())
 def test_however_it_arrives_the_content_is_streamed(content: str, cuts: list[int], *, first: bool, raw: bool) -> None:
     """As the final parse reads it, whichever member comes first."""
     members = {"type": "direct_response", "content": content}

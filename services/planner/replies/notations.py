@@ -1,0 +1,239 @@
+"""Calls of tools that a model writes into its text, in the notations of the templates of models. Pure.
+
+A server that does not know its model's notation passes it on as text. `NOTATIONS` is the table of them. Calls in JSON
+(`{"name": …, "arguments": …}`) are read by `actions`; here they are found inside of the marks around them.
+"""
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+from services.planner.replies.actions.names import meant
+from services.planner.replies.actions.reading import calls_of
+from services.planner.replies.strict_json import NotJson, Reader, loads_leniently
+from services.planner.replies.thoughts import Code
+
+MAX_LEAD_IN_CHARACTERS = 500
+"""Of prose before a call. A longer text is no announcement of one."""
+MAX_CALLS = 128
+MAX_MARKS = 8
+"""Marks in a row around a call. Each is looked for in all that follows, as far as its end."""
+MAX_BEGINNINGS = 4
+"""Marks in sentences that are examined."""
+
+
+class Notation(NamedTuple):
+    """How a call begins, with its `name`; its arguments follow in JSON, or as `parameters` in a `body`."""
+
+    call: re.Pattern[str]
+    source: str
+    parameters: re.Pattern[str] | None = None
+
+
+class Call(NamedTuple):
+    """A call. `are_texts`: each argument is the text of an element, whatever the tool's schema wants."""
+
+    name: str
+    arguments: Any
+    are_texts: bool = False
+
+    def fitted(self, schema: Mapping[str, Any]) -> Any:
+        """Return the arguments as the schema wants them: a text where it takes one, else the JSON in the text."""
+        if not self.are_texts:
+            return self.arguments
+        given = schema.get("properties")
+        properties = given if isinstance(given, Mapping) else {}
+        return {key: _fitted(text, properties.get(key)) for key, text in self.arguments.items()}
+
+
+class Written(NamedTuple):
+    """The calls of a text, from `start` on. `is_whole`: they are complete, and nothing follows."""
+
+    start: int
+    calls: tuple[Call, ...]
+    is_whole: bool
+
+
+def _of(source: str, call: str, parameters: str | None = None) -> Notation:
+    flags = re.DOTALL | re.IGNORECASE
+    return Notation(re.compile(call, flags), source, None if parameters is None else re.compile(parameters, flags))
+
+
+_NS = r"(?:\w{1,20}:|｜DSML｜)?"
+_NAME = r"(?P<name>[^\s<>\[\]{}\"'`]{1,200})"
+NOTATIONS = (
+    _of(
+        "Qwen-Coder, Step, Nemotron; with JSON in the body: Llama 3",
+        r"<function=[\"']?(?P<name>[^<>\"']{1,200})[\"']?>(?P<body>.*?)(?:</function>|(?=</tool_call>))",
+        r"<parameter=[\"']?(?P<key>[^<>\"']{1,200})[\"']?>\n?(?P<value>.*?)\n?</parameter>",
+    ),
+    _of(
+        "MiniMax, DeepSeek-V3.2, Claude",
+        rf"<{_NS}invoke\s+name=[\"'](?P<name>[^<>\"']{{1,200}})[\"']\s*>(?P<body>.*?)</{_NS}invoke>",
+        rf"<{_NS}parameter\s+name=[\"'](?P<key>[^<>\"']{{1,200}})[\"'][^<>]{{0,80}}>\n?(?P<value>.*?)\n?</{_NS}parameter>",
+    ),
+    _of(
+        "GLM-4.5",
+        rf"{_NAME}\s*(?P<body>(?:<arg_key>.*?)?)(?=</tool_call>)",
+        r"<arg_key>(?P<key>[^<>]{1,200})</arg_key>\s*<arg_value>\n?(?P<value>.*?)\n?</arg_value>",
+    ),
+    _of("Mistral", rf"{_NAME}\s*(?:\[CALL_ID\]\s*\w+\s*)?\[ARGS\]\s*"),
+    _of("Kimi K2", rf"<\|tool_call_begin\|>\s*{_NAME}\s*<\|tool_call_argument_begin\|>\s*"),
+    _of(
+        "DeepSeek",
+        rf"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?{_NAME}(?:<｜tool▁sep｜>)?\s*(?:```(?:json)?\s*)?",
+    ),
+    _of(
+        "harmony, of gpt-oss",
+        rf"(?:<\|start\|>assistant)?\s?(?:<\|channel\|>\s?\w+\s)?\s?to={_NAME}\s*(?:<\|channel\|>\s?\w+)?"
+        r"\s*(?:<\|constrain\|>\s?\w+\s*)?(?:json\s*)?<\|message\|>\s*",
+    ),
+    _of("prompts in the manner of ReAct", rf"Action:\s*{_NAME}\s*\n\s*Action Input:\s*"),
+)
+BEGINS = (
+    rf"</?{_NS}(?:tool_calls?|function_calls|invoke)\b[^<>]{{0,80}}>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
+    r"|<\|tool_calls?_(?:section_)?begin\|>|<｜tool▁calls?▁begin｜>|<\|channel\|>\s?commentary\s[^<]{0,20}\bto="
+    r"|<\|start\|>assistant\s?to="
+)
+LINE_BEGINS = r"^Action:(?=[ \t]*\S)"
+_BEGINS = re.compile(BEGINS, re.IGNORECASE)
+_LINE_BEGINS = re.compile(rf"{LINE_BEGINS}[^\n]*\n\s*Action Input:", re.MULTILINE)
+END_TOKENS = (
+    r"<\|(?:im_end|im_start|eot_id|eom_id|end|endoftext|end_of_text|return|call|user|assistant|END_OF_TURN_TOKEN)\|>"
+    r"|<end_of_turn>|<turn\|>|<eos>|</s>|<｜end▁of▁sentence｜>|\[/?INST\]|\[e~\["
+)
+"""What ends a turn in the templates of ChatML, Llama, harmony, Command, Gemma, Mistral, DeepSeek and MiniMax."""
+_AROUND = re.compile(
+    rf"\s*(?:{END_TOKENS}|```|{BEGINS}|<\|tool_calls?_(?:section_)?end\|>|<｜tool▁calls?▁end｜>)\s*|\s+", re.IGNORECASE
+)
+_FUNCTION = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]{0,200})\s*\(")
+_KEYWORD = re.compile(r"\s*(?P<key>[A-Za-z_]\w{0,200})\s*=")
+_NEXT = re.compile(r"\s*,?")
+_SENTENCE = re.compile(r"[ \t]+[^\W\d_]")
+_ELEMENT = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,200})>(?P<body>.*)</(?P=name)>", re.DOTALL)
+_FIELD = re.compile(r"<(?P<key>[A-Za-z_][\w.-]{0,200})>\n?(?P<value>[^<]*?)\n?</(?P=key)>")
+
+
+def find(text: str, tools: AbstractSet[str]) -> Written | None:
+    """Return the calls that a text ends in, or the beginning of what was meant as one; None for any other text.
+
+    A mark begins a call at the beginning of a line; further on in one only where a whole call follows. Code is text.
+    """
+    code: Code | None = None
+    examined = 0
+    for mark in (*_BEGINS.finditer(text), *_LINE_BEGINS.finditer(text)):
+        code = code or Code(text)
+        is_line = not text[text.rfind("\n", 0, mark.start()) + 1 : mark.start()].strip()
+        if mark.start() in code or not (is_line or mark.start() <= MAX_LEAD_IN_CHARACTERS):
+            continue
+        examined += 1
+        if not is_line and examined > MAX_BEGINNINGS:
+            continue
+        written = _read(text, mark.start())
+        if written.is_whole or (is_line and (written.calls or _SENTENCE.match(text, mark.end()) is None)):
+            return written
+    return _of_tools(text, tools)
+
+
+def _read(text: str, start: int) -> Written:
+    calls: list[Call] = []
+    reader = Reader(text, lenient=True)
+    here, marks = start, 0
+    while len(calls) <= MAX_CALLS and marks <= MAX_MARKS:
+        marks += 1
+        found = next(((each, match) for each in NOTATIONS if (match := each.call.match(text, here))), None)
+        try:
+            if found is not None:
+                here = found[1].end()
+                call, here = _call(found[0], found[1], reader)
+                calls.append(call)
+                marks = 0
+            elif text[here : here + 1] in {"{", "["} and not text.startswith("[TOOL_CALLS]", here):
+                value, here = reader.read(here)
+                for item in value if isinstance(value, list) else [value]:
+                    named = calls_of(item) if isinstance(item, dict) else []
+                    calls += [Call(each["next_node"], each["args"] or {}) for each in named]
+                    marks = 0
+                    if not named:
+                        return Written(start, (), is_whole=False)
+            elif (around := _AROUND.match(text, here)) is not None:
+                here = around.end()
+            else:
+                break
+        except NotJson:
+            return Written(start, (), is_whole=False)
+    return Written(start, tuple(calls), is_whole=bool(calls) and here == len(text))
+
+
+def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Call, int]:
+    """Return a call, and its end. Raises NotJson."""
+    name = found["name"].strip()
+    if notation.parameters is None:
+        arguments, end = reader.read(found.end())
+        return Call(name, arguments), end
+    body = found["body"]
+    if body.lstrip().startswith("{"):
+        return Call(name, loads_leniently(body)), found.end()
+    fields = {each["key"].strip(): each["value"] for each in notation.parameters.finditer(body)}
+    return Call(name, fields, are_texts=True), found.end()
+
+
+def _of_tools(text: str, tools: AbstractSet[str]) -> Written | None:
+    """Read a text that is calls by the names of tools alone: `<look><q>a</q></look>`, `[look(q="a")]`, `look({…})`."""
+    bare = text.strip(" \t\r\n`")
+    element = _ELEMENT.fullmatch(bare) if bare.endswith(">") else None
+    if element is not None and element["name"] in tools:
+        fields = {each["key"]: each["value"] for each in _FIELD.finditer(element["body"])}
+        is_whole = not _FIELD.sub("", element["body"]).strip()
+        return Written(0, (Call(element["name"], fields, are_texts=True),), is_whole)
+    is_list = bare.startswith("[")
+    function = _FUNCTION.match(bare, is_list)
+    if function is None or meant(function["name"], tools) is None:
+        return None
+    try:
+        calls, here = _of_python(bare, function)
+    except NotJson:
+        return Written(0, (), is_whole=False)
+    return Written(0, tuple(calls), is_whole=bare[here:].strip() == ("]" if is_list else ""))
+
+
+def _of_python(text: str, function: re.Match[str] | None) -> tuple[list[Call], int]:
+    """Return the calls in Python's notation, and where they end. Raises NotJson."""
+    calls, here, reader = [], 0, Reader(text, lenient=True)
+    while function is not None:
+        here = function.end()
+        arguments: dict[str, Any] = {}
+        if text.startswith("{", here):
+            arguments, here = reader.read(here)
+        while (keyword := _KEYWORD.match(text, here)) is not None:
+            arguments[keyword["key"]], here = reader.read(keyword.end())
+            here = _end(_NEXT, text, here)
+        here = reader.skip_blanks(here)
+        if not text.startswith(")", here):
+            raise NotJson("')' is expected", here)
+        calls.append(Call(function["name"], arguments))
+        here = _end(_NEXT, text, here + 1)
+        function = _FUNCTION.match(text, here)
+    return calls, here
+
+
+def _end(pattern: re.Pattern[str], text: str, here: int) -> int:
+    match = pattern.match(text, here)
+    return match.end() if match else here
+
+
+def _fitted(text: str, schema: Any) -> Any:
+    options = [schema, *(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())] if isinstance(schema, dict) else []
+    kinds = {kind for option in options if isinstance(option, dict) for kind in _kinds(option)}
+    if "string" in kinds or not kinds:
+        return text
+    try:
+        return loads_leniently(text)
+    except NotJson:
+        return text
+
+
+def _kinds(schema: dict[str, Any]) -> list[str]:
+    kind = schema.get("type")
+    return kind if isinstance(kind, list) else [kind] if isinstance(kind, str) else []

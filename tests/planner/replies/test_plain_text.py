@@ -1,0 +1,150 @@
+"""Answers that are plain text, whole and in parts of any size."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.tools.messages import ToolSpec
+from services.planner.models.types import Reply
+from services.planner.replies.answer_stream import AnswerStream
+from services.planner.replies.plain_text import TextStream, begins_action, read_plain
+from services.planner.replies.thoughts import Habit, ThinkingFirst
+from services.planner.run.turn.decision import Calls, Final, Invalid
+from services.planner.strategies.planned.reading import AnswerReading
+from services.planner.strategies.react.native_reading import NativeReading
+from services.planner.strategies.react.reading import ReactReading, TextReading
+
+SPECS = {name: ToolSpec(name=name, input_schema={"type": "object"}) for name in ("look", "note")}
+AS_WRITTEN = [
+    '{"region": "Assam", "tea": true}',
+    '{"text": "Tea", "lang": "en"}',
+    '{"name": "Ann", "age": 3}',
+    "[1, 2, 3]",
+    '```python\nprint({"answer": 42})\n```',
+    "Use `{{ name }}` in Jinja and {name} in f-strings.",
+    'In Python: d = {"a": {"b": 1}}; print(d["a"])',
+    "Half is $\\frac{1}{2}$, and if a < b then [x](y).",
+    "Write `<think>` first and `</think>` last.",
+    "Wrap it in <think>like this</think>, then answer.",
+    'A call looks like {"name": "look", "arguments": {"q": "x"}} in JSON.',
+    "Use <tool_call> in a template, or `[TOOL_CALLS]`.",
+    "<s>old</s> is struck out",
+    "Thoughtful. Actions: speak louder.\nAction: buy milk",
+    "It ends with a blank. ",
+]
+THOUGHTS = ["<think>Keep it short.</think>\n\n", "[THINK]Hm.[/THINK]", "Keep it short.\n</think>\n\n"]
+
+
+def parts(text: str, cuts: list[int]) -> list[str]:
+    """A text, cut at these places."""
+    places = sorted({min(cut, len(text)) for cut in cuts})
+    return [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
+
+
+def readings(habit: Habit) -> list[Any]:
+    """One of each kind that reads a text as the answer."""
+    return [
+        NativeReading(SPECS, habit=habit),
+        TextReading(SPECS, {}, habit=habit),
+        AnswerReading({}, "respond", habit=habit),
+    ]
+
+
+@given(cuts=st.lists(st.integers(0, 90), max_size=12))
+@pytest.mark.parametrize("text", AS_WRITTEN)
+def test_a_text_is_the_answer_as_it_was_written(text: str, cuts: list[int]) -> None:
+    """In every strategy, behind thoughts too; what is shown of it is its beginning, and no thought."""
+    for thought in ("", *THOUGHTS):
+        models = ThinkingFirst(["m"] if thought.startswith("Keep") else [])
+        for reading in readings(Habit(models, "m")):
+            shown = "".join(map(reading.feed, parts(thought + text, cuts)))
+            decision = reading.decide(Reply(text=thought + text))
+            assert isinstance(decision, Final), text
+            assert decision.args == {"answer": text}
+            assert text.startswith(shown)
+            assert shown == reading.shown
+
+
+@given(cuts=st.lists(st.integers(0, 120), max_size=12))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\n<function=look>\n<parameter=q>\ntea\n</parameter>\n</function>\n</tool_call>",
+        "I will look it up.\n\n<function=look>\n<parameter=q>\ntea\n</parameter>\n</function>",
+        '[TOOL_CALLS]look[ARGS]{"q": "tea"}',
+        'Thought: I should.\nAction: look\nAction Input: {"q": "tea"}',
+        'Sure:\n```json\n{"name": "look", "arguments": {"q": "tea"}}\n```',
+        '{"next_node": "look", "args": {"q": "tea"}}',
+    ],
+)
+def test_a_call_in_a_text_is_made_and_not_shown(text: str, cuts: list[int]) -> None:
+    """Where tools were offered; in an answer that was asked for alone it is no answer."""
+    for thought in ("", *THOUGHTS[:2]):
+        native, text_alone, responding = readings(Habit())
+        shown = "".join(map(native.feed, parts(thought + text, cuts)))
+        decision = native.decide(Reply(text=thought + text))
+        assert isinstance(decision, Calls), text
+        assert decision.calls == (("look", {"q": "tea"}),)
+        assert not {"<", "[", "{", "Action"} & set(shown)
+        assert "tea" not in shown
+        assert isinstance(ReactReading(SPECS).decide(Reply(text=thought + text)), Calls)
+        for reading in (text_alone, responding):
+            assert "tea" not in "".join(map(reading.feed, parts(thought + text, cuts)))
+            assert not reading.decide(Reply(text=thought + text)).has_text
+
+
+def test_a_call_that_is_not_the_whole_reply_is_asked_for_again() -> None:
+    """Also where it was cut, or no tool was offered. Nothing of it is used in the end."""
+    call = "<function=look><parameter=q>tea</parameter></function>"
+    for text, specs in ((f"{call}\nIt is grown in Assam.", SPECS), (call[:-20], SPECS), (call, {})):
+        for reading in (NativeReading(specs), ReactReading(specs)):
+            decision = reading.decide(Reply(text=text))
+            assert isinstance(decision, Invalid)
+            assert decision.salvage is None
+    empty = NativeReading(SPECS).decide(Reply(text="<think>Only a thought.</think>"))
+    assert isinstance(empty, Invalid)
+
+
+def test_a_text_streams_from_its_first_character_on() -> None:
+    """A short first sentence waits where calls may follow it. A draft that was shown is replaced."""
+    native = NativeReading(SPECS)
+    assert [native.feed(part) for part in ("S", "o it ", "is.", " Ok")] == ["S", "o it ", "is.", " Ok"]
+    native = NativeReading(SPECS)
+    assert [native.feed(part) for part in ("Let me look.", " It", " is")] == ["", "Let me look. It", " is"]
+    models = ThinkingFirst()
+    first = NativeReading(SPECS, habit=Habit(models, "m"))
+    text = "Keep it short.\n</think>\n\nHello."
+    assert first.feed(text).strip() == "Keep it short."
+    first.decide(Reply(text=text))
+    second = NativeReading(SPECS, habit=Habit(models, "m"))
+    assert second.feed(text) == ""
+    assert second.feed(" It is short") == "Hello. It is short"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *((f"It is done.{token}", "It is done.") for token in ("<|im_end|>", "<|eot_id|>\n", "</s>", "<end_of_turn>")),
+        ("<s>old</s>", "<s>old</s>"),
+        ("It is <|im_end|> here.", "It is <|im_end|> here."),
+        ("It is done.\n", "It is done.\n"),
+    ],
+)
+def test_marks_at_the_end_of_a_turn_are_left_out(text: str, expected: str) -> None:
+    """Those of templates, at the end alone."""
+    assert read_plain(text).text == expected
+    assert expected.startswith(TextStream(AnswerStream()).feed(text))
+
+
+@pytest.mark.parametrize("unit", ["{", "[", '"', "`", "(", '{"a":', "A", "</think> x ", "<", "Action: x\n"])
+def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
+    """A quarter of a megabyte takes a moment, whole and in parts."""
+    for before in ("", "Well, "):
+        text = before + unit * (250_000 // len(unit))
+        begins_action(text)
+        stream = TextStream(AnswerStream())
+        for at in range(0, len(text), 64):
+            stream.feed(text[at : at + 64])
+        read_plain(text)
