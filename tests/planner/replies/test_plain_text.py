@@ -140,9 +140,9 @@ def test_marks_at_the_end_of_a_turn_are_left_out(text: str, expected: str) -> No
 
 @pytest.mark.parametrize("unit", ["{", "[", '"', "`", "(", '{"a":', "A", "</think> x ", "<", "Action: x\n"])
 def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
-    """A quarter of a megabyte takes a moment, whole and in parts."""
+    """A hundred kilobytes take a moment, whole and in parts."""
     for before in ("", "Well, "):
-        text = before + unit * (250_000 // len(unit))
+        text = before + unit * (100_000 // len(unit))
         begins_action(text)
         stream = TextStream(AnswerStream())
         for at in range(0, len(text), 64):

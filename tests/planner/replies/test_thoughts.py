@@ -130,8 +130,8 @@ def test_a_model_is_known_by_its_replies() -> None:
     ],
 )
 def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
-    """Half a megabyte of marks takes a moment, whole and in parts."""
-    text = unit * (500_000 // len(unit))
+    """A quarter of a megabyte of marks takes a moment, whole and in parts."""
+    text = unit * (250_000 // len(unit))
     apart(text)
     for head in (Head(), Head(is_expected=True)):
         for at in range(0, len(text), 64):
