@@ -71,7 +71,8 @@ NOTATIONS = (
     _of(
         "MiniMax, DeepSeek-V3.2, Claude",
         rf"<{_NS}invoke\s+name=[\"'](?P<name>[^<>\"']{{1,200}})[\"']\s*>(?P<body>.*?)</{_NS}invoke>",
-        rf"<{_NS}parameter\s+name=[\"'](?P<key>[^<>\"']{{1,200}})[\"'][^<>]{{0,80}}>\n?(?P<value>.*?)\n?</{_NS}parameter>",
+        rf"<{_NS}parameter\s+name=[\"'](?P<key>[^<>\"']{{1,200}})[\"'][^<>]{{0,80}}>"
+        rf"\n?(?P<value>.*?)\n?</{_NS}parameter>",
     ),
     _of(
         "GLM-4.5",
