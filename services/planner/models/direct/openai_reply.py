@@ -28,6 +28,7 @@ MIN_LOOPING_CHARACTERS = 3
 """Length of a piece that can count as a loop. Shorter repeated pieces are blanks and lines of tables."""
 _OTHER_FIELDS = (b"event:", b"id:", b"retry:")
 """Fields of a server-sent event beside its data."""
+_OPENING = (b"{", b"[")
 _ENDS = frozenset({b"[DONE]", b'"[DONE]"'})
 _MAX_DIGITS = 19
 """Of an index that is sent as text."""
@@ -84,22 +85,27 @@ class ReplyReader(Gathered):
             return
         is_data = line.startswith(b"data:")
         data = (line[5:] if is_data else line).strip()
-        if not data:
-            # An empty line ends an event, and nothing in JSON that is sent without one.
-            if self._is_data and not is_data:
-                yield from self._read_open()
-                self._event = b""
-            return
         if data in _ENDS:
             yield from self._read_open()
             self.ended = True
-            return
+        elif data:
+            yield from self._read_data(line, data, is_data=is_data)
+        elif not is_data:  # An empty line ends an event, and nothing in JSON that is sent without one.
+            if self._is_data:
+                yield from self._read_open()
+            self._event = b""
+
+    def _read_data(self, line: bytes, data: bytes, *, is_data: bool) -> Iterator[Delta]:
+        if is_data and not self._is_data:  # What came before was no event.
+            yield from self._read_open()
         chunks = None if self._open else _chunks_in(data)
-        if chunks is None:
-            self._open.append(data)
-            self._is_data = is_data
-        else:
+        if chunks is not None:
             yield from self._read_chunks(data, chunks)
+        elif self._open or is_data or data.startswith(_OPENING):
+            self._is_data = is_data or (bool(self._open) and self._is_data)
+            self._open.append(data)
+        else:
+            self._keep(line)
 
     def end(self) -> Iterator[Delta]:
         """Read what is still open, and yield what was held back. Raises ModelFailed."""
@@ -203,7 +209,7 @@ def _chunks_in(data: bytes) -> list[dict[str, Any]] | None:
     try:
         value = exact_json.loads(data)
     except (ValueError, RecursionError):
-        if data.startswith((b"{", b"[")):
+        if data.startswith(_OPENING):
             with suppress(ValueError, RecursionError):  # This takes halves of characters and NaN.
                 value = json.loads(data.decode(errors="replace"))
     chunks = value if isinstance(value, list) else [value]

@@ -120,6 +120,8 @@ HALF = b'{"id": "\\ud83c", "choices": [{"delta": {"content": "yes"}, "finish_rea
         b"[" + CHUNK + b",\n" + b'{"choices": []}' + b"]",
         b"\xef\xbb\xbfdata: " + CHUNK,
         b"data:\n" + CHUNK,
+        b"Loading the model\n{\ndata: " + CHUNK,
+        b"Loading the model\n" + WHOLE,
         b"data: " + CHUNK[:13] + b"\ndata: " + CHUNK[13:] + b"\n\ndata: [DONE]",
         b"data: " + CHUNK + b'\n\ndata: "[DONE]"\n\ndata: {no JSON',
         b"data: " + HALF,

@@ -44,6 +44,7 @@ BODIES = [
     *(events(chunks, end) for chunks in (TEXT, CALLS, REPEATED, ERRORS) for end in ("\n\n", "\r\n\r\n", "\r\r", "\n")),
     ": waiting\n\n" + events(TEXT).replace("data: ", "event: message\nid: 7\ndata:"),
     events(each.replace('"choices"', '\ndata: "choices"') for each in TEXT),
+    "Loading the model\n[\n" + events(TEXT),
     "event: error\ndata: upstream is gone\n\n",
     "\ufeff" + json.dumps(WHOLE, indent=2),
     json.dumps(WHOLE) + "\n\ndata: [DONE]\n",
