@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from runwire.cli.app import app
@@ -61,6 +62,13 @@ def started(*arguments: str, data: Path, **env: str) -> Ended:
         command, env=environment(data) | env, capture_output=True, text=True, timeout=60, check=False, cwd=data
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.fixture
+def _quiet_services() -> Iterator[None]:
+    """Services in this process log nothing, so that what a command prints is all that is on stdout."""
+    with capture_logs():
+        yield
 
 
 @pytest.fixture(scope="session")
