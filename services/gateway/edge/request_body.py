@@ -55,7 +55,7 @@ async def read_json(request: Request, model: type[Model], max_bytes: int) -> Mod
 async def read_body(
     request: Request, limit: BodyLimit, take_slot: Callable[[], Awaitable[None]] | None = None
 ) -> bytes:
-    """Return the body, without a byte order mark.
+    """Return the body as it was sent: a signature may be about its bytes.
 
     `take_slot` is called once, before more than `limit.large_bytes` are held.
 
@@ -80,7 +80,7 @@ async def read_body(
         raise BodyTooSlow(_BODY_TIMEOUT_S) from error
     if size > limit.max_bytes:
         raise BodyTooLarge(limit.max_bytes, limit.what)
-    return bytes(body.removeprefix(BOM_UTF8))
+    return bytes(body)
 
 
 def check_encoding(request: Request) -> None:
@@ -130,12 +130,14 @@ class RunInputReader:
 
 
 def parse(model: type[Model], body: bytes, max_plain_bytes: int | None = None) -> Model:
-    """Validate a body without coercing types. `max_plain_bytes`: of everything beside the `data` of images.
+    """Validate a body without its byte order mark, and without coercing types.
+
+    `max_plain_bytes`: of everything beside the `data` of images.
 
     Raises InvalidInput naming the fields, and BodyTooLarge.
     """
     try:
-        value = from_json(body, allow_inf_nan=False, cache_strings=False)
+        value = from_json(body.removeprefix(BOM_UTF8), allow_inf_nan=False, cache_strings=False)
         images = _without_image_data(value)
         if max_plain_bytes is not None and len(body) - sum(len(data) for _, data in images) > max_plain_bytes:
             raise BodyTooLarge(max_plain_bytes, "What the body has beside the data of its images")

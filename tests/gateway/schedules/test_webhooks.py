@@ -110,7 +110,14 @@ async def test_a_delivery_that_is_not_signed_learns_nothing(served: Served) -> N
 async def test_a_body_is_json_and_small(served: Served) -> None:
     """413 for anybody's body that is larger; 422 for one that is signed and no JSON."""
     made = await created(served, webhook=True)
-    for body, status in ((b"x" * (MAX_WEBHOOK_BYTES + 1), 413), (b"{", 422), (b"", 422), (b"NaN", 422), (b"7", 202)):
+    for body, status in (
+        (b"x" * (MAX_WEBHOOK_BYTES + 1), 413),
+        (b"{", 422),
+        (b"", 422),
+        (b"NaN", 422),
+        (b"7", 202),
+        (b"\xef\xbb\xbf7", 202),
+    ):
         assert (await deliver(served, made, body)).status_code == status, body[:10]
 
 
