@@ -102,7 +102,7 @@ def read_settings(kind: type[Settings]) -> Settings:
         field = _FIELD.search(str(error))
         variable = _variable(field.groups()) if field else "a variable RUNWIRE_*"
         faults = f'{variable}: is not the JSON that is needed here, such as {{"name": …}} ({error.__cause__})'
-    raise misconfigured(f"wrong settings: {faults}")
+    raise misconfigured(f"wrong settings: {faults.replace('Value error, ', '')}")
 
 
 def misconfigured(reason: str) -> SystemExit:
@@ -120,5 +120,7 @@ def text_of(file: Path, variable: str) -> str:
 
 
 def _variable(path: tuple[str | int, ...]) -> str:
-    name, *rest = path or ("*",)
+    if not path:  # A validator of all settings names the variable itself.
+        return ""
+    name, *rest = path
     return f"RUNWIRE_{str(name).upper()}{''.join(f'[{part!r}]' for part in rest)}"
