@@ -65,6 +65,17 @@ class PlannedCall(Message):
     )
 
 
+class Opaque(Message):
+    """What a provider wants to see again of a reply: fields of its message, and of each of its calls, as they came.
+
+    It is sent back to the same model only, and never shown: the gateway leaves it out.
+    """
+
+    model: str
+    message: dict[str, Any] = Field(default_factory=dict)
+    calls: list[dict[str, Any]] = Field(default_factory=list)
+
+
 class Step(Message):
     """One decision of the model: `started` when it is made, another status and `latency_ms` when the step has ended.
 
@@ -90,6 +101,9 @@ class Step(Message):
     attempt: int | None = None
     usage: Usage | None = Field(default=None, description="of this decision's model calls")
     warnings: list[str] = Field(default_factory=list)
+    opaque: Opaque | None = Field(
+        default=None, exclude_if=is_absent, description="for the model that sent it; no listener gets it"
+    )
     plan: Plan | None = Field(
         default=None, exclude_if=is_absent, description="of a step `plan` of the strategy `planned`"
     )

@@ -49,7 +49,8 @@ class Say:
     finish_reason: str | None = "stop"
     done: bool = True
     """Whether the stream ends with `[DONE]`."""
-    tool_calls: list[dict[str, str]] = field(default_factory=list)
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    """Each with its name and its arguments as text; further fields are sent as they are."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     error: dict[str, Any] = field(default_factory=lambda: {"message": "scripted", "type": "server_error", "code": None})

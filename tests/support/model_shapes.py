@@ -36,7 +36,8 @@ def openai_events(model: str, reply: dict[str, Any]) -> Iterator[bytes]:
         yield event({"content": piece})
     for index, call in enumerate(reply["tool_calls"]):
         function = {"name": call["name"], "arguments": ""}
-        yield event({"tool_calls": [{"index": index, "id": f"call_{index}", "type": "function", "function": function}]})
+        first = {"index": index, "id": f"call_{index}", "type": "function", **call, "function": function}
+        yield event({"tool_calls": [{key: first[key] for key in first if key not in ("name", "arguments")}]})
         for piece in _pieces(call["arguments"], reply["piece"]):
             yield event({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     if reply["finish_reason"]:

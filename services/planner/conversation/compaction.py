@@ -10,6 +10,9 @@ from typing import Any
 
 from services.planner.conversation import images
 
+OPAQUE = "opaque"
+"""Key of a message with what its provider wants to see again, which is kept whole. It must not leave the planner under
+this name."""
 HEAD_SHARE = 0.7
 NEWEST_LINE_FACTOR = 10
 """Lines of the newest exchange may be longer than older ones by this factor."""
@@ -21,6 +24,8 @@ def length(message: dict[str, Any]) -> int:
     content = message.get("content", "")
     parts = [content] if isinstance(content, str) else [part.get("text") for part in content]
     text = sum(images.CHARACTERS_PER_IMAGE if part is None else len(part) for part in parts)
+    opaque = message.get(OPAQUE, {}).get("message", {}).values()
+    text += sum(len(value) for value in opaque if isinstance(value, str))
     return text + sum(len(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
 
 

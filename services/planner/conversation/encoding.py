@@ -5,7 +5,7 @@ from these bytes, so its cost hardly grows with the conversation.
 Rule 2: consecutive texts of one role are merged, since some chat templates require alternating turns. Calls and their
 results stay separate.
 Rule 3: a message with images stays an object, since images are loaded for each request. The vision policy of a run
-limits their number.
+limits their number. A message with opaque fields does too, since only one model gets them (`models.wire`).
 """
 
 import json
@@ -81,7 +81,7 @@ class EncodedHistory:
             yield bytes(piece) if isinstance(piece, bytearray) else piece
 
     def _encode_newest(self) -> None:
-        if any(isinstance(message.get("content"), list) for message in self._newest):
+        if any(isinstance(message.get("content"), list) or compaction.OPAQUE in message for message in self._newest):
             self._encoded += self._newest
         else:
             self._encoded_tokens += sum(map(_tokens_of, self._newest))

@@ -12,6 +12,7 @@ from contracts.runs.events import Observed, Repaired, Step
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, shown_name
+from services.planner.conversation.compaction import OPAQUE
 from services.planner.conversation.encoding import compact
 from services.planner.conversation.function_schemas import function_schema
 from services.planner.conversation.messages import Message, as_data, outcome, rejection
@@ -119,11 +120,11 @@ class NativeTools:
             return {"role": "assistant", "content": step.answer}
         if step.join is None:
             calls = [(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)]
-            return _called(calls, step.step)
+            return _called(calls, step)
         join = {"node": shown_name(step.join.node), "args": step.join.args}
         join |= {} if step.join.inject is None else {"inject": step.join.inject}
         steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
-        return _called([(0, PLAN, {"steps": steps, "join": join})], step.step)
+        return _called([(0, PLAN, {"steps": steps, "join": join})], step)
 
     def outcomes(self, step: Step, observed: Sequence[Observed], note: str | None = None) -> list[Message]:
         """Render outcomes, one message per native call. A plan with a join was one call, so it has one message."""
@@ -146,12 +147,13 @@ class NativeTools:
         return []
 
 
-def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Message:
+def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: Step) -> Message:
     tool_calls = [
-        {"id": _call_id(step, number), "type": "function", "function": {"name": name, "arguments": compact(args)}}
+        {"id": _call_id(step.step, number), "type": "function", "function": {"name": name, "arguments": compact(args)}}
         for number, name, args in calls
     ]
-    return {"role": "assistant", "tool_calls": tool_calls}
+    opaque = {} if step.opaque is None else {OPAQUE: step.opaque.model_dump(mode="json")}
+    return {"role": "assistant", "tool_calls": tool_calls, **opaque}
 
 
 def _result(step: int, number: int, observed: Sequence[Observed], note: str | None) -> Message:

@@ -16,6 +16,7 @@ import orjson
 
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import CallPiece, Delta
+from services.planner.models.wire import OpaqueFields
 from services.planner.replies.strict_json import mend
 
 MAX_CALLS = 128
@@ -242,6 +243,7 @@ class Gathered:
         self._by_index: dict[int, int] = {}
         self._by_id: dict[str, int] = {}
         """Number or id of a call in the stream -> the newest position in `_calls`."""
+        self.opaque = OpaqueFields()
         self.tool_calls: tuple[dict[str, Any], ...] = ()
         """The native calls, in order, once the reply has ended; arguments as text."""
 

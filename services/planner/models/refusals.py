@@ -19,6 +19,7 @@ from typing import Any
 from contracts.runs.actions import RESERVED
 from contracts.wire.faults import Code
 from services.planner.conversation import native, texts
+from services.planner.conversation.compaction import OPAQUE
 from services.planner.conversation.encoding import Message, Messages, compact, merged
 from services.planner.conversation.function_schemas import flat_schema
 from services.planner.conversation.messages import says
@@ -115,6 +116,31 @@ def _tools_as_text(request: ModelRequest) -> ModelRequest:
     return replace(request, tools=None, tool_choice=None, messages=Messages.of(merged_messages))
 
 
+def _with_opaque(message: dict[str, Any], call: dict[str, Any]) -> Callable[[ModelRequest], ModelRequest]:
+    """Return what gives these opaque fields to calls that have none of their own, as those of another model."""
+
+    def made(request: ModelRequest) -> ModelRequest:
+        def completed(each: Message) -> Message:
+            if "tool_calls" not in each:
+                return each
+            own = each.get(OPAQUE) or {}
+            own = own if own.get("model") == request.model else {}
+            kept = [*own.get("calls", ()), *[{}] * len(each["tool_calls"])][: len(each["tool_calls"])]
+            calls = [fields or call for fields in kept]
+            return {
+                **each,
+                OPAQUE: {"model": request.model, "message": {**message, **own.get("message", {})}, "calls": calls},
+            }
+
+        return _with_messages(lambda messages: [*map(completed, messages)])(request)
+
+    return made
+
+
+def _without_opaque(messages: list[Message]) -> list[Message]:
+    return [{key: value for key, value in each.items() if key != OPAQUE} for each in messages]
+
+
 ORDER = Change(
     "a message of a user right after one of a tool",
     re.compile(
@@ -152,6 +178,26 @@ CHANGES: tuple[Change, ...] = (
         _without("response_format"),
         is_guessed=True,
         code="response_format_refused",
+    ),
+    # Gemini, of calls that another model has made; its documentation names this value
+    Change(
+        "calls without a thought_signature",
+        re.compile(r"missing.{0,20}thought_?signature"),
+        _with_opaque({}, {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}),
+    ),
+    # DeepSeek, Kimi, of calls that another model has made
+    Change(
+        "calls without reasoning_content",
+        re.compile(
+            r"(?:missing|must|require).{0,60}reasoning_content|reasoning_content.{0,60}(?:missing|must|require)"
+        ),
+        _with_opaque({"reasoning_content": "(not kept)"}, {}),
+    ),
+    # servers that send such fields and do not take them
+    Change(
+        "fields that came with its calls",
+        re.compile(r"reasoning_content|reasoning_details|thinking_blocks|extra_content|provider_specific"),
+        _with_messages(_without_opaque),
     ),
     # models without reasoning behind a name that the table knows as reasoning
     Change(

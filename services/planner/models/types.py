@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from contracts.runs.events import Repaired
 from contracts.runs.payload import Usage
+from contracts.runs.step_events import Opaque
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import Messages
 from services.planner.models.finish_reasons import Ending
@@ -81,6 +82,7 @@ class Reply:
 
     `finish_reason`: the provider's; None if it gave none. `ending`: what the end of the reply means. `tool_calls`:
     native calls in OpenAI's form, with the arguments as text. `warnings`: what of the request was left out.
+    `opaque`: what the provider wants to see again with the calls.
     """
 
     text: str
@@ -91,6 +93,7 @@ class Reply:
     model: str = ""
     tool_calls: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
+    opaque: Opaque | None = None
 
 
 class Model(Protocol):

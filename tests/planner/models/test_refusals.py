@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.planner.conversation.compaction import OPAQUE
 from services.planner.conversation.encoding import Messages
 from services.planner.models.errors import ModelFailed
 from services.planner.models.refusals import CHANGES, WithoutRefusedFields
@@ -187,6 +188,31 @@ async def test_all_tools_are_simplified_where_none_is_named(server: ModelServer,
         LOOK["function"]["parameters"],
         FLAT_ODD["function"]["parameters"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "owner", "added"),
+    [
+        ("Function call is missing a thought_signature", "openai/other", "extra_content"),
+        ("Missing `reasoning_content` field in the assistant message", "openai/other", "reasoning_content"),
+        ("property 'reasoning_content' is unsupported", "openai/scripted", ""),
+    ],
+)
+async def test_calls_have_the_opaque_fields_that_a_server_takes(
+    server: ModelServer, words: str, owner: str, added: str
+) -> None:
+    """Those of another model are replaced; its own are left out if it does not take them."""
+    server.reset()
+    models = models_on("directly", server.url)
+    server.say(refuse(words), Say(text="yes"))
+    opaque = {"model": owner, "message": {"reasoning_content": "Let me."}, "calls": []}
+    request = replace(NATIVE, messages=Messages.of([ASKS, {**CALLS, OPAQUE: opaque}, RESULT]))
+    model = WithoutRefusedFields(models)
+    assert [await outcome(model, request) for _ in range(2)] == ["field_refused", ()]
+    message = server.ledger[1].body["messages"][1]
+    assert {*message, *message["tool_calls"][0]} - {*CALLS, *CALLS["tool_calls"][0]} == {added} - {""}
+    assert "Let me." not in server.ledger[1].text
+    await models.aclose()
 
 
 async def test_a_conversation_that_is_too_long_is_no_field(server: ModelServer, model: Model) -> None:

@@ -264,6 +264,7 @@ def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:
         ending=ending_of(reader.finish_reason, is_ended=reader.ended),
         model=request.model,
         tool_calls=reader.tool_calls,
+        opaque=reader.opaque.of(request.model, reader.tool_calls, reader.reasoning),
     )
 
 

@@ -172,6 +172,7 @@ class ReplyReader(Gathered):
         return {name: value for name, value in message.items() if not come.get(aliases.get(name, name))}
 
     def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> Iterator[Delta]:
+        self.opaque.take(delta)
         text, thought = _texts(delta.get("content"))
         # vLLM and DeepSeek say `reasoning_content`, OpenRouter, Groq and Ollama `reasoning`.
         thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))

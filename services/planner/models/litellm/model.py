@@ -79,6 +79,7 @@ class GatheredChunks(Gathered):
             is_last = choice.finish_reason is not None
             self.ended = self.ended or is_last
             delta = choice.delta
+            self.opaque.take(delta)
             self._refusal.add(getattr(delta, "refusal", None) or "")
             yield from self._add(delta.content or "", getattr(delta, "reasoning_content", None) or "", is_last=is_last)
             for call in getattr(delta, "tool_calls", None) or ():
@@ -244,6 +245,7 @@ class LiteLLMModel:
             ending=ending_of(finish, is_ended=False),
             model=request.model,
             tool_calls=gathered.tool_calls,
+            opaque=gathered.opaque.of(request.model, gathered.tool_calls, gathered.reasoning),
         )
 
     def _usage(self, request: ModelRequest, gathered: GatheredChunks, upstream: Any) -> Usage:

@@ -182,7 +182,7 @@ def _fitting(event: RunEvent, room: int) -> RunEvent:
     if isinstance(event, Error | Cancelled):
         return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload, room))})
     if isinstance(event, Step):
-        return event.model_copy(update={"reasoning": None, "thought": None, "warnings": []})
+        return event.model_copy(update={"reasoning": None, "thought": None, "warnings": [], "opaque": None})
     if isinstance(event, Paused) and event.revision == 1:
         return event.model_copy(update={"arguments": None})  # The step of the call holds them.
     if isinstance(event, Repaired):

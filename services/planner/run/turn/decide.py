@@ -133,6 +133,7 @@ def step_of(asked: Asked, decision: Decision, node: str, status: StepStatus, **f
             "by": asked.by,
             "usage": decision.usage,
             "warnings": list(decision.warnings),
+            "opaque": decision.opaque,
             **fields,
         }
     )

@@ -7,6 +7,7 @@ from contracts.runs.actions import FINAL_RESPONSE, Join
 from contracts.runs.events import Chunk, Thinking
 from contracts.runs.payload import Usage
 from contracts.runs.requests import Effort
+from contracts.runs.step_events import Opaque
 from contracts.wire.faults import Fault
 
 
@@ -18,6 +19,8 @@ class _Common:
     reasoning: str | None = None
     usage: Usage = field(default_factory=Usage)
     warnings: tuple[str, ...] = ()
+    opaque: Opaque | None = None
+    """What the provider wants to see again with the calls of this reply."""
     resolved_at: int | None = None
     """Unix ms when the decision was resolved against the run's limits (`resolve_decision`); None: not yet."""
     last_words: tuple[Chunk | Thinking, ...] = ()

@@ -5,8 +5,9 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.events import Asked, Called, Chunk, PlannedCall, RunStarted
+from contracts.runs.events import Asked, Called, Chunk, PlannedCall, RunStarted, Step
 from contracts.runs.requests import RunLimits, RunRequested
+from contracts.runs.step_events import Opaque
 from contracts.wire.records import Record
 from runwire.client.sse import SseDecoder
 from services.gateway.protocols.events.encoder import Cursor, frames
@@ -44,6 +45,14 @@ def test_tool_context_is_not_shown() -> None:
     assert b"s3cr3t" not in body
     assert b'"tool_context"' not in body
     assert b'"query":"q"' in body
+
+
+def test_opaque_fields_are_not_shown() -> None:
+    """They are for the model that sent them."""
+    step = Step(step=1, node="look", status="started", opaque=Opaque(model="m", message={"signature": "s3cr3t"}))
+    body = frames(record(step, CHUNK), 1, 0)
+    assert b"s3cr3t" not in body
+    assert b'"node":"look"' in body
 
 
 def test_an_event_of_a_newer_version_is_passed_on() -> None:
