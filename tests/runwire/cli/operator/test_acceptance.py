@@ -151,9 +151,7 @@ async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> No
     """It says what to do instead, and nothing is written."""
     for arguments, said in (
         (("weather",), "no tool weather has announced itself"),
-        (("../weather",), "'../weather' is not a tool name"),
         (("weather", "9F4C"), "'9F4C' is not a digest: expected [0-9a-f]{24}"),
-        (("weather", f"{A}.x"), "is not a digest"),
     ):
         code, printed = await operator.calls("accept", *arguments)
         assert (code, printed.count("\n")) == (1, 1), printed
@@ -183,11 +181,10 @@ async def test_the_login_of_the_operator(operator: Operator, server: NatsServer,
 
     assert (await accepts(A, RUNWIRE_NATS_CREDENTIALS=str(file)))[0] == 0
     assert (await operator.calls("accept", "weather", B))[0] == 0
-    for url in (server.url, as_tool.as_url()):
-        code, printed = await accepts(C, RUNWIRE_NATS_URL=url)
-        assert code == 1
-        assert "runwire credentials operator" in printed
-        assert as_tool.password not in printed
+    code, printed = await accepts(C, RUNWIRE_NATS_URL=as_tool.as_url())
+    assert code == 1
+    assert "runwire credentials operator" in printed
+    assert as_tool.password not in printed
     assert await operator.accepted() == [A, B]
 
 
