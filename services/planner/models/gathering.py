@@ -288,7 +288,7 @@ class Gathered:
         """Add a part of the text and of the reasoning. `is_last`: it comes with the end of the reply."""
         # Some servers repeat the whole text there.
         text = "" if is_last and self._text.is_whole_in(text) else self._text.add(text)
-        thought = self._reasoning.add(thought)
+        thought = self._reasoning.add(thought) if thought else ""
         if text or thought:
             yield Delta(text, thought)
 

@@ -9,7 +9,6 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TypeVar
 
 from services.planner.models.errors import ModelFailed
@@ -119,15 +118,17 @@ class WholeLines:
             lines.clear()
         self._parts += rest
         self._length += sum(map(len, rest))
-        if max(self._length, *map(len, lines), 0) > self._limit:
+        if max(self._length, max(map(len, lines), default=0)) > self._limit:
             raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
         told: list[bytes] = []
-        for is_empty, group in groupby([line for line in lines if line[:1] != b":"], bytes.isspace):
-            if not is_empty:
-                told += [line.rstrip(b"\r\n") + b"\n" for line in group]
-            elif not self._is_after_empty_line:
-                told.append(b"\n")
-            self._is_after_empty_line = is_empty
+        for line in lines:
+            if line.isspace():
+                if not self._is_after_empty_line:
+                    told.append(b"\n")
+                self._is_after_empty_line = True
+            elif line[:1] != b":":
+                told.append(line if b"\r" not in line else line.rstrip(b"\r\n") + b"\n")
+                self._is_after_empty_line = False
         return told
 
     def rest(self) -> bytes:

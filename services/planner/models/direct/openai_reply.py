@@ -91,12 +91,12 @@ class ReplyReader(Gathered):
         elif data:
             yield from self._read_data(line, data, is_data=is_data)
         elif not is_data:  # An empty line ends an event, and nothing in JSON that is sent without one.
-            if self._is_data:
+            if self._open and self._is_data:
                 yield from self._read_open()
             self._event = b""
 
     def _read_data(self, line: bytes, data: bytes, *, is_data: bool) -> Iterator[Delta]:
-        if is_data and not self._is_data:  # What came before was no event.
+        if self._open and is_data and not self._is_data:  # What came before was no event.
             yield from self._read_open()
         chunks = None if self._open else _chunks_in(data)
         if chunks is not None:
@@ -141,13 +141,14 @@ class ReplyReader(Gathered):
             self._usage = usage
         choices = chunk.get("choices")
         choice = _object(choices[0]) if isinstance(choices, list) and choices else {}
-        given = choice if choice.get("error") else chunk
-        error, is_certain = error_of(given, is_chunk=bool(choice), event=self._event)
-        if is_certain:
-            self.error = error
-            return
-        if not choice:
+        if not choice or choice.get("error") or chunk.get("error") or self._event == b"error":
+            given = choice if choice.get("error") else chunk
+            error, is_certain = error_of(given, is_chunk=bool(choice), event=self._event)
+            if is_certain:
+                self.error = error
+                return
             self._maybe_error = self._maybe_error or error
+        if not choice:
             if not isinstance(choices, list) and not self._usage:
                 self._keep(data)
             return
@@ -155,8 +156,7 @@ class ReplyReader(Gathered):
         is_last = isinstance(finish, str) and bool(finish)
         self.finish_reason = finish if is_last else self.finish_reason
         yield from self._read_delta(_object(choice.get("delta")), is_last=is_last)
-        message = _object(choice.get("message"))
-        if message:
+        if message := _object(choice.get("message")):
             self.ended = not self.begun and not choice.get("delta")
             yield from self._read_delta(self._not_yet_in(message), is_last=True)
 
@@ -176,7 +176,8 @@ class ReplyReader(Gathered):
         text, thought = _texts(delta.get("content"))
         # vLLM and DeepSeek say `reasoning_content`, OpenRouter, Groq and Ollama `reasoning`.
         thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        self._refusal.add(_text(delta.get("refusal")))
+        if refusal := _text(delta.get("refusal")):
+            self._refusal.add(refusal)
         if text:
             is_same = self._last_text == text and len(text) >= MIN_LOOPING_CHARACTERS
             self._last_text = text
