@@ -151,7 +151,7 @@ class Stack:
             for name in self.parts:
                 self.spawn(name)
             for name in self.parts:
-                self.wait_ready(name)
+                self._wait_at_first(name)
         except BaseException:
             self.__exit__()
             raise
@@ -201,6 +201,18 @@ class Stack:
             return self.is_ready(name)
 
         wait_until_blocking(ready, timeout=READY_LIMIT, what=f"{name} is ready")
+
+    def _wait_at_first(self, name: str) -> None:
+        try:
+            self.wait_ready(name)
+        except ProcessEnded as ended:
+            if "address already in use" not in str(ended):
+                raise
+            part = self.parts[name]  # Another worker has drawn the same port.
+            part.port = free_port()
+            part.env |= {"RUNWIRE_HEALTH_PORT": str(part.port), "RUNWIRE_PORT": str(part.port)}
+            self.spawn(name)
+            self.wait_ready(name)
 
     def is_ready(self, name: str) -> bool:
         """Whether the process says that it is ready."""
