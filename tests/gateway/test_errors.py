@@ -131,6 +131,7 @@ async def test_two_idempotency_keys_are_none(served: Served) -> None:
         ('{"query": "Grüße"}'.encode("latin-1"), "", 422, "not UTF-8"),
         ('{"query": "x"}'.encode("utf-16"), "", 422, "not UTF-8"),
     ],
+    ids=["a mark", "identity", "utf-8", "gzip", "br", "latin-1", "utf-16"],
 )
 async def test_a_body_is_json_in_utf_8(served: Served, body: bytes, encoding: str, status: int, says: str) -> None:
     """With or without a byte order mark, and not compressed: of uploads too."""
