@@ -21,7 +21,7 @@ model_total_s model_vision models nats_ca nats_password nats_password_file nats_
 plan_max_calls plan_max_argument_bytes plan_max_depth
 planner_request_slots planner_slots port reasoning_effort replicas request_head_s retention_days s3_access_key
 s3_access_key_file s3_bucket s3_endpoint s3_region s3_secret_key s3_secret_key_file s3_secure
-settling_s stall_exit_s stalled_client_s tools_file triage_model trust_tools unavailable_s
+settling_s stall_exit_s stalled_client_s thinking_first_models tools_file triage_model trust_tools unavailable_s
 use_native_reasoning vision vision_context models observation_max_bytes observation_shown_characters
 read_artifact_max_bytes
 """.split()  # noqa: SIM905, as quoted names it fills a page

@@ -105,7 +105,9 @@ async def test_keys_come_and_go_without_a_restart(served: Served, file: Path) ->
 
 
 @pytest.mark.parametrize(
-    "line", ["", f"{ANNS_LINE} rights=run", f"{new_key('ann')[1]} name={ANNS_LINE.split()[1][:12]}"]
+    "line",
+    ["", f"{ANNS_LINE} rights=run", f"{new_key('ann')[1]} name={ANNS_LINE.split()[1][:12]}"],
+    ids=["removed", "changed", "another of its name"],
 )
 async def test_the_streams_of_a_key_end_with_it(served: Served, file: Path, line: str) -> None:
     """When it is removed, loses a right, or gives its name to another key. The streams of other keys go on."""
