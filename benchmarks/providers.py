@@ -22,7 +22,7 @@ from pathlib import Path
 from contracts.runs.events import ActionTransport, RunStarted
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec
-from contracts.wire.base import MODEL_BY_KEY
+from contracts.wire.operation import MODEL_BY_KEY
 from services.planner.agents import Agent
 from services.planner.app import models_of
 from services.planner.conversation.encoding import Messages

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.wire.base import NOT_STORED
+from contracts.wire.operation import NOT_STORED
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
 from runwire.local import embedded_nats, embedded_s3, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw

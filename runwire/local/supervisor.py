@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from contracts.wire.base import EXIT_WRONG_SETTINGS
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 
 _IMMEDIATE_RESTARTS = 3
 """Restarts without a pause: the reason for an exit is mostly over, and work waits."""

@@ -8,8 +8,8 @@ from typing import Literal, Self, TypeVar
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from contracts.wire.base import EXIT_WRONG_SETTINGS
 from contracts.wire.faults import describe
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 
 _QUOTED = re.compile(r"""\s*(["']).*\1\s*""", re.DOTALL)
 _FIELD = re.compile(r'field "(\w+)"')

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import providers
-from contracts.wire.base import MODEL_BY_KEY
+from contracts.wire.operation import MODEL_BY_KEY
 from services.planner.models.providers import PROVIDERS
 from services.planner.models.selection import local_models
 from tests.support.model_server import ModelServer, Say, Seen, action

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from contracts.wire.base import EXIT_WRONG_SETTINGS
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
 from services.gateway.auth.guard import OPEN_PATHS, SIGNED_ROUTES, Guard, build_guard, is_loopback
 from services.gateway.auth.key_file import KeyFile

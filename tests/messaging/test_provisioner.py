@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.base import EXIT_WRONG_SETTINGS
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.messaging.connection import Bus
 from services.messaging.errors import Misconfigured
 from services.messaging.provisioner.__main__ import provision_once

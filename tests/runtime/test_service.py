@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.wire.base import EXIT_WRONG_SETTINGS
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings

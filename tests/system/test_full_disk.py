@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from contracts.wire.base import NOT_STORED
+from contracts.wire.operation import NOT_STORED
 from runwire.local import launch
 from tests.support.needs import needs_program
 from tests.support.small_disk import SmallDisk, small_disk

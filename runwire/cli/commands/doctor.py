@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import httpx
 import typer
 
-from contracts.wire.base import DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
+from contracts.wire.operation import DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
 from runwire.cli.exit_codes import end
 from runwire.cli.frame import Format, Key, Url, gateway_url
 from runwire.cli.operator.tool_checks import tool_checks

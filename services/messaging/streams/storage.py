@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from contracts.wire import subjects
-from contracts.wire.base import NOT_STORED
+from contracts.wire.operation import NOT_STORED
 from services.messaging.errors import FULL, NO_ROOM, BusError, Refused
 from services.messaging.nats_connection import NatsConnection
 from services.runtime.tasks import cancelled

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import orjson
 
-from contracts.wire.base import MODEL_BY_KEY, OLLAMA_PORT
+from contracts.wire.operation import MODEL_BY_KEY, OLLAMA_PORT
 from services.planner.agents import Agent
 from services.planner.models import demo
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.wire.base import EXIT_WRONG_SETTINGS
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.gateway.auth.key_lines import new_key
 from services.gateway.edge.origins import EXPOSED_HEADERS, METHODS, REQUEST_HEADERS, Origins
 from services.gateway.errors import StartRefused

@@ -8,8 +8,8 @@ import nats
 import pytest
 
 from contracts.wire import subjects
-from contracts.wire.base import NOT_STORED
 from contracts.wire.names import new_id
+from contracts.wire.operation import NOT_STORED
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.nats_link import NatsLink

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from contracts.wire.base import MODEL_BY_KEY
+from contracts.wire.operation import MODEL_BY_KEY
 from services.planner.models.selection import choose_model, find_model, local_models
 
 TAGS = {

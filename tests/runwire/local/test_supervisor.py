@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.wire.base import EXIT_WRONG_SETTINGS
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from runwire.local import supervisor
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor, restart_pause_s
 from services.runtime.watchdog import EXIT_CODE

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.wire.base import DEMO_MODEL
+from contracts.wire.operation import DEMO_MODEL
 from services.planner.conversation.encoding import compact
 from services.planner.models import wire
 from services.planner.models.demo import answering, background, choosing, planning

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.runs.requests import AgentModels
-from contracts.wire.base import DEMO_MODEL
+from contracts.wire.operation import DEMO_MODEL
 from runwire.cli.commands.doctor import model_of_next_start, planners_model
 from runwire.local import launch
 from services.planner.models import selection
