@@ -167,7 +167,8 @@ class ToolServer:
                 self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
 
     def _log_failure(self, key: str, reason: str) -> None:
-        logger.error("%s: call %s failed: %s", self._tool.name, key, reason)
+        text = reason.encode(errors="backslashreplace").decode()  # A lone surrogate stops what stores logs as UTF-8.
+        logger.error("%s: call %s failed: %s", self._tool.name, key, text)
 
     async def _run(self, call: Call) -> None:
         began, reason = time.perf_counter_ns(), None
