@@ -49,9 +49,8 @@ def locked(data: Path) -> Any:
         (data / "logs").mkdir(exist_ok=True)
         opened = (data / "lock").open("w")
     except OSError as error:
-        raise CannotLaunch(
-            f"{data} cannot be used: {error.strerror}; set RUNWIRE_DATA_DIR to a folder of yours"
-        ) from error
+        why = "Not a directory" if isinstance(error, FileExistsError) else error.strerror
+        raise CannotLaunch(f"{data} cannot be used: {why}; set RUNWIRE_DATA_DIR to a folder of yours") from error
     with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
