@@ -26,6 +26,7 @@ METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
 REQUEST_HEADERS = (
     "Accept",
     "Authorization",
+    "Content-Encoding",
     "Content-Type",
     "Idempotency-Key",
     "If-None-Match",

@@ -274,6 +274,11 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     await profile(bus, model="x/late", images="seen", agents=["mixed"])
     await profile(bus, model="x/early", images="refused", agents=["mixed"])
     image = {"data": data_url(with_metadata("png"), "image/png")}
+
+    async def is_refused(**choice: str) -> bool:
+        return (await ask(served.http, image, **choice)).status_code == 422
+
+    await wait_until(lambda: is_refused(model="x/early"), what="the gateway has read the last of them")
     for choice in ({"model": "x/blind:1"}, {"agent": "reader"}, {"model": "x/blind:1", "agent": "painter"}):
         answer = await ask(served.http, image, **choice)
         assert (answer.status_code, answer.json()["code"]) == (422, "vision_unsupported"), choice
@@ -289,6 +294,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     await profile(
         bus, model="x/lenient", images="dropped", agents=["easy"], vision={"kind": "lenient", "strict": "strict"}
     )
+    await wait_until(lambda: is_refused(agent="easy", vision="strict"), what="and of these")
     for choice in ({"model": "x/short", "agent": "kind"}, {"agent": "kind"}, {"agent": "reader", "vision": "lenient"}):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
     for choice in (
