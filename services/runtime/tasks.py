@@ -56,8 +56,10 @@ class Tasks:
                 settled.cancel()
             self._failed[name] = reason
             logger.error("background_task_failed", task=name, error=reason, places=places)
-            pause_s = _FIRST_PAUSE_S if time.monotonic() - began > _SETTLED_S else min(2 * pause_s, _MAX_PAUSE_S)
+            if time.monotonic() - began > _SETTLED_S:
+                pause_s = _FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
 
 async def every(

@@ -16,6 +16,7 @@ function's description, and the arguments are still checked against the original
 from collections.abc import Iterator
 from typing import Any
 
+from runwire.plans.json_schema.graph import schema_at, steps_of
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema
 from services.planner.conversation.encoding import compact
 
@@ -142,11 +143,8 @@ def _resolved(root: Schema, schema: Schema) -> Schema:
 
 def _target(root: Schema, reference: str) -> Schema | None:
     """Return the schema that a reference inside a document names; None: there is none."""
-    found: Any = root
-    path, _, pointer = reference.partition("#")
-    for part in filter(None, pointer.split("/")):
-        found = _object(found).get(part.replace("~1", "/").replace("~0", "~"))
-    return found if isinstance(found, dict) and not path else None
+    found = schema_at(root, steps_of(reference)) if reference.startswith("#") else None
+    return found if isinstance(found, dict) else None
 
 
 def _object(value: Any) -> Schema:

@@ -125,15 +125,15 @@ class Piece:
 
 
 class _Call:
-    """A call that comes in pieces. Its arguments are told without an empty object or a code fence before them."""
+    """A call that comes in pieces. Its arguments are passed on without an empty object or a code fence before them."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self) -> None:
         self.id = ""
-        self.name = name
+        self.name = ""
         self._strand = Strand()
         self._beginning = ""
-        """Arguments that are not told yet."""
-        self._told: list[str] = []
+        """Arguments that are not passed on yet."""
+        self._passed_on: list[str] = []
         self._is_fenced = False
         self._checks = 0
         self._is_whole: bool | None = False
@@ -142,12 +142,12 @@ class _Call:
     @property
     def arguments(self) -> str:
         """The arguments so far."""
-        return "".join(self._told) if self._told else self._beginning
+        return "".join(self._passed_on) if self._passed_on else self._beginning
 
     @property
     def has_arguments(self) -> bool:
         """Whether the arguments have begun."""
-        return bool(self._told or self._beginning.strip())
+        return bool(self._passed_on or self._beginning.strip())
 
     @property
     def is_whole(self) -> bool:
@@ -158,31 +158,31 @@ class _Call:
         return self._is_whole
 
     def add(self, arguments: str) -> str:
-        """Add a part of the arguments, and return what is told of them now."""
-        return self._tell(self._strand.add(arguments))
+        """Add a part of the arguments, and return what is passed on of them now."""
+        return self._pass_on(self._strand.add(arguments))
 
     def end(self) -> list[str]:
         """Return the arguments, of several calls where they have run together."""
         held = self._strand.held
         if held and _is_object(held):  # The second of two pieces, which repeats the first.
-            self._told = [held]
+            self._passed_on = [held]
         else:
-            self._tell(self._strand.end())
+            self._pass_on(self._strand.end())
         text = self.arguments.strip()
         text = text.removesuffix("```").rstrip() if self._is_fenced else text
         return _apart(text) if _SEAM.search(text) else [text]
 
-    def _tell(self, text: str) -> str:
+    def _pass_on(self, text: str) -> str:
         if not text:
             return ""
-        if not self._told:
+        if not self._passed_on:
             text = self._beginning = self._beginning + text
             if len(text) <= MAX_BEGINNING_CHARACTERS and _UNDECIDED.fullmatch(text):
                 return ""
             if (dropped := _DROPPED.match(text)) is not None:
                 self._is_fenced = "`" in dropped[0]
                 text = text[dropped.end() :]
-        self._told.append(text)
+        self._passed_on.append(text)
         self._is_whole = None if text.rstrip().endswith("}") or (self._is_whole and not text.strip()) else False
         return text
 

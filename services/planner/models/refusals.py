@@ -20,7 +20,7 @@ from contracts.runs.actions import RESERVED
 from contracts.wire.faults import Code
 from services.planner.conversation import native, texts
 from services.planner.conversation.compaction import OPAQUE
-from services.planner.conversation.encoding import Message, Messages, compact, merged
+from services.planner.conversation.encoding import Message, Messages, compact
 from services.planner.conversation.function_schemas import flat_schema
 from services.planner.conversation.messages import says
 from services.planner.models.errors import ModelFailed
@@ -83,12 +83,11 @@ def _in_order(messages: list[Message]) -> list[Message]:
         elif message["role"] == "assistant" and last in {"", "system"}:
             ordered.append(_BEGINS)
         ordered.append(message)
-    return [piece for piece in merged(ordered) if isinstance(piece, dict)]
+    return ordered
 
 
 def _system_as_user(messages: list[Message]) -> list[Message]:
-    changed = [{**each, "role": "user"} if each["role"] == "system" else each for each in messages]
-    return [piece for piece in merged(changed) if isinstance(piece, dict)]
+    return [{**each, "role": "user"} if each["role"] == "system" else each for each in messages]
 
 
 def _with_content(messages: list[Message]) -> list[Message]:
@@ -112,8 +111,7 @@ def _tools_as_text(request: ModelRequest) -> ModelRequest:
             messages.append({"role": "user", "content": message["content"]} if message["role"] == "tool" else message)
     system = {"role": "system", "content": form}
     messages.insert(1 if messages[0]["role"] == "system" else 0, system)
-    merged_messages = [piece for piece in merged(messages) if isinstance(piece, dict)]
-    return replace(request, tools=None, tool_choice=None, messages=Messages.of(merged_messages))
+    return replace(request, tools=None, tool_choice=None, messages=Messages.of(messages))
 
 
 def _with_opaque(message: dict[str, Any], call: dict[str, Any]) -> Callable[[ModelRequest], ModelRequest]:

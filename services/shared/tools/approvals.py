@@ -11,11 +11,12 @@ values of the limit's type. So in such a rule each named argument is required an
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from contracts.runs.pauses import ApprovalRule
 from contracts.tools.messages import CallRequested, ToolSpec
+from runwire.plans.json_schema.graph import Subschema, read_graph
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.json_values import canonical_json
 from services.shared.redaction.stored_values import holds_reference
@@ -54,7 +55,7 @@ def _gap(schema: dict[str, Any]) -> str | None:
     """
     if not complaints({}, schema):
         return "a call without arguments passes; name each argument in `required`, or leave out `arguments`"
-    for node in _subschemas(schema):
+    for node in (each.schema for each in read_graph(schema, Subschema) if isinstance(each.schema, dict)):
         if found := sorted(_UNPROVEN & node.keys()):
             return f"`{found[0]}` proves nothing; say what is allowed, with `properties` and `required`"
         if (found := sorted(_LIMITS & node.keys())) and not _TYPING & node.keys():
@@ -65,17 +66,6 @@ def _gap(schema: dict[str, Any]) -> str | None:
             if isinstance(limits, dict) and not _TYPING & limits.keys():
                 return f"`{name}` of any type passes; give it a `type`"
     return None
-
-
-def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield a valid schema and all that it contains."""
-    if isinstance(schema, dict):
-        yield schema
-        for keyword, value in schema.items():
-            for each in value.values() if keyword in {"properties", "$defs"} else [value]:
-                yield from _subschemas(each if keyword not in _TYPING else None)
-    for each in schema if isinstance(schema, list) else ():
-        yield from _subschemas(each)
 
 
 def rules_for(rules: Iterable[ApprovalRule], tool: str) -> list[ApprovalRule]:

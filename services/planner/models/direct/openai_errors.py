@@ -35,8 +35,8 @@ def failure_of(
             status = number
     text = str(error.get("message", ""))[: errors.MAX_SEARCHED_CHARACTERS].lower()
     label = ", ".join(str(part) for part in (status, code) if part) or "an error in its stream"
-    told = f"{error.get('code')} {error.get('type')}: {text}"
-    meaning = _meaning(status, code, text, is_too_long=errors.is_too_long(str(error.get("code")), told))
+    worded = f"{error.get('code')} {error.get('type')}: {text}"
+    meaning = _meaning(status, code, text, is_too_long=errors.is_too_long(str(error.get("code")), worded))
     failed = errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
     failed.said = f"{text} {error.get('param') or ''}".lower()
     return failed
