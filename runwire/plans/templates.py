@@ -13,7 +13,7 @@ MAX_INDEX_DIGITS = 100
 
 _MAX_ITEM_DIGITS = 9
 
-_TEMPLATE = re.compile(r"\$([0-9]++)\.output\.([^.\s]++(?:\.[^.\s]++)*+)")
+_TEMPLATE = re.compile(r"\$([0-9]++)\.output\.([^.\s]++(?>\.[^.\s]++)*+)")
 _NAME_AFTER_NUMBER = re.compile(r"\$[0-9]++\.[A-Za-z_][A-Za-z0-9_.\[\]-]*+")
 _EMBEDDED = re.compile(r"\$[0-9]++\.output\.[^.\s]")
 

@@ -25,7 +25,7 @@ _STATES_PER_STEP = 250
 """Parts of a pattern that are compared with one character in the time of a step."""
 _CLASSES = re.compile(r"\\[dDsSwWpP]")
 _MANY = re.compile(r"[.]|\[\^")
-_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
+_PART = re.compile(r"\\.|\[(?>\\.|[^\]\\])*+\]|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
 _COUNT_DIGITS = 6
 """Larger counts are all the same: no pattern may have them."""
 

@@ -29,7 +29,7 @@ ONCE_KEYS = frozenset({"next_node", "args", "plan", *ANSWER_KEYS})
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _COMMENTS = ("//", "/*")
 _LINE = re.compile(r"[^\n]*+")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][-+]?[0-9]++)?+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?>(\.[0-9]++)?)(?>([eE][-+]?[0-9]++)?)")
 _WORD = re.compile(r"[-+]?\w++")
 _PLAIN = {
     ('"', False): re.compile(r'[^"\\\x00-\x1f]*+'),

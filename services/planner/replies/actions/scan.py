@@ -30,14 +30,14 @@ MAX_PIECES = 20_000
 """More than the answer stream examines, so it never streams an object that is not found here."""
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
 _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
-_COMMENT = r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/"
+_COMMENT = r"//[^\n]*+|/\*(?>[^*]|\*(?!/))*+\*/"
 _OBJECT = rf"\{{(?=\s*+(?:\}}|//|/\*|{_BARE_KEY}))"
 _LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?i:true|false|null|none)\b))"""
-_ENCODED = r'"(?=(?:\s|\\+(?i:[nrt]))*+[\[{](?:\s|\\+(?i:[nrt]))*+\\)'
+_ENCODED = r'"(?=(?>\s|\\+(?i:[nrt]))*+[\[{](?>\s|\\+(?i:[nrt]))*+\\)'
 # Each alternative begins with its own character, and no flag applies to all, so prose is skipped at full speed.
 _NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|\{{(?P<odd>)|(?P<closing>{CLOSING})|(?P<opening>{OPENING})")
 _CLOSING_LINE = re.compile(rf"^[ \t]*(?:{CLOSING})[ \t]*$|{CHANNELS}", re.MULTILINE)
-_BARE_OPENING = re.compile(rf"(?:[\s\[{{]|{_COMMENT})*+")
+_BARE_OPENING = re.compile(rf"(?>[\s\[{{]|{_COMMENT})*+")
 _KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
 _NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\s*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"

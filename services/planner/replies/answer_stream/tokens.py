@@ -76,7 +76,7 @@ MAX_VALUES = 50_000
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
-_PLAIN_ESCAPED = re.compile('(?:[^"\\\\\ud800-\udfff]++|\\\\["\\\\/nrt])*+')
+_PLAIN_ESCAPED = re.compile('(?>[^"\\\\\ud800-\udfff]++|\\\\["\\\\/nrt])*+')
 _ESCAPE = re.compile(r"\\(.)")
 _IN_SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|True|False|None")
