@@ -17,7 +17,7 @@ import orjson
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import CallPiece, Delta
 from services.planner.models.wire import OpaqueFields
-from services.planner.replies.strict_json import mend
+from services.planner.replies.strict_json import Halves
 
 MAX_CALLS = 128
 """Native tool calls of one reply."""
@@ -25,7 +25,6 @@ MAX_CHECKS = 256
 """How often arguments may be parsed before they have ended, to find out whether they are whole."""
 MAX_BEGINNING_CHARACTERS = 32
 MIN_REPEATED_PIECES = 2
-_FIRST_HALF = re.compile("[\ud800-\udbff]")
 _UNDECIDED = re.compile(r"\s*(?:\{\s*\}?\s*|`{1,3}\w*\s*)?")
 """Arguments so far that may be an empty object before the real one, or the beginning of a code fence."""
 _DROPPED = re.compile(r"\s*(?:\{\s*\}\s*(?=\{)|```\w*\s*)")
@@ -46,7 +45,7 @@ class Strand:
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._length = 0
-        self._half = ""
+        self._halves = Halves()
         self._pieces = 0
         self._last = ""
         self._repeated = 0
@@ -96,18 +95,13 @@ class Strand:
 
     def end(self) -> str:
         """Return what was held back."""
-        added, self._held = self._added(self._held), ""
-        if self._half:
-            self._half = ""
-            added += self._added("\N{REPLACEMENT CHARACTER}")
-        return added
+        held, self._held = self._held, ""
+        return self._said(self._halves.add(held) + self._halves.end())
 
     def _added(self, piece: str) -> str:
-        text, self._half = self._half + piece, ""
-        if not text.isascii():
-            if _FIRST_HALF.fullmatch(text[-1]):
-                self._half, text = text[-1], text[:-1]
-            text = mend(text)
+        return self._said(self._halves.add(piece))
+
+    def _said(self, text: str) -> str:
         if text:
             self._parts.append(text)
             self._length += len(text)

@@ -49,9 +49,10 @@ _CODES = {
     "x": re.compile(r"[0-9a-fA-F]{2}"),
     "U": re.compile(r"000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}"),
 }
-_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
+_PAIRS = re.compile("(?:[\ud800-\udbff][\udc00-\udfff])+")
+_HALF = re.compile("[\ud800-\udfff]")
+_FIRST_HALF = re.compile("[\ud800-\udbff]")
 _CLOSERS = {"{": "}", "[": "]"}
-_PAIR = 2
 
 
 class NotJson(ValueError):
@@ -96,15 +97,37 @@ def load_whole(text: str, reader: "Reader") -> Any:
 
 def mend(text: str) -> str:
     """Join the halves of surrogate pairs, and replace lone halves by U+FFFD, so that the text can be encoded."""
-    return _SURROGATES.sub(_mended, text)
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", _PAIRS.sub(_joined, text))
 
 
-def _mended(match: re.Match[str]) -> str:
-    return (
-        match[0].encode("utf-16", "surrogatepass").decode("utf-16")
-        if len(match[0]) == _PAIR
-        else "\N{REPLACEMENT CHARACTER}"
-    )
+def _joined(pairs: re.Match[str]) -> str:
+    return pairs[0].encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+class Halves:
+    """Mends a text that comes in parts: a first half at the end of one waits for the next."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a first half waits."""
+        return bool(self._half)
+
+    def add(self, part: str) -> str:
+        """Return what can be said of the text now."""
+        if part.isascii() and not self._half:
+            return part
+        text, self._half = self._half + part, ""
+        if _FIRST_HALF.fullmatch(text[-1:]):
+            text, self._half = text[:-1], text[-1]
+        return mend(text)
+
+    def end(self) -> str:
+        """Return what stands for a half that stayed alone."""
+        half, self._half = self._half, ""
+        return mend(half)
 
 
 class Reader:

@@ -10,15 +10,14 @@ Like the final parse, it also accepts trailing commas, raw control characters in
 Anything else, or a repeated key that may occur once, makes the machine `broken`: it emits nothing more, and the final
 parse decides.
 
-Halves of a surrogate pair are joined, both as two escapes and as two raw halves in separate parts. A lone half becomes
-U+FFFD.
+Halves of a surrogate pair are joined, written as escapes or not, also in separate parts. A lone half becomes U+FFFD.
 """
 
 import re
 from collections.abc import Callable
 from enum import Enum, auto
 
-from services.planner.replies.strict_json import BEFORE_LETTERS, MAX_DEPTH, ONCE_KEYS
+from services.planner.replies.strict_json import BEFORE_LETTERS, MAX_DEPTH, ONCE_KEYS, Halves
 
 
 class Token(Enum):
@@ -75,19 +74,22 @@ MAX_VALUES = 50_000
 """Keys, texts and containers of one object. A larger one is left to the final parse."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
-_PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
-_PLAIN_ESCAPED = re.compile('(?>[^"\\\\\ud800-\udfff]++|\\\\["\\\\/nrt])*+')
-_ESCAPE = re.compile(r"\\(.)")
+_RUN = re.compile(r'(?>[^"\\]++|\\["\\/nrt]|\\u[0-9a-fA-F]{4})*+')
+"""A part of a string that holds no other escape, and none that is cut."""
+_ESCAPE = re.compile(r"\\(?:u(.{4})|(.))")
 _IN_SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|True|False|None")
-_HEX = frozenset("0123456789abcdefABCDEF")
+_CODE = re.compile(r"u[0-9a-fA-F]{4}")
+_BEGUN = re.compile(r"[bf]|u[0-9a-fA-F]{0,3}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_HIGH, _LOW, _SURROGATES_END = 0xD800, 0xDC00, 0xE000
-_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    return _ESCAPES[escape[1]]
+def _unescaped(run: str) -> str:
+    return _ESCAPE.sub(_character, run) if "\\" in run else run
+
+
+def _character(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else _ESCAPES[escape[2]]
 
 
 class Tokens:
@@ -110,7 +112,7 @@ class Tokens:
         self._key_length = 0
         self._escape = ""
         self._scalar = ""
-        self._high = 0
+        self._halves = Halves()
         self._values = 0
 
     def stop(self) -> None:
@@ -122,15 +124,10 @@ class Tokens:
 
         In that case it counts as read, and the sink does not receive it.
         """
-        if self._key is not None or self._high or self._state != self._string:
+        if self._key is not None or self._state != self._string or _RUN.fullmatch(text) is None:
             return None
-        if _PLAIN.fullmatch(text) is None:
-            if _PLAIN_ESCAPED.fullmatch(text) is None:
-                return None
-            self.characters_examined += len(text)
-            return _ESCAPE.sub(_unescaped, text)
         self.characters_examined += len(text)
-        return text
+        return self._halves.add(_unescaped(text))
 
     def read(self, text: str, start: int) -> int:
         """Read `text` from `start` on, and return where reading stopped.
@@ -209,23 +206,21 @@ class Tokens:
         return end
 
     def _string(self, text: str, here: int) -> int:
-        plain = _PLAIN.match(text, here)
-        end = plain.end() if plain else here
+        run = _RUN.match(text, here)
+        end = run.end() if run else here
         if end > here:
-            self._piece(text[here:end])
+            self._piece(_unescaped(text[here:end]))
         if end == len(text):
             return end
-        char = text[end]
-        if char == '"':
+        if text[end] == '"':
             self._string_ends()
-        elif char == "\\":
+        else:
             self._escape = ""
             self._state = self._in_escape
-        else:
-            self._code_unit(ord(char))
         return end + 1
 
     def _in_escape(self, text: str, here: int) -> int:
+        """Read an escape that no run holds, because its beginning came in another part or a letter may follow."""
         char = text[here]
         if self._escape and self._escape[0] in BEFORE_LETTERS:
             is_letter = char.isascii() and char.isalpha()
@@ -236,40 +231,22 @@ class Tokens:
             self._piece(("\\" + escape if is_letter else _ESCAPES[escape]) + letter)
             self._state = self._string
             return here
-        if not self._escape and char in BEFORE_LETTERS:
-            self._escape = char
-        elif not self._escape and char in _ESCAPES:
+        self._escape += char
+        if self._escape in _ESCAPES and char not in BEFORE_LETTERS:
             self._piece(_ESCAPES[char])
             self._state = self._string
-        elif (not self._escape and char == "u") or (self._escape and char in _HEX):
-            self._escape += char
-            if len(self._escape) == len("uXXXX"):
-                self._code_unit(int(self._escape[1:], 16))
-                self._state = self._string
+        elif _CODE.fullmatch(self._escape):
+            self._piece(chr(int(self._escape[1:], 16)))
+            self._state = self._string
         else:
-            self.broken = True
+            self.broken = _BEGUN.fullmatch(self._escape) is None
         return here + 1
 
-    def _code_unit(self, unit: int) -> None:
-        """Process a UTF-16 code unit. A high half is kept until the next unit shows whether it is the low half."""
-        if self._high and _LOW <= unit < _SURROGATES_END:
-            high, self._high = self._high, 0
-            self._piece(chr(0x10000 + ((high - _HIGH) << 10) + (unit - _LOW)))
-        elif _HIGH <= unit < _LOW:
-            self._lone_half()
-            self._high = unit
-        elif _LOW <= unit < _SURROGATES_END:
-            self._piece(_UNKNOWN)
-        else:
-            self._piece(chr(unit))
-
-    def _lone_half(self) -> None:
-        if self._high:
-            self._high = 0
-            self._piece(_UNKNOWN)
-
-    def _piece(self, piece: str) -> None:
-        self._lone_half()
+    def _piece(self, text: str) -> None:
+        """Pass on a decoded part of the string."""
+        piece = self._halves.add(text)
+        if not piece:
+            return
         if self._key is None:
             self._sink(Token.TEXT, len(self._arrays), piece)
         elif self._key_length <= MAX_KEY_CHARACTERS:
@@ -277,7 +254,8 @@ class Tokens:
             self._key_length += len(piece)
 
     def _string_ends(self) -> None:
-        self._lone_half()
+        if self._halves.is_open:
+            self._piece(self._halves.end())
         self._state = self._structure
         if self._key is None:
             self._sink(Token.TEXT_ENDS, len(self._arrays), "")
