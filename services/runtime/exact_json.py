@@ -4,23 +4,27 @@ orjson reads an integer beyond 64 bits as the nearest double, which is not what 
 """
 
 import json
-import re
 from typing import Any
 
 import orjson
 
-_MAY_BE_LONG_INTEGER = re.compile(rb"[0-9]{19}")
+_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INTEGER = b"0" * 19
+
+
+def _may_hold_long_integer(data: bytes) -> bool:
+    return _LONG_INTEGER in data.translate(_AS_ZEROS)  # A regular expression takes ten times as long.
 
 
 def loads(data: bytes) -> Any:
     """Read JSON. Raises ValueError and RecursionError."""
-    return (json.loads if _MAY_BE_LONG_INTEGER.search(data) else orjson.loads)(data)
+    return (json.loads if _may_hold_long_integer(data) else orjson.loads)(data)
 
 
 def loads_strictly(data: bytes) -> Any:
     """Read JSON of a tool; NaN, infinite numbers and lone surrogates are refused. Raises as `loads`."""
     value = orjson.loads(data)
-    return json.loads(data) if _MAY_BE_LONG_INTEGER.search(data) else value
+    return json.loads(data) if _may_hold_long_integer(data) else value
 
 
 def dumps(value: Any) -> bytes:

@@ -95,13 +95,11 @@ class Strand:
 
     def end(self) -> str:
         """Return what was held back."""
-        held, self._held = self._held, ""
-        return self._said(self._halves.add(held) + self._halves.end())
+        added, self._held = self._added(self._held), ""
+        return added + self._added(self._halves.end())
 
     def _added(self, piece: str) -> str:
-        return self._said(self._halves.add(piece))
-
-    def _said(self, text: str) -> str:
+        text = self._halves.add(piece)
         if text:
             self._parts.append(text)
             self._length += len(text)
@@ -278,22 +276,21 @@ class Gathered:
         )
         self._check(len(self.tool_calls))
 
-    def _add(self, text: str, thought: str, *, is_last: bool) -> Iterator[Delta]:
+    def _add(self, text: str, thought: str, *, is_last: bool) -> list[Delta]:
         """Add a part of the text and of the reasoning. `is_last`: it comes with the end of the reply."""
         # Some servers repeat the whole text there.
         text = "" if is_last and self._text.is_whole_in(text) else self._text.add(text)
         thought = self._reasoning.add(thought) if thought else ""
-        if text or thought:
-            yield Delta(text, thought)
+        return [Delta(text, thought)] if text or thought else []
 
-    def _add_call(self, piece: Piece) -> Iterator[Delta]:
+    def _add_call(self, piece: Piece) -> list[Delta]:
         """Add a part of a native call. Raises ModelFailed."""
         position = self._position(piece)
         whose = Whose.NEW
         if position is not None:
             whose = next(whose for _, applies, whose in RULES if applies(self._calls[position], piece))
         if whose is Whose.NONE:
-            return
+            return []
         name = piece.name
         if position is None or whose is Whose.NEW:
             name = piece.name or (self._calls[position].name if position is not None else "")
@@ -308,7 +305,7 @@ class Gathered:
         name = "" if name == call.name else name  # Some servers repeat the name in each piece.
         call.name += name
         arguments = call.add(piece.arguments)
-        yield Delta(call=CallPiece(position, name, arguments))
+        return [Delta(call=CallPiece(position, name, arguments))]
 
     def _position(self, piece: Piece) -> int | None:
         """Return the position of the call that a piece may belong to."""

@@ -71,6 +71,9 @@ CALL_FIELDS = ("extra_content", "provider_specific_fields")
 SIGNATURE_IN_ID = "__thought__"
 """LiteLLM writes the signature behind this mark, too, into the id of a call."""
 
+OPAQUE_FIELDS = frozenset({*TEXT_FIELDS, *LIST_FIELDS, BLOCKS, "tool_calls"})
+"""Fields of a delta in which `OpaqueFields` may find something."""
+
 
 class OpaqueFields:
     """Gathers the fields of one reply."""

@@ -10,7 +10,7 @@ What servers send, and what is read of it:
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from services.planner.models.direct.openai_errors import error_of
 from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
 from services.planner.models.gathering import Gathered, Piece
 from services.planner.models.types import Delta
+from services.planner.models.wire import OPAQUE_FIELDS
 from services.runtime import exact_json
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -74,38 +75,43 @@ class ReplyReader(Gathered):
             cached_tokens=_count(cached),
         )
 
-    def read_line(self, line: bytes) -> Iterator[Delta]:
+    def read_line(self, line: bytes) -> Sequence[Delta]:
         """Read one line of the reply. Raises ModelFailed if it is malformed. What follows the end is ignored."""
         line = line.removeprefix(BYTE_ORDER_MARK)
         if self.ended:
-            return
-        if line.startswith(b"event:"):
-            self._event = line[6:].strip()
-        if line.startswith(_OTHER_FIELDS):
-            return
+            return ()
         is_data = line.startswith(b"data:")
         data = (line[5:] if is_data else line).strip()
         if data in _ENDS:
-            yield from self._read_open()
+            deltas = self._read_open()
             self.ended = True
-        elif data:
-            yield from self._read_data(line, data, is_data=is_data)
-        elif not is_data:  # An empty line ends an event, and nothing in JSON that is sent without one.
-            if self._open and self._is_data:
-                yield from self._read_open()
-            self._event = b""
+            return deltas
+        if is_data:
+            return self._read_data(line, data, is_data=True) if data else ()
+        if line.startswith(b"event:"):
+            self._event = line[6:].strip()
+        if line.startswith(_OTHER_FIELDS):
+            return ()
+        if data:
+            return self._read_data(line, data, is_data=False)
+        # An empty line ends an event, and nothing in JSON that is sent without one.
+        deltas = self._read_open() if self._open and self._is_data else ()
+        self._event = b""
+        return deltas
 
-    def _read_data(self, line: bytes, data: bytes, *, is_data: bool) -> Iterator[Delta]:
+    def _read_data(self, line: bytes, data: bytes, *, is_data: bool) -> Sequence[Delta]:
+        deltas: Sequence[Delta] = ()
         if self._open and is_data and not self._is_data:  # What came before was no event.
-            yield from self._read_open()
+            deltas = self._read_open()
         chunks = None if self._open else _chunks_in(data)
         if chunks is not None:
-            yield from self._read_chunks(data, chunks)
-        elif self._open or is_data or data.startswith(_OPENING):
+            return [*deltas, *self._read_chunks(data, chunks)]
+        if self._open or is_data or data.startswith(_OPENING):
             self._is_data = is_data or (bool(self._open) and self._is_data)
             self._open.append(data)
         else:
             self._keep(line)
+        return deltas
 
     def end(self) -> Iterator[Delta]:
         """Read what is still open, and yield what was held back. Raises ModelFailed."""
@@ -115,27 +121,29 @@ class ReplyReader(Gathered):
         if not self.begun:
             self.error = self.error or self._maybe_error
 
-    def _read_open(self) -> Iterator[Delta]:
+    def _read_open(self) -> Sequence[Delta]:
         data, self._open = b"\n".join(self._open), []
         chunks = _chunks_in(data) if data else []
         if chunks is None and self._event == b"error":
             chunks = [{"message": data.decode(errors="replace")}]
         if chunks is not None:
-            yield from self._read_chunks(data, chunks)
-        elif self._is_data:
+            return self._read_chunks(data, chunks)
+        if self._is_data:
             raise ModelFailed("model_failed", f"{self._model} sent a malformed stream", retryable=True)
-        else:
-            self._keep(data)
+        self._keep(data)
+        return ()
 
     def _keep(self, data: bytes) -> None:
         self.beginning += data[: MAX_BEGINNING_BYTES - len(self.beginning)]
 
-    def _read_chunks(self, data: bytes, chunks: list[dict[str, Any]]) -> Iterator[Delta]:
+    def _read_chunks(self, data: bytes, chunks: list[dict[str, Any]]) -> Sequence[Delta]:
+        deltas: list[Delta] = []
         for chunk in chunks:
             if self.error is None and not self.ended:
-                yield from self._read_chunk(data, chunk)
+                deltas += self._read_chunk(data, chunk)
+        return deltas
 
-    def _read_chunk(self, data: bytes, chunk: dict[str, Any]) -> Iterator[Delta]:
+    def _read_chunk(self, data: bytes, chunk: dict[str, Any]) -> Sequence[Delta]:
         usage = chunk.get("usage") or _object(chunk.get("x_groq")).get("usage")
         if isinstance(usage, dict):
             self._usage = usage
@@ -146,19 +154,20 @@ class ReplyReader(Gathered):
             error, is_certain = error_of(given, is_chunk=bool(choice), event=self._event)
             if is_certain:
                 self.error = error
-                return
+                return ()
             self._maybe_error = self._maybe_error or error
         if not choice:
             if not isinstance(choices, list) and not self._usage:
                 self._keep(data)
-            return
+            return ()
         finish = choice.get("finish_reason")
         is_last = isinstance(finish, str) and bool(finish)
         self.finish_reason = finish if is_last else self.finish_reason
-        yield from self._read_delta(_object(choice.get("delta")), is_last=is_last)
+        deltas = self._read_delta(_object(choice.get("delta")), is_last=is_last)
         if message := _object(choice.get("message")):
             self.ended = not self.begun and not choice.get("delta")
-            yield from self._read_delta(self._not_yet_in(message), is_last=True)
+            deltas = [*deltas, *self._read_delta(self._not_yet_in(message), is_last=True)]
+        return deltas
 
     def _not_yet_in(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a whole message of which no delta has brought anything."""
@@ -171,8 +180,9 @@ class ReplyReader(Gathered):
         aliases = {"reasoning_content": "reasoning", "function_call": "tool_calls"}
         return {name: value for name, value in message.items() if not come.get(aliases.get(name, name))}
 
-    def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> Iterator[Delta]:
-        self.opaque.take(delta)
+    def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> list[Delta]:
+        if not OPAQUE_FIELDS.isdisjoint(delta):
+            self.opaque.take(delta)
         text, thought = _texts(delta.get("content"))
         # vLLM and DeepSeek say `reasoning_content`, OpenRouter, Groq and Ollama `reasoning`.
         thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
@@ -184,13 +194,14 @@ class ReplyReader(Gathered):
             self._repetitions = self._repetitions + 1 if is_same else 0
             if self._repetitions >= MAX_REPETITIONS:
                 raise failure(REPETITIVE, self._model)
-        yield from self._add(text, thought, is_last=is_last)
+        deltas = self._add(text, thought, is_last=is_last)
         calls = delta.get("tool_calls")
         # The old form of a call has no list around it, and no number.
         calls = calls or [{"index": 0, "function": delta.get("function_call")}] if delta.get("function_call") else calls
         for piece in calls if isinstance(calls, list) else ():
             if isinstance(piece, dict):
-                yield from self._add_call(_piece_of(piece))
+                deltas += self._add_call(_piece_of(piece))
+        return deltas
 
 
 def _piece_of(piece: dict[str, Any]) -> Piece:
@@ -214,8 +225,9 @@ def _chunks_in(data: bytes) -> list[dict[str, Any]] | None:
         if data.startswith(_OPENING):
             with suppress(ValueError, RecursionError):  # This takes halves of characters and NaN.
                 value = json.loads(data.decode(errors="replace"))
-    chunks = value if isinstance(value, list) else [value]
-    return chunks if chunks and all(isinstance(chunk, dict) for chunk in chunks) else None
+    if isinstance(value, dict):
+        return [value]
+    return value if isinstance(value, list) and value and all(isinstance(chunk, dict) for chunk in value) else None
 
 
 def _object(value: Any) -> dict[str, Any]:
