@@ -28,6 +28,7 @@ from tests.support.checkout import ROOT, imported, python_files
         ("services/planner", "planner"),
         ("services/tool_runner", "tool-runner"),
         ("services/artifact_store", "artifact-store"),
+        ("services/tables", "tables"),
         ("runwire", None),
         ("tests", "all"),
         ("benchmarks", "all"),
