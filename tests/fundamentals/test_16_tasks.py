@@ -17,6 +17,7 @@ from runwire.events import (
     TaskSpawned,
 )
 from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.waiting import wait_until
 
 QUESTION = "Look after Monday"
 REPORT = "Background work has ended"
@@ -149,9 +150,14 @@ async def test_a_model_that_spawns_for_ever_is_stopped(client: Client, model: Mo
         event.failure.code async for event in client.follow(run.run_id) if isinstance(event, Observed) and event.failure
     ]
     assert {*failed} == {"too_many_tasks"}
-    tasks = await client.tasks(session)
-    assert len([each for each in tasks if each.spawned_by == run.run_id]) == 2
-    assert max(each.depth for each in tasks) == 2
+    assert len([each for each in await client.tasks(session) if each.spawned_by == run.run_id]) == 2
+
+    async def all_ended() -> bool:
+        tasks = await client.tasks(session)
+        return max(each.depth for each in tasks) > 1 and all(each.status != "running" for each in tasks)
+
+    await wait_until(all_ended, what="the tasks of its tasks ended")
+    assert max(each.depth for each in await client.tasks(session)) == 2
 
 
 async def test_a_cancelled_run_takes_its_tasks_along(client: Client, model: ModelServer) -> None:
