@@ -268,7 +268,7 @@ async def profile(bus: Bus, **fields: Any) -> None:
 @pytest.mark.usefixtures("store")
 async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bus) -> None:
     """422 before anything is stored. An unknown model passes, and so does a repeated request of an accepted run."""
-    await profile(bus, model="x/blind:1", images="refused", agents=["blind_reader"])
+    await profile(bus, model="x/blind:1", images="refused", agents=["unseeing"])
     await profile(bus, model="x/seeing", images="seen", agents=["painter"])
     await profile(bus, model="x/lenient", images="dropped", agents=["easy"])
     await profile(bus, model="x/late", images="seen", agents=["mixed"])
@@ -279,7 +279,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
         return (await ask(served.http, image, **choice)).status_code == 422
 
     await wait_until(lambda: is_refused(model="x/early"), what="the gateway has read the last of them")
-    for choice in ({"model": "x/blind:1"}, {"agent": "blind_reader"}, {"model": "x/blind:1", "agent": "painter"}):
+    for choice in ({"model": "x/blind:1"}, {"agent": "unseeing"}, {"model": "x/blind:1", "agent": "painter"}):
         answer = await ask(served.http, image, **choice)
         assert (answer.status_code, answer.json()["code"]) == (422, "vision_unsupported"), choice
         assert "x/blind:1" in answer.json()["detail"]
@@ -295,7 +295,11 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
         bus, model="x/lenient", images="dropped", agents=["easy"], vision={"kind": "lenient", "strict": "strict"}
     )
     await wait_until(lambda: is_refused(agent="easy", vision="strict"), what="and of these")
-    for choice in ({"model": "x/short", "agent": "kind"}, {"agent": "kind"}, {"agent": "blind_reader", "vision": "lenient"}):
+    for choice in (
+        {"model": "x/short", "agent": "kind"},
+        {"agent": "kind"},
+        {"agent": "unseeing", "vision": "lenient"},
+    ):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
     for choice in (
         {"agent": "kind", "vision": "strict"},
@@ -307,7 +311,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     assert request.vision == "lenient"
     assert refused(await ask(served.http, vision="blurred"), "invalid_input", "vision")
 
-    chat = await served.http.post("/chat", json={"query": "?", "images": [image], "agent": "blind_reader"})
+    chat = await served.http.post("/chat", json={"query": "?", "images": [image], "agent": "unseeing"})
     assert (chat.status_code, chat.json()["code"]) == (422, "vision_unsupported")
 
     key = f"key-{new_id()}"
@@ -315,7 +319,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     await profile(bus, model="x/seeing", images="refused")
     assert (await ask(served.http, image, key=key, model="x/seeing")).content == first.content
     await bus.publish(key_subject(keys.model_key("x/blind:1")), b"", {"KV-Operation": "DEL"})
-    assert (await ask(served.http, image, agent="blind_reader")).status_code == 202, "its planner is gone"
+    assert (await ask(served.http, image, agent="unseeing")).status_code == 202, "its planner is gone"
 
 
 async def test_the_store_is_unavailable(shared_nats: NatsServer, bus: Bus) -> None:
