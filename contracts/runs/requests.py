@@ -19,9 +19,10 @@ OnBusy = Literal["queue", "steer", "reject", "cancel"]
 """What a request does while another run of its session has the turn: wait for it, add its text to it, fail, or end
 it."""
 
-RunCause = Literal["user", "summary", "task", "job", "report"]
-"""Why a run exists. `summary`: its session has it made. `task`, `job`: another run spawned it. They take no turn.
-`report`: it tells the user about tasks that have ended, in a turn of its own."""
+RunCause = Literal["user", "summary", "task", "job", "report", "call"]
+"""Why a run exists. `summary`: its session has it made. `task`, `job`: another run spawned it. `call`: a person or
+program calls one tool. These take no turn. `report`: it tells the user about tasks that have ended, in a turn of its
+own."""
 
 
 def _not_blank(text: str) -> str:
@@ -153,8 +154,22 @@ class RunInput(HttpInput):
     limits: LimitsInput = Field(default_factory=LimitsInput)
 
 
+class CallInput(HttpInput):
+    """The body of `POST /v1/tools/{name}/call`."""
+
+    args: dict[str, Any] = Field(default_factory=dict, description="valid by the tool's `input_schema`")
+    agent: str = Field(
+        default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="whose tools and rules of approval count"
+    )
+    user_id: str | None = Field(default=None, max_length=200)
+    tool_context: dict[str, Any] = Field(
+        default_factory=dict, description="given to the tool, never shown to listeners"
+    )
+    limits: LimitsInput = Field(default_factory=LimitsInput)
+
+
 class JobRequested(Message):
-    """The one call that a job makes."""
+    """The one call that a run without a model makes."""
 
     tool: str
     args: dict[str, Any] = Field(default_factory=dict)
@@ -203,7 +218,7 @@ class RunRequested(Message):
     parent: str | None = Field(default=None, description="of a task: the run that spawned it")
     depth: int = Field(default=0, description="0: no task; 1: a task of such a run; 2: a task of a task")
     hops: int = Field(default=0, description="reports in a row that led to this run")
-    job: JobRequested | None = Field(default=None, description="of a job: its one call")
+    job: JobRequested | None = Field(default=None, description="of a job, or with the cause `call`: its one call")
     schedule_id: str | None = Field(default=None, description="the schedule or webhook that started the run")
     key_budget: KeyBudget | None = Field(default=None, description="what all runs of the API key may spend in a day")
     through: str | None = Field(default=None, description="of a summary: the run of the last turn that it covers")

@@ -81,6 +81,11 @@ class ToolSpec(Message):
         default=False,
         description="no call without a person's approval",
     )
+    hidden: bool = Field(
+        default=False,
+        exclude_if=is_absent,
+        description="models and plans are not offered it; `POST /v1/tools/{name}/call` takes the right `apply`",
+    )
 
     def digest(self) -> str:
         """24 hexadecimal digits that identify this specification."""

@@ -40,6 +40,7 @@ _ALLOWED = {
     "timeout_s": "a number of seconds above 0 and at most 86400",
     "concurrency": "a whole number from 1 to 10000",
     "requires_approval": "True or False",
+    "hidden": "True or False",
 }
 """Flag -> the values that it may have."""
 _BYTES_ERROR = "invalid utf-8"
@@ -162,6 +163,7 @@ def tool(
     timeout_s: float = 30,
     concurrency: int = 64,
     requires_approval: bool = False,
+    hidden: bool = False,
     version: str = "1.0.0",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
@@ -176,6 +178,7 @@ def tool(
     timeout_s: float = 30,
     concurrency: int = 64,
     requires_approval: bool = False,
+    hidden: bool = False,
     version: str = "1.0.0",
 ) -> Any:
     """Make a function a tool.
@@ -194,6 +197,7 @@ def tool(
         timeout_s: seconds without a sign of the function after which a call fails.
         concurrency: calls at the same time, over all instances.
         requires_approval: no call without a person's approval; the run waits until somebody decides.
+        hidden: models are not offered it; only a person or program calls it, over HTTP.
         version: SemVer; where several versions are served, the highest is used.
 
     Raises:
@@ -217,6 +221,7 @@ def tool(
                 concurrency=concurrency,
                 tags=tags or [],
                 requires_approval=requires_approval,
+                hidden=hidden,
             )
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]

@@ -20,7 +20,7 @@ from .edge.http_connection import connection_class
 from .edge.origins import Origins
 from .parts import Parts, build_parts
 from .protocols.events import routes as events
-from .runs import chat, decisions
+from .runs import calls, chat, decisions
 from .runs import routes as runs
 from .schedules import routes as schedules
 from .sessions import routes as sessions
@@ -29,7 +29,7 @@ from .settings import GatewaySettings
 
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
-    *(chat.router, catalogue.router, artifacts.router, description.router),
+    *(chat.router, calls.router, catalogue.router, artifacts.router, description.router),
 )
 PROTOCOLS = (events.router,)
 """How clients follow runs. A further protocol is a folder of `protocols`, and its router here."""

@@ -74,7 +74,7 @@ class Deployment:
         vision = self.vision_support.opening(request, models, fallbacks, agent, tools)
         model = vision.models[0]
         name = request.strategy or agent.strategy
-        strategy = self.strategies[name]
+        strategy = self.strategies[name if CAUSES[request.cause].asks_model else JOB]
         transport = agent.action_transport or self.action_transport or strategy.transport
         tasks = agent.tasks if strategy.may_spawn and CAUSES[request.cause].may_spawn else None
         is_too_deep = tasks is not None and (request.depth >= tasks.max_depth or request.hops >= tasks.max_hops)
@@ -153,7 +153,9 @@ def _listed(request: RunRequested) -> RunRequested:
 
 
 def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
-    names = set(live) if agent.tools is None else set(agent.tools) & set(live)
+    may_call_hidden = CAUSES[request.cause].may_call_hidden
+    names = {name for name, spec in live.items() if may_call_hidden or not spec.hidden}
+    names &= names if agent.tools is None else set(agent.tools)
     if request.tools is not None:
         missing = set(request.tools) - names
         if missing:

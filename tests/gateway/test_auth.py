@@ -73,6 +73,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("POST", "/chat"): "run",
     ("POST", "/v1/plans/check"): "run",
     ("GET", "/v1/tools"): None,
+    ("POST", "/v1/tools/{tool}/call"): "run",
     ("GET", "/v1/agents"): None,
     ("GET", "/v1/budget"): None,
     ("GET", "/v1/runs/{run}/artifacts"): None,
@@ -88,7 +89,7 @@ ROUTES = list(RIGHTS)
 
 def address(path: str, run: str) -> str:
     """A path with this run as the run, task, group or schedule that it names."""
-    return path.format(run=run, artifact="x", session=f"run-{run}", task=run, group=run, schedule=run)
+    return path.format(run=run, artifact="x", tool="x", session=f"run-{run}", task=run, group=run, schedule=run)
 
 
 async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer) -> None:
@@ -118,7 +119,7 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
 def test_no_route_was_forgotten() -> None:
     """A new route is added to the list above."""
     found = {(method, route.path) for route in unconnected_routes() for method in route.methods or ()}
-    listed = {(method, path.replace("}", "_id}")) for method, path in ROUTES}
+    listed = {(method, path.replace("}", "_id}").replace("tool_id", "name")) for method, path in ROUTES}
     signed = {("POST", path) for path in SIGNED_ROUTES}
     assert found == listed | signed | {("GET", path) for path in OPEN_PATHS if path == "/"}
 

@@ -9,6 +9,7 @@ from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import new_id
 from services.planner.agents import Agent, AgentTasks
+from services.planner.errors import CannotOpen
 from services.planner.resolution import Deployment, max_characters
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
@@ -39,6 +40,17 @@ def test_a_key_bounds_what_is_there() -> None:
     assert opened(requested(key_tools=["add", "gone"])) == ["add"]
     assert opened(requested(key_tools=["add", "draw"], agent="painter")) == ["draw"]
     assert opened(requested(key_tools=[])) == []
+
+
+def test_a_hidden_tool_is_for_calls_that_no_model_makes() -> None:
+    """Naming it does not help. A call has no model, so no warning about one."""
+    live = {**LIVE, "apply": ToolSpec(name="apply", hidden=True)}
+    assert "apply" not in DEPLOYMENT.started(requested(), live).tools
+    for cause in ("user", "task", "job", "report"):
+        with pytest.raises(CannotOpen, match="apply"):
+            DEPLOYMENT.started(requested(["apply"]).model_copy(update={"cause": cause}), live)
+    called = DEPLOYMENT.started(requested(["apply"]).model_copy(update={"cause": "call"}), live)
+    assert ([*called.tools], called.warnings) == (["apply"], [])
 
 
 def test_no_warning_names_a_tool_that_the_key_does_not_allow() -> None:

@@ -9,7 +9,7 @@ from runwire.plans.json_schema.fields import Fields
 from runwire.plans.json_schema.steps import Steps, TooManySteps
 
 MAX_ARGUMENTS = 500
-_FLAGS = ("idempotent", "requires_approval")
+_FLAGS = ("idempotent", "requires_approval", "hidden")
 
 
 def document(spec: ToolSpec) -> dict[str, Any]:

@@ -79,6 +79,11 @@ class Caller:
         if self.budget is not None and run.key_id != self.key_id:
             raise NotAllowed("run_id", "another key pays for the run, and this key has a budget of its own")
 
+    def check_tool(self, name: str, field: str) -> None:
+        """Raise NotAllowed unless the key may use this tool. `field`: what names it in the request."""
+        if self.tools is not None and name not in self.tools:
+            raise NotAllowed(field, f"this key may name: {', '.join(self.tools) or 'none'}")
+
     def run_id_for_key(self, key: str) -> str:
         """Derive the id of a run from an idempotency key. Keys of one user say nothing about another's."""
         # A key has no line break, so no key of another caller gives the same text.
@@ -94,8 +99,7 @@ class Caller:
                 raise NotAllowed("agent", f"this key may name: {', '.join(self.agents)}")
             agent = self.agents[0]
         for number, name in enumerate(run_input.tools or ()):
-            if self.tools is not None and name not in self.tools:
-                raise NotAllowed(f"tools.{number}", f"this key may name: {', '.join(self.tools) or 'none'}")
+            self.check_tool(name, f"tools.{number}")
         return {
             "tenant": self.tenant,
             "key_id": self.key_id,

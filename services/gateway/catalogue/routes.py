@@ -16,7 +16,7 @@ from services.gateway.auth.caller import Caller
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
-from services.gateway.errors import InvalidInput, NotAllowed
+from services.gateway.errors import InvalidInput
 from services.gateway.parts import GatewayParts
 from services.shared.tools.catalogue import refused_tools
 
@@ -100,10 +100,10 @@ async def get_budget(parts: GatewayParts, caller: RequestCaller) -> BudgetToday:
 
 def _chosen(live: Mapping[str, ToolSpec], caller: Caller, names: list[str] | None) -> dict[str, ToolSpec]:
     """Return the tools that a run of the caller could use. Raises NotAllowed, and InvalidInput for an unknown name."""
-    allowed = live.keys() if caller.tools is None else live.keys() & set(caller.tools)
+    offered = {name for name, spec in live.items() if not spec.hidden}
+    allowed = offered if caller.tools is None else offered & set(caller.tools)
     for number, name in enumerate(names or ()):
-        if caller.tools is not None and name not in caller.tools:
-            raise NotAllowed(f"tools.{number}", f"this key may name: {', '.join(caller.tools) or 'none'}")
-        if name not in live:
+        caller.check_tool(name, f"tools.{number}")
+        if name not in offered:
             raise InvalidInput(f"tools.{number}", "there is no such tool")
     return {name: live[name] for name in sorted(allowed if names is None else names)}

@@ -10,22 +10,27 @@ again after a repeated one, and the digests of the bodies are compared.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 from fastapi import Request
 
 from contracts.artifacts.images import ImageRef
-from contracts.runs.requests import RunInput, RunRequested
+from contracts.runs.requests import CallInput, RunInput, RunRequested
+from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller
+from services.gateway.edge.request_body import read_json
 from services.gateway.edge.request_headers import idempotency_key, request_ids
-from services.gateway.errors import BadCursor, IdempotencyConflict, NotFound
+from services.gateway.errors import BadCursor, IdempotencyConflict, InvalidInput, NotFound
 from services.gateway.parts import Parts
+from services.shared.json_schema.checks import InvalidSchema, complaints
+from services.shared.redaction.stored_values import holds_reference
 from services.shared.runs.run_follower import RunFollower
 
 from .reader import RunReader, StoredRun
-from .run_request import encoded, image_digests, run_request
+from .run_request import NO_SUCH_TOOL, call_request, encoded, image_digests, run_request
 
 logger = structlog.get_logger(__name__)
 
@@ -91,17 +96,53 @@ async def accept(
                     "The gateway is stopping; nothing was accepted.",
                 )
                 data = encoded(requested.model_copy(update={"images": images}))
-            if is_followed:
-                await follower.start(is_new=True)
-            try:
-                if (await parts.writer.store_request(tenant, run, data)).is_repeated:
-                    follower.read_back()
-                    await _already_stored(parts.runs, requested)
-            except BaseException:
-                await follower.stop()
-                raise
+            await _store(parts, requested, data, follower, is_followed=is_followed)
     logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
     return Accepted(run, session_id, follower)
+
+
+async def accept_call(parts: Parts, request: Request, caller: Caller, name: str) -> Accepted:
+    """Store the request for a run that makes one call of a tool; its follower has subscribed.
+
+    Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, RightMissing, NotFound for a tool that is not there,
+    IdempotencyConflict, KeyBudgetSpent, TooManyRuns, and TryAgain when it is unknown whether the request was stored.
+    """
+    limit = min(parts.settings.max_body_bytes, MAX_ARGUMENT_BYTES)
+    given, key = await read_json(request, CallInput, limit), idempotency_key(request)
+    run = caller.run_id_for_key(key) if key else new_id()
+    requested = call_request(caller, run, name, given, request_ids(request))
+    follower = RunFollower(parts.bus, caller.tenant, run)
+    accepted = Accepted(run, own_session_id(run), follower)
+    if key and await _already_stored(parts.runs, requested) is not None:
+        return accepted
+    if (spec := parts.tools().get(name)) is None:
+        raise NotFound(NO_SUCH_TOOL)
+    if spec.hidden:
+        caller.require("apply")
+    if not holds_reference(given.args):  # tool_runner, which checks again, puts values in place of references first.
+        with suppress(InvalidSchema):
+            if found := await asyncio.to_thread(complaints, given.args, spec.input_schema):
+                raise InvalidInput("args", "; ".join(found))
+    await parts.budgets.check(caller)
+    async with parts.quota.admitted(caller, run):
+        await _store(parts, requested, encoded(requested), follower, is_followed=True)
+    logger.info("run_accepted", run_id=run, tenant=caller.tenant, key_id=caller.key_id, tool=name)
+    return accepted
+
+
+async def _store(
+    parts: Parts, requested: RunRequested, data: bytes, follower: RunFollower, *, is_followed: bool
+) -> None:
+    """Store a request. `is_followed`: the follower subscribes before."""
+    if is_followed:
+        await follower.start(is_new=True)
+    try:
+        if (await parts.writer.store_request(requested.tenant, requested.run_id, data)).is_repeated:
+            follower.read_back()
+            await _already_stored(parts.runs, requested)
+    except BaseException:
+        await follower.stop()
+        raise
 
 
 async def accept_made(parts: Parts, caller: Caller, requested: RunRequested) -> None:

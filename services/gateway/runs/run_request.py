@@ -5,14 +5,15 @@ import json
 from typing import Any
 
 from contracts.artifacts.images import ImageInput
-from contracts.runs.requests import LimitsInput, MemoryInput, RunInput, RunRequested
+from contracts.runs.requests import CallInput, JobRequested, LimitsInput, MemoryInput, RunInput, RunRequested
 from contracts.wire import names
 from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_headers import RequestIds
-from services.gateway.errors import BodyTooLarge, InvalidInput
+from services.gateway.errors import BodyTooLarge, InvalidInput, NotFound
 
+NO_SUCH_TOOL = "There is no such tool; GET /v1/tools lists those that there are."
 _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
 
 
@@ -47,6 +48,20 @@ def run_request(
         trace_id=given_ids.trace_id or new_id(),
         request_id=given_ids.request_id,
         body_sha256=digest_of({**content, "images": image_digests} if image_digests else content),
+    )
+
+
+def call_request(caller: Caller, run_id: str, tool: str, given: CallInput, given_ids: RequestIds) -> RunRequested:
+    """Return the request for a run that makes one call. Raises NotAllowed, and NotFound for no tool's name."""
+    if not names.TOOL_NAME.pattern.fullmatch(tool):
+        raise NotFound(NO_SUCH_TOOL)
+    caller.check_tool(tool, "name")
+    shared = given.model_dump(include={"agent", "user_id", "tool_context", "limits"}, exclude_unset=True)
+    requested = run_request(caller, run_id, RunInput(query=tool, tools=[tool], **shared), given_ids, [])
+    content = {**given.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": given_limits(given.limits)}
+    job = JobRequested(tool=tool, args=given.args)
+    return requested.model_copy(
+        update={"cause": "call", "job": job, "body_sha256": digest_of({"tool": tool, **content})}
     )
 
 

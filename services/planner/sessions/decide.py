@@ -160,6 +160,8 @@ def adopt(session: Session, session_id: str, first: RunRequested, ended: records
     run = first.run_id
     if session.exists or run_of_own_session(session_id) != run or first.session_id is not None:
         return []
+    if not CAUSES[first.cause].has_turn:
+        return []  # Nobody asked anything: the session begins with the new question.
     started = _started(first).model_copy(update={"session_id": session_id})
     queued = records.RunQueued(run=run, requested_at=first.requested_at)
     return [started, queued, records.RunBegun(run=run), *([ended] if ended is not None else [])]

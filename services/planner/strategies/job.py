@@ -1,4 +1,4 @@
-"""The strategy of a job: one call of a tool, whose result is the answer. No model is called."""
+"""The strategy of runs without a model: one call of a tool, whose result is the answer."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,12 @@ from services.planner.run.turn.asking import run_after
 from services.planner.strategies.base import Strategy
 from services.shared.redaction.json_values import cut
 
+RESULT = "result"
+"""Key in `extra` of the call's result, as a model would read it."""
+
 
 class Job(Strategy):
-    """Makes the one call of a job, and ends the run with its result."""
+    """Makes the one call that the request names, and ends the run with its result."""
 
     def on_step_ended(
         self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
@@ -26,7 +29,7 @@ class Job(Strategy):
         started = run.started
         job = started.request.job if started is not None else None
         if job is None:
-            return [terminal.failed(run, Fault(code="bad_request", reason="the request names no job"))]
+            return [terminal.failed(run, Fault(code="bad_request", reason="the request names no call"))]
         outcome = next(iter([*run.observed.values(), *observed]), None)
         if run.step is not None and outcome is not None:
             later = run_after(run, observed=observed)
@@ -35,7 +38,7 @@ class Job(Strategy):
                 return [terminal.failed(later, failure)]
             found = outcome.observation
             text = found if isinstance(found, str) and found.strip() else compact(found)
-            return [terminal.answered(later, {"answer": cut(text, MAX_TURN_BYTES)})]
+            return [terminal.answered(later, {"answer": cut(text, MAX_TURN_BYTES), "extra": {RESULT: found}})]
         now = handling.progress.now
         if (budget := budgets.spent_calls(run, 1)) is not None:
             return [budgets.out_of(run, budget, now)]

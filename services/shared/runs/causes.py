@@ -19,6 +19,8 @@ class Traits:
     """A person wrote its question and chose its model, so that rules on texts and names of models apply to both."""
     gives_way: bool = False
     """It waits until no run of a user waits for a turn."""
+    may_call_hidden: bool = False
+    """A person or program named its one call, so the tool may be one that no model is offered."""
     counts_for_key: bool = True
     """It is one of the open runs of its API key, of which a key may have only so many."""
 
@@ -28,5 +30,6 @@ CAUSES: dict[RunCause, Traits] = {
     "summary": Traits(has_turn=False, may_spawn=False, counts_for_key=False),
     "task": Traits(has_turn=False),
     "job": Traits(has_turn=False, asks_model=False, may_spawn=False),
+    "call": Traits(has_turn=False, asks_model=False, may_spawn=False, may_call_hidden=True),
     "report": Traits(has_turn=True, gives_way=True),
 }

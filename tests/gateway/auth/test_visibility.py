@@ -82,6 +82,7 @@ class Things:
             "task_id": [self.task],
             "group_id": [self.task],
             "schedule_id": self.schedules,
+            "name": [],  # Tools belong to all tenants.
         }[parameter]
 
 

@@ -212,7 +212,8 @@ def test_a_session_continues_from_a_run_without_one() -> None:
         assert world.session.current is not None
         assert world.session.current.run == (place or A)
         assert len(world.session.turns) == (1 if end else 0)
-    assert decide.adopt(Session(), second.session_id or "", request(A, session_id="other"), None) == []
+    for changes in ({"session_id": "other"}, {"cause": "call"}):
+        assert decide.adopt(Session(), second.session_id or "", first.model_copy(update=changes), None) == []
 
 
 RUNS = [f"{number:032x}" for number in range(1, 6)]

@@ -21,6 +21,7 @@ from services.planner.run.people import pauses
 from services.planner.run.people.input_rules import InputRule
 from services.planner.run.state.people import MAX_SHOWN_CHARACTERS, with_answer_token
 from services.planner.run.state.run import Event, Run
+from services.shared.runs.causes import CAUSES
 
 MAX_NOTES_CHARACTERS = 8_000
 """Characters of all notes together where a text rejects calls. Each note is recorded twice, beside the text."""
@@ -35,6 +36,9 @@ def on_input(run: Run, handling: Handling, message: InputRequested) -> Command |
         return _after(run, progress, message)
     if run.terminal is not None or run.stopping is not None:
         return _refuse(run, progress, message, "run_ended", "the run has ended")
+    if run.started is not None and not CAUSES[run.started.request.cause].asks_model:
+        reason = "the run asks no model, so nothing would be read; decide about its pauses, or cancel it"
+        return _refuse(run, progress, message, "input_refused", reason)
     if expired := pauses.expire(run, progress.now):
         return expired
     if len(run.inputs.unread) >= MAX_UNREAD_INPUTS:  # If it is the text of another run, that run waits for its turn.
