@@ -36,6 +36,7 @@ WHOLE_ROOMS = {
         "tests/artifact_store/store/test_store.py",
         "the client, beside a real store",
     ),
+    "services/tables": ("tests/tables/test_tools.py", "calls of the tools, on both databases"),
     "services/tool_runner": ("tests/tool_runner/test_handlers.py", "calls over NATS, with tools as processes"),
 }
 

@@ -30,6 +30,7 @@ read_artifact_max_bytes
 OF_COMMANDS = frozenset(
     """
 url api_key data_dir data sync nats_credentials nats_public_url nats_public_ca health_file outbox
+tables_url tables_password_file
 """.split()  # noqa: SIM905, see above
 )
 """Variables of the command line and of the example tools."""

@@ -1,5 +1,5 @@
 """Serving tools over NATS."""
 
-from runwire.serving.server import main, serve
+from runwire.serving.server import main, run, serve
 
-__all__ = ["main", "serve"]
+__all__ = ["main", "run", "serve"]

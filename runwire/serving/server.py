@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ _EXIT_PERIOD_S = 2.0
 """What threads of a tool's libraries get once nothing is served any more."""
 _HEALTH_FILE_INTERVAL_S = 2.0
 
+Check = Callable[[], str | None]
+"""Returns why tools cannot work, as a sentence, or None."""
+
 
 async def serve(
     tools: Iterable[Tool[..., Any]],
@@ -37,6 +40,7 @@ async def serve(
     health_file: str | Path | None = None,
     grace_s: float = _GRACE_PERIOD_S,
     stop: asyncio.Event | None = None,
+    check: Check | None = None,
 ) -> None:
     """Serve tools until `stop` is set or this task is cancelled; waits for a NATS server that does not answer yet.
 
@@ -49,6 +53,7 @@ async def serve(
         health_file: is touched every two seconds while NATS is connected and denies none of the tools.
         grace_s: seconds that running calls get to end when serving stops.
         stop: set it to stop without losing a call.
+        check: returns why the tools cannot work, as a sentence, or None; asked for the health file only.
 
     Raises:
         ToolsNotLoaded: two tools have the same name.
@@ -67,7 +72,7 @@ async def serve(
     connection = Connection(find_login(url, credentials, user, password), [tool.name for tool in named], on_disconnect)
     background: list[asyncio.Task[None]] = []
     if health_file:
-        background.append(asyncio.create_task(_keep_health_file(Path(health_file), connection)))
+        background.append(asyncio.create_task(_keep_health_file(Path(health_file), connection, check)))
     executor = Executor()
     stall = StallDetector()
     try:
@@ -99,8 +104,8 @@ async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector, 
             await server.send_heartbeats()
 
 
-async def _keep_health_file(file: Path, connection: Connection) -> None:
-    """Touch the file every two seconds while the connection works, remove it otherwise and at the end.
+async def _keep_health_file(file: Path, connection: Connection, check: Check | None) -> None:
+    """Touch the file every two seconds while the connection and the tools work, remove it otherwise and at the end.
 
     A process that is stopped or killed leaves the file behind: then the file gets old.
     """
@@ -113,7 +118,7 @@ async def _keep_health_file(file: Path, connection: Connection) -> None:
 
     try:
         while True:
-            show(works=connection.works)
+            show(works=connection.works and (check is None or check() is None))
             await asyncio.sleep(_HEALTH_FILE_INTERVAL_S)
     finally:
         show(works=False)
@@ -145,8 +150,7 @@ def main(
 
     Exits with a message when a file cannot be served, or NATS allows none of its tools.
     """
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("nats").setLevel(logging.ERROR)
+    _configure_logging(log_level)
     try:
         tools = unique(tool for path in paths for tool in load_tools(path))
     except ToolsNotLoaded as error:
@@ -159,12 +163,28 @@ def main(
         trace.stack = traceback.StackSummary.from_list(frames)
         raise SystemExit("".join(trace.format()).rstrip()) from None
     logger.disabled = False  # The file may have configured logging.
+    run(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s)
+
+
+def run(
+    tools: Sequence[Tool[..., Any]],
+    url: str | None = None,
+    *,
+    credentials: str | Path | None = None,
+    health_file: str | Path | None = None,
+    grace_s: float = _GRACE_PERIOD_S,
+    check: Check | None = None,
+) -> None:
+    """Serve tools until SIGTERM or SIGINT; arguments as of `serve`. Exits with a message when NATS allows none."""
+    _configure_logging("INFO")
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s, stop=stop)
+        await serve(
+            tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s, stop=stop, check=check
+        )
 
     try:
         import uvloop  # noqa: PLC0415, it has no build for Windows
@@ -180,3 +200,8 @@ def main(
     end = threading.Timer(_EXIT_PERIOD_S, os._exit, [0])  # A thread of a library may never end.
     end.daemon = True
     end.start()
+
+
+def _configure_logging(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("nats").setLevel(logging.ERROR)

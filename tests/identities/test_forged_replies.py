@@ -98,7 +98,9 @@ async def product(scene: Scene, discover_s: float = 0.1) -> AsyncIterator[Produc
 
     def start(served: Tool[..., str], user: str) -> None:
         login = scene.server.login(user)
-        serving.append(asyncio.create_task(serve([served], scene.server.url, stop=stop, grace_s=0.1, **login)))
+        serving.append(
+            asyncio.create_task(serve([served], scene.server.url, stop=stop, grace_s=0.1, check=None, **login))
+        )
 
     start(weather, "tool_weather")
     start(geo, "tool_geo")

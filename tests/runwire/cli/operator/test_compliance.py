@@ -68,7 +68,9 @@ async def served(operator: Bus, server: NatsServer) -> AsyncIterator[None]:
     configured, stop = settings(server, TOOL_RUNNER), asyncio.Event()
     catalogue = await Catalogue(operator).start()
     serving = [
-        asyncio.create_task(serve([each], server.url, **server.login(f"tool_{each.name}"), stop=stop, grace_s=0.1))
+        asyncio.create_task(
+            serve([each], server.url, **server.login(f"tool_{each.name}"), stop=stop, grace_s=0.1, check=None)
+        )
         for each in (write_post, bare)
     ]
     async with connected(server.url, TOOL_RUNNER, configured) as runner, running(runner, configured, []):

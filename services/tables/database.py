@@ -1,0 +1,198 @@
+"""The database: SQLite in a file, or PostgreSQL.
+
+Rule 1: a read sees one state, a write is one transaction, and one write of SQLite waits for the other in this process.
+Rule 2: whatever the database cannot do now is `DatabaseUnavailable`; a commit whose answer was lost may have happened,
+so writes keep their outcome (`outcomes`) and may be repeated.
+Rule 3: migrations run in one transaction, with foreign keys off on SQLite, since a rebuilt table is dropped once; they
+are checked before the commit. Of several processes that start at once one migrates.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import event, exc
+
+from services.tables.errors import DatabaseUnavailable
+from services.tables.schema import outcomes
+
+logger = logging.getLogger("runwire.tables")
+
+T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK = 7_263_001
+_ATTEMPTS = 5
+_CHECK_EVERY_S, _CLEAN_EVERY_S = 1.0, 3600.0
+_OUTCOMES_KEPT_MS = 90 * 24 * 3600 * 1000
+_REQUESTS_FAULTS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)
+"""What the request is at fault for, or another transaction; every other error of a driver is the database's."""
+
+
+def configured() -> "Database":
+    """Return the database that the environment names. Raises SystemExit for a URL that cannot be used."""
+    folder = os.environ.get("RUNWIRE_DATA_DIR") or ".runwire"
+    url = os.environ.get("RUNWIRE_TABLES_URL") or f"sqlite:///{Path(folder).resolve() / 'tables.db'}"
+    try:
+        file = os.environ.get("RUNWIRE_TABLES_PASSWORD_FILE")
+        return Database(url, Path(file).read_text(encoding="utf-8").strip() if file else None)
+    except (exc.ArgumentError, ValueError) as error:
+        raise SystemExit(f"RUNWIRE_TABLES_URL: {error}") from None
+    except OSError as error:
+        raise SystemExit(f"RUNWIRE_TABLES_PASSWORD_FILE: {error.filename} cannot be read ({error.strerror})") from None
+
+
+class Database:
+    """Connections to one database, and whether it can be used. Nothing connects before the first use."""
+
+    def __init__(self, url: str, password: str | None = None) -> None:
+        """Raises ValueError for a URL of another database."""
+        self._url = sa.make_url(url)
+        if self._url.drivername in {"postgresql", "postgres"}:
+            self._url = self._url.set(drivername="postgresql+psycopg")
+        if self._url.drivername not in {"sqlite", "postgresql+psycopg"}:
+            raise ValueError("the URL begins with sqlite:/// or postgresql://")
+        if password is not None:
+            self._url = self._url.set(password=password)
+        self.is_sqlite = self._url.drivername == "sqlite"
+        self._engine = self._made(foreign_keys=True)
+        self._turn = threading.Lock()
+        self._is_migrated = False
+        self.problem: str | None = "database_unavailable: not tried yet"
+
+    def read(self, work: Work[T]) -> T:
+        """Return what `work` reads. It is repeated if a table has changed its columns meanwhile."""
+        return self._carried_out(work, writes=False)
+
+    def write(self, work: Work[T]) -> T:
+        """Carry out `work` in one transaction, and again where another one has written the same meanwhile."""
+        with self._turn if self.is_sqlite else contextlib.nullcontext():
+            return self._carried_out(work, writes=True)
+
+    def migrate(self) -> None:
+        """Bring the schema to the newest version. Raises DatabaseUnavailable."""
+        if self.is_sqlite and self._url.database:
+            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = self._made(foreign_keys=False)
+        try:
+            with engine.connect().execution_options(writes=True) as connection, connection.begin():
+                if not self.is_sqlite:
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+                config = Config(attributes={"connection": connection})
+                config.set_main_option("script_location", str(MIGRATIONS))
+                command.upgrade(config, "head")
+                if self.is_sqlite and (broken := connection.exec_driver_sql("PRAGMA foreign_key_check").all()):
+                    raise RuntimeError(f"the migration leaves rows without their parent: {broken[:5]}")
+            self._is_migrated = True
+        except (exc.DBAPIError, exc.TimeoutError, OSError) as error:
+            raise _unavailable(error) from error
+        finally:
+            engine.dispose()
+
+    def watch(self, stop: threading.Event) -> None:
+        """Migrate once the database answers, then see every second whether it does, until `stop`."""
+        cleaned_at = 0.0
+        while not stop.is_set():
+            try:
+                if not self._is_migrated:
+                    self.migrate()
+                self.read(lambda connection: connection.execute(sa.text("SELECT 1")))
+                self._note(None)
+                if not cleaned_at or time.monotonic() - cleaned_at > _CLEAN_EVERY_S:
+                    self.write(_clean)
+                    cleaned_at = time.monotonic()
+            except DatabaseUnavailable as error:
+                self._note(f"database_unavailable: {error.reason}")
+            except (CommandError, RuntimeError, exc.SQLAlchemyError) as error:
+                self._note(f"the schema cannot be migrated: {error}")
+            stop.wait(_CHECK_EVERY_S)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _note(self, problem: str | None) -> None:
+        if (problem is None) != (self.problem is None):
+            logger.warning("tables are %s", f"not ready: {problem}" if problem else "ready")
+        self.problem = problem
+
+    def _carried_out(self, work: Work[T], *, writes: bool) -> T:
+        options: dict[str, Any] = {"writes": writes}
+        if not writes and not self.is_sqlite:
+            options["isolation_level"] = "REPEATABLE READ"
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                    return work(connection)
+            except _REQUESTS_FAULTS:  # Another transaction was first, with columns or with the same key.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except (exc.DBAPIError, exc.TimeoutError) as error:
+                raise _unavailable(error) from error
+        raise AssertionError
+
+    def _made(self, *, foreign_keys: bool) -> sa.Engine:
+        if not self.is_sqlite:
+            options = "-c statement_timeout=25000 -c lock_timeout=20000"
+            return sa.create_engine(
+                self._url,
+                pool_size=8,
+                max_overflow=24,
+                pool_timeout=10,
+                pool_pre_ping=True,
+                connect_args={"connect_timeout": 3, "options": options, "application_name": "runwire-tables"},
+            )
+        engine = sa.create_engine(self._url, pool_size=8, max_overflow=56, connect_args={"timeout": 20})
+
+        @event.listens_for(engine, "connect")
+        def _on_connect(connection: Any, _record: object) -> None:
+            connection.isolation_level = None  # Its own transactions begin too late, and end before a change of schema.
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", f"foreign_keys={'ON' if foreign_keys else 'OFF'}"):
+                connection.execute(f"PRAGMA {pragma}")
+            connection.create_aggregate("exact_sum", 1, _ExactSum)
+
+        @event.listens_for(engine, "begin")
+        def _on_begin(connection: sa.Connection) -> None:
+            writes = connection.get_execution_options().get("writes")
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+        return engine
+
+
+class _ExactSum:
+    """The sum of doubles, rounded once."""
+
+    def __init__(self) -> None:
+        self._found: list[float] = []
+
+    def step(self, value: float | None) -> None:
+        if value is not None:
+            self._found.append(value)
+
+    def finalize(self) -> float | None:
+        try:
+            return math.fsum(self._found) if self._found else None
+        except OverflowError:
+            return math.inf
+
+
+def _clean(connection: sa.Connection) -> None:
+    """Forget the outcomes of writes that nobody repeats any more."""
+    until = int(time.time() * 1000) - _OUTCOMES_KEPT_MS
+    connection.execute(outcomes.delete().where(outcomes.c.kept_at < until))
+
+
+def _unavailable(error: Exception) -> DatabaseUnavailable:
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return DatabaseUnavailable(reason[0][:200] if reason else type(error).__name__)

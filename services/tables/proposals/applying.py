@@ -1,0 +1,173 @@
+"""Apply a proposal: operations on rows one by one, a change of columns as a whole.
+
+Rule 1: an operation and its outcome are written in one transaction, under tenant, proposal and number. So an apply that
+was killed is repeated as it is: what was done is not done again, and the rest follows.
+Rule 2: a refused operation is an outcome too; the next one goes on. A database that is away ends the call instead.
+Rule 3: versions count from `base_version`, what the table was when the proposal was written: a cell that somebody else
+has changed since is not overwritten.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.tables import catalog, rows
+from services.tables.database import Database
+from services.tables.errors import Refused
+from services.tables.proposals import columns as column_rules
+from services.tables.proposals import data as row_rules
+
+_WHOLE = -1
+"""The number of the outcome of a change of columns."""
+
+
+class RowsApply:
+    """One apply of operations on the rows of a table. With `check_only` nothing is written."""
+
+    def __init__(
+        self,
+        database: Database,
+        tenant: str,
+        proposal_id: str,
+        table_id: str,
+        base_version: int | None,
+        *,
+        check_only: bool,
+    ) -> None:
+        self._database = database
+        self._tenant = tenant
+        self._key = f"proposal:{proposal_id}"
+        self._table_id = table_id
+        self._base_version = base_version
+        self._check_only = check_only
+        self._seen = row_rules.SeenRows()
+        self._own: set[int] = set()
+
+    def run(self, operations: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+        """Carry out operations, each with its number in the proposal. Raises Refused, code `table_not_found`."""
+        errors = [] if operations else ["operations_empty@operations"]
+        found = []
+        transaction = self._database.read if self._check_only else self._database.write
+        for number, given in operations:
+            outcome = transaction(partial(self._outcome, number=number, given=given))
+            if outcome["status"] != "failed":
+                self._seen.note(outcome["action"], outcome["row_id"])
+                self._own.add(outcome["version"])
+            found.append(outcome)
+        if operations and all(each["status"] == "failed" for each in found):
+            errors.append("no_valid_operations@operations")
+        table = self._database.read(lambda connection: catalog.find(connection, self._tenant, self._table_id))
+        return _report("data", table, found, errors)
+
+    def _outcome(self, connection: sa.Connection, number: int, given: Any) -> dict[str, Any]:
+        table = catalog.find(connection, self._tenant, self._table_id, locked=not self._check_only)
+        print_ = rows.fingerprint(self._table_id, given)
+        if (before := rows.kept(connection, self._tenant, self._key, number, print_)) is not None:
+            return dict(before)
+        action = given.get("action") if isinstance(given, Mapping) else None
+        outcome: dict[str, Any] = {"index": number, "action": action, "row_id": None, "version": table.version}
+        try:
+            operation = row_rules.check(given, table.columns)
+            self._seen.check(operation)
+            outcome["row_id"] = operation.row_id or table.next_row_id
+            if self._check_only:
+                if operation.row_id is not None:
+                    rows.current(connection, table, operation.row_id)
+                outcome |= {"status": "accepted", "cells": operation.cells}
+            else:
+                table = self._write(connection, table, operation)
+                outcome |= {"status": "applied", "version": table.version}
+            outcome["warnings"] = operation.warnings
+        except Refused as error:
+            outcome |= {"status": "failed", "code": error.code, "field": error.field, "reason": error.reason}
+        if not self._check_only:
+            rows.keep(connection, self._tenant, self._key, number, print_, outcome)
+        return outcome
+
+    def _write(self, connection: sa.Connection, table: catalog.Table, operation: row_rules.Operation) -> catalog.Table:
+        if operation.row_id is None:
+            return rows.insert(connection, table, [operation.cells])
+        if operation.action == "update":
+            return rows.update(connection, table, operation.row_id, operation.cells, self._base_version, self._own)
+        return rows.delete(connection, table, operation.row_id, self._base_version, self._own)
+
+
+def apply_to_columns(
+    connection: sa.Connection,
+    tenant: str,
+    proposal_id: str,
+    table_id: str | None,
+    proposal: Mapping[str, Any],
+    *,
+    with_samples: bool,
+    check_only: bool,
+) -> dict[str, Any]:
+    """Apply a change of columns as a whole, or make a table, and return what came of it. Raises Refused."""
+    table = catalog.find(connection, tenant, table_id, locked=True) if table_id else None
+    key, print_ = f"proposal:{proposal_id}", rows.fingerprint(table_id, dict(proposal))
+    if (before := rows.kept(connection, tenant, key, _WHOLE, print_)) is not None:
+        return dict(before)
+    checked = column_rules.check(proposal, table.columns if table else (), catalog.new_column_id)
+    errors = list(checked.errors)
+    if (table is None) != (proposal.get("mode") == "create") and not errors:
+        errors.append("mode_invalid@mode")
+    operations = proposal.get("operations") or []
+    status = "failed" if errors else "accepted"
+    if not errors and not check_only:
+        try:
+            with connection.begin_nested():
+                table = _changed(connection, tenant, table, proposal, checked, with_samples=with_samples)
+            status = "applied"
+        except Refused as error:
+            errors, status = [f"{error.code}@{error.field or 'operations'}: {error.reason}"], "failed"
+    outcomes = [
+        {"index": number, "action": each.get("action") if isinstance(each, Mapping) else None, "status": status}
+        for number, each in enumerate(operations)
+    ]
+    report = _report("schema", table, outcomes, errors, checked.warnings)
+    if not check_only:
+        rows.keep(connection, tenant, key, _WHOLE, print_, report)
+    return report
+
+
+def _changed(
+    connection: sa.Connection,
+    tenant: str,
+    table: catalog.Table | None,
+    proposal: Mapping[str, Any],
+    checked: column_rules.Checked,
+    *,
+    with_samples: bool,
+) -> catalog.Table:
+    name, description = proposal.get("table_name"), proposal.get("table_description")
+    if table is not None:
+        kept = table.description if description is None else description
+        return catalog.alter(connection, tenant, table, checked.columns, name or table.name, kept)
+    made = catalog.create(connection, tenant, name or "", description or "", checked.columns)
+    required = {each.column_id for each in checked.columns if each.required}
+    whole = [each for each in checked.samples if required <= {key for key, value in each.items() if value is not None}]
+    return rows.insert(connection, made, whole) if with_samples else made
+
+
+def _report(
+    kind: str,
+    table: catalog.Table | None,
+    operations: Sequence[Mapping[str, Any]],
+    errors: Sequence[str],
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    done = [each for each in operations if each["status"] != "failed"]
+    return {
+        "kind": kind,
+        "table_id": table.table_id if table else None,
+        "version": table.version if table else None,
+        "applied": len(done),
+        "failed": len(operations) - len(done),
+        "counts": dict(Counter(str(each["action"]) for each in done)),
+        "errors": list(errors),
+        "warnings": list(warnings),
+        "operations": list(operations),
+    }

@@ -1,0 +1,116 @@
+"""Write rows of a table that was found `locked`, and keep the outcome of a write in its transaction.
+
+Rule 1: a row's id is an integer that is never used again; `changes` says in which version each cell was changed last.
+Rule 2: a write that knows the version it was decided from (`base_version`) fails with `row_changed` where the same cell
+was changed since, and a deletion where any was. What the writer itself has changed (`own`) does not count.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.tables import schema
+from services.tables.catalog import Table, touch
+from services.tables.errors import LimitExceeded, Refused
+
+MAX_ROWS = 1_000_000
+_WHOLE = "*"
+"""In `changes`: the version in which the row was made."""
+
+
+def insert(connection: sa.Connection, table: Table, rows: Sequence[dict[str, Any]]) -> Table:
+    """Add rows of cells by column id. The first has the id `table.next_row_id`, the others follow."""
+    if table.row_count + len(rows) > MAX_ROWS:
+        raise LimitExceeded("rows of a table", MAX_ROWS, table.row_count + len(rows))
+    version = table.version + 1
+    empty = {each.name: None for each in table.rows.c}
+    filled = [
+        {
+            **empty,
+            **schema.stored(table.columns, cells),
+            "id": table.next_row_id + number,
+            "version": version,
+            "changes": {_WHOLE: version},
+        }
+        for number, cells in enumerate(rows)
+    ]
+    if filled:
+        connection.execute(table.rows.insert(), filled)
+    return touch(connection, table, added=len(rows))
+
+
+def update(
+    connection: sa.Connection,
+    table: Table,
+    row_id: int,
+    cells: dict[str, Any],
+    base_version: int | None = None,
+    own: Collection[int] = (),
+) -> Table:
+    """Change cells of a row. Raises Refused, code `row_not_found` or `row_changed`."""
+    row = current(connection, table, row_id)
+    names = {each.column_id: each.name for each in table.columns}
+    for column_id in cells:
+        at = row.changes.get(column_id, row.changes[_WHOLE])
+        if base_version is not None and at > base_version and at not in own:
+            raise Refused("row_changed", f"{names[column_id]} of row {row_id} was changed meanwhile", names[column_id])
+    version = table.version + 1
+    changes = {key: at for key, at in row.changes.items() if key in names or key == _WHOLE}
+    new = {"version": version, "changes": changes | dict.fromkeys(cells, version)}
+    where = table.rows.c.id == row_id
+    connection.execute(table.rows.update().where(where).values(**new, **schema.stored(table.columns, cells)))
+    return touch(connection, table)
+
+
+def delete(
+    connection: sa.Connection, table: Table, row_id: int, base_version: int | None = None, own: Collection[int] = ()
+) -> Table:
+    """Delete a row. Raises Refused, code `row_not_found` or `row_changed`."""
+    row = current(connection, table, row_id)
+    if base_version is not None and any(at > base_version and at not in own for at in row.changes.values()):
+        raise Refused("row_changed", f"row {row_id} was changed meanwhile", "row_id")
+    connection.execute(table.rows.delete().where(table.rows.c.id == row_id))
+    return touch(connection, table, removed=1)
+
+
+def current(connection: sa.Connection, table: Table, row_id: int) -> sa.Row[Any]:
+    """Return a row as it is. Raises Refused, code `row_not_found`."""
+    found = None
+    if 0 < row_id < table.next_row_id:
+        found = connection.execute(sa.select(table.rows).where(table.rows.c.id == row_id)).one_or_none()
+    if found is None:
+        raise Refused("row_not_found", f"there is no row {row_id} in {table.name}", "row_id")
+    return found
+
+
+def cells_of(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells of a physical row, by the columns' names."""
+    return {each.name: row[each.column_id] for each in table.columns}
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return what tells one write from another."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def kept(connection: sa.Connection, tenant: str, key: str, position: int, print_: str) -> Any:
+    """Return the outcome of a write that has happened already; None before that.
+
+    Raises Refused, code `proposal_reused`, if another write has this key.
+    """
+    table = schema.outcomes
+    where = (table.c.tenant == tenant, table.c.key == key, table.c.position == position)
+    row = connection.execute(sa.select(table.c.fingerprint, table.c.outcome).where(*where)).one_or_none()
+    if row is not None and row.fingerprint != print_:
+        raise Refused("proposal_reused", f"another operation was applied as number {position} of this id already")
+    return None if row is None else row.outcome
+
+
+def keep(connection: sa.Connection, tenant: str, key: str, position: int, print_: str, outcome: Any) -> None:
+    """Keep the outcome of a write, in the transaction that does it."""
+    row = {"tenant": tenant, "key": key, "position": position, "fingerprint": print_, "outcome": outcome}
+    connection.execute(schema.outcomes.insert().values(**row, kept_at=int(time.time() * 1000)))

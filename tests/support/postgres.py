@@ -1,0 +1,99 @@
+"""A real PostgreSQL server on loopback that a test may kill and start again."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Self
+
+import psycopg
+
+from .forked import die_with_parent
+from .needs import find_program, free_port, skip
+from .waiting import wait_until_blocking
+
+START_LIMIT = 30
+
+
+def program(name: str) -> Path:
+    """A program of PostgreSQL: on PATH, else of the newest package of Debian. Without it the test is skipped."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
+    return find_program(name) or next(reversed(packaged), None) or skip("PostgreSQL is not installed")
+
+
+class PostgresServer:
+    """One server. Port and folder stay the same over restarts. It refuses root, so root starts it as another user."""
+
+    def __init__(self) -> None:
+        """Make its files, in a folder that another user may enter, as pytest's may not be."""
+        self.port = free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="runwire-postgres-"))
+        self._data, self._log = self._folder / "data", self._folder / "postgres.log"
+        self._user = "nobody" if os.geteuid() == 0 else None
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._user:
+            shutil.chown(self._folder, self._user)
+        options = ["-U", "runwire", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"]
+        command = [str(program("initdb")), "-D", str(self._data), *options]
+        subprocess.run(command, check=True, capture_output=True, user=self._user, cwd=self._folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(signal.SIGINT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a client connects."""
+        return f"postgresql://runwire@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self, name: str) -> str:
+        """Make an empty database, and return its URL."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self.url(name)
+
+    def start(self) -> None:
+        """Start the server and return once it answers. Call it in the main thread, with which it ends."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": "",
+            "max_connections": 200,
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [program("postgres"), "-D", self._data, *options],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                user=self._user,
+                cwd=self._data,
+                # Else a killed test run leaves orphans.
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            )
+        wait_until_blocking(self._ready, timeout=START_LIMIT, what="PostgreSQL answers")
+
+    def _ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
+        try:
+            psycopg.connect(self.url(), connect_timeout=1).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL; its own processes end when they notice."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(timeout=30)
+            self._process = None
