@@ -275,6 +275,21 @@ class CallRequested(Message):
     context: dict[str, Any] = Field(default_factory=dict)
 
 
+class ReadRequested(Message):
+    """A call of a tool that changes nothing: gateway to tool_runner, for no run. Nothing is stored.
+
+    The tool says so by `side_effects` (`none` or `read`) and `idempotent`, and needs no approval. The reply is a
+    `CallFinished` without artifacts: what a model would be shown.
+    """
+
+    tenant: str
+    tool: str
+    args: dict[str, Any]
+    user_id: str | None = None
+    request_id: str | None = None
+    trace_id: str | None = None
+
+
 DIRECT_HEADER = "Runwire-Direct"
 DirectReply = Literal["begun", "finished", "declined", "unfinished"]
 """`begun`: the tool is called next, and another reply follows. `finished`: the body is the CallFinished.

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from .base import Message
+from .base import Message, is_absent
 
 Code = Literal[
     "bad_request",
@@ -66,6 +66,9 @@ class Fault(Message):
     code: Code
     reason: str
     retryable: bool = False
+    tool_code: str | None = Field(
+        default=None, exclude_if=is_absent, description="the tool's own code, where it is none of these"
+    )
 
 
 MAX_FAULTS = 5

@@ -15,6 +15,8 @@ MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES - 128 * KIB
 """Largest request for a run. The record that opens the run contains it, beside the digests of all tools."""
 MAX_OUTCOME_BYTES = 512 * KIB
 """Largest outcome of a call: a record has room for it and for the events beside it."""
+MAX_READ_BYTES = MIB
+"""Largest outcome of a read (`ReadRequested`), which is stored nowhere."""
 MAX_ARGUMENT_BYTES = 512 * KIB
 """Largest arguments of a call in the log. Only the results of very many branches exceed it, since a large result is a
 reference."""

@@ -122,6 +122,10 @@ direct_status = Subject(
     "direct_status", "direct.{instance}.status", "Whether the instance has received a direct call.",
     writes=(PLANNER,), reads=(TOOL_RUNNER,), carries=("ReceivedQuestion",), replies=("ReceivedAnswer",),
 )
+tool_read = Subject(
+    "tool_read", "read.tool", "A tool that changes nothing is called for no run; any instance answers.",
+    writes=(GATEWAY,), reads=(TOOL_RUNNER,), carries=("ReadRequested",), replies=("CallFinished",), queue=TOOL_RUNNER,
+)
 runner = Subject(
     "runner", "direct.here", "An instance of tool_runner says every second that it takes direct calls.",
     writes=(TOOL_RUNNER,), reads=(PLANNER, TOOL_RUNNER), carries=("RunnerAnnouncement",),

@@ -48,16 +48,19 @@ COMMANDS = {
     "tasks": "Background tasks of a session: list them, end them, decide about them.",
     "schedule": "Schedules and webhooks, which start runs.",
     "tools": "List the tools that are available now; with NAME, describe one. Accept specifications that changed.",
+    "call": "Call a tool, without a model, and print its result.",
+    "tables": "Tables: list them, show one, import and export CSV files.",
     "plan": "Plans of the strategy `planned`: check one without running it.",
     "credentials": "Give tools, listeners and yourself a user on NATS, and take it back.",
 }
 """Command -> what `runwire --help` says of it."""
 _MODULES = {
     "approvals": {"approvals", "approve", "reject", "answer"},
-    "artifacts": {"artifacts", "fetch"},
+    "data": {"artifacts", "fetch", "tables"},
     "machine": {"up", "env", "logs"},
     "runs": {"run", "tail", "cancel", "delete", "runs"},
     "sessions": {"chat", "sessions"},
+    "tools": {"call", "tools"},
     "schedules": {"schedule"},
     "plans": {"plan"},
 }

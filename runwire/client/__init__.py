@@ -12,9 +12,11 @@ from runwire.client.client import Client
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, RunOptions
 from runwire.client.schedules import webhook_headers
+from runwire.client.tools import CallOptions
 
 __all__ = [
     "AgentModels",
+    "CallOptions",
     "Client",
     "GroupView",
     "ImageInput",

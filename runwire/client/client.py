@@ -22,13 +22,13 @@ from contracts.runs.events import Paused
 from contracts.runs.pauses import OpenPause, PauseDecision
 from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
-from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import names
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
 from runwire.client.schedules import ScheduleMethods
 from runwire.client.tasks import TaskMethods
+from runwire.client.tools import ToolMethods
 from runwire.client.transport import Page, Transport, checked
 from runwire.errors import NotFound
 
@@ -53,16 +53,11 @@ class _ArtifactPage(Page):
     artifacts: list[StoredArtifact]
 
 
-class _Tools(BaseModel):
-    tools: list[ToolSpec]
-    refused: list[RefusedTool] = []
-
-
 class _Agents(BaseModel):
     agents: list[runs.AgentModels]
 
 
-class Client(TaskMethods, ScheduleMethods):
+class Client(TaskMethods, ScheduleMethods, ToolMethods):
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
@@ -320,14 +315,6 @@ class Client(TaskMethods, ScheduleMethods):
     async def agents(self) -> list[runs.AgentModels]:
         """List the agents that a run may name, each with the models that answer its runs."""
         return (await self._transport.ask(_Agents, "GET", "/v1/agents")).agents
-
-    async def refused_tools(self) -> list[RefusedTool]:
-        """List the tools that announce what cannot be used or is not accepted, each with the reason."""
-        return (await self._transport.ask(_Tools, "GET", "/v1/tools")).refused
-
-    async def tools(self) -> list[ToolSpec]:
-        """List the tools that are available now."""
-        return (await self._transport.ask(_Tools, "GET", "/v1/tools")).tools
 
     async def artifacts(
         self,

@@ -5,12 +5,15 @@
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
+
+from contracts.runs.requests import RunStatus
+from contracts.wire.faults import Code, Fault
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_NAME_CHARACTERS = 64
@@ -282,6 +285,34 @@ class RefusedByPlanner(Problem):
     def __init__(self, code: str, reason: str, **extra: Any) -> None:
         self.status, self.code = self.STATUSES.get(code, 409), code
         super().__init__(reason, headers={"Retry-After": "2"} if code == "too_many_inputs" else {}, **extra)
+
+
+class ToolFailed(Problem):
+    """The tool that the address stands for has failed. `code` is the tool's own, else that of the failed call."""
+
+    status, code = 502, "tool_error"
+    STATUSES: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("table_not_found", "row_not_found"), 404),
+        **dict.fromkeys(("row_changed", "proposal_reused"), 409),
+        **dict.fromkeys(("invalid_args", "rejected"), 422),
+        **dict.fromkeys(("unknown_tool", "database_unavailable"), 503),
+        **dict.fromkeys(sorted({*get_args(Code)} - {"invalid_args", "rejected", "unknown_tool"}), 502),
+    }
+    """By code. Every other code is a tool's own, and says what is wrong with the request."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.code = fault.tool_code or fault.code
+        self.status = 503 if fault.retryable else self.STATUSES.get(self.code, 422)
+        super().__init__(
+            fault.reason, headers={"Retry-After": "2"} if self.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        )
+
+    @classmethod
+    def of_run(cls, status: RunStatus) -> "ToolFailed":
+        """Return the problem of a call that ended without a result."""
+        warnings = status.payload.warnings if status.payload is not None else []
+        reason = "; ".join(warnings) or f"the call has ended: {status.status}"
+        return cls(Fault(code="tool_error", reason=reason, tool_code=status.code or status.reason))
 
 
 class RangeNotSatisfiable(Problem):

@@ -20,6 +20,7 @@ from .discovery.micro import MicroDiscovery
 from .execution import CallExecutor
 from .handlers import CallHandler
 from .limits import Runners
+from .reads import ToolReads
 from .settings import ToolRunnerSettings
 from .transports.base import Transport
 from .transports.driver import ToolCaller
@@ -54,6 +55,7 @@ async def running(
     runners = Runners(bus)
     executor = CallExecutor(bus, settings, catalogue, tools, runners)
     direct_calls = await DirectCalls(bus, executor, runners.instance).start()
+    reads = await ToolReads(bus, executor).start()
     await runners.start()
     handler = CallHandler(bus, executor, direct_calls, settings.max_deliveries)
     builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
@@ -82,6 +84,7 @@ async def running(
     finally:
         await runners.stop()
         await checks.stop()
+        await reads.stop()
         await direct_calls.stop()
         await writer.stop()
         for kind in kinds:

@@ -3,6 +3,7 @@
 Each class is one sentence. `code` and `retryable` go to the planner, the text goes to the model.
 """
 
+import re
 from typing import ClassVar, get_args
 
 from contracts.tools.messages import ToolFailure
@@ -10,6 +11,7 @@ from contracts.wire.faults import Code, Fault
 from services.shared.artifacts.errors import ArtifactFailed
 
 _CODES = frozenset(get_args(Code))
+_OWN_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 
 class RunEnded(Exception):
@@ -142,6 +144,18 @@ class OutcomeUnknown(CallFailed):
         )
 
 
+class ReadRefused(CallFailed):
+    """A tool that may change something, or asks a person, is called by a run only."""
+
+    code = "bad_request"
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"{tool} cannot be read by: its specification must say that it changes nothing (side_effects none or read),"
+            " that a call may be repeated (idempotent), and ask no person. Call it with POST /v1/tools/{tool}/call"
+        )
+
+
 class DeadlinePassed(CallFailed):
     """The deadline of the call has passed."""
 
@@ -162,7 +176,9 @@ class ToolReported(CallFailed):
         self._failure = failure
 
     def fault(self) -> Fault:
-        """Return the failure as the planner receives it, with the tool's own code if it is a known one."""
+        """Return the failure as the planner receives it, beside it the tool's own code if that is not known here."""
+        own, is_known = self._failure.code, self._failure.code in _CODES
         # The type is right: `_CODES` are the values of `Code`.
-        code: Code = self._failure.code if self._failure.code in _CODES else "tool_error"  # type: ignore[assignment]
-        return Fault(code=code, reason=self._failure.reason, retryable=self._failure.retryable)
+        code: Code = own if is_known else "tool_error"  # type: ignore[assignment]
+        tool_code = own if not is_known and _OWN_CODE.fullmatch(own) else None
+        return Fault(code=code, reason=self._failure.reason, retryable=self._failure.retryable, tool_code=tool_code)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
@@ -36,6 +37,7 @@ from .errors import (
     Declined,
     InvalidPause,
     InvalidResult,
+    ReadRefused,
     ResultTooLarge,
     RunEnded,
     UnknownTool,
@@ -46,10 +48,12 @@ from .results.outcomes import RoundEnd, elapsed_ms
 from .results.pauses import paused, read_pause
 from .results.reading import in_thread_if_large
 from .settings import ToolRunnerSettings
-from .transports.driver import PreparedCall, ToolCaller
+from .transports.driver import Dropped, PreparedCall, ToolCaller
 
 logger = structlog.get_logger(__name__)
 
+_READING = frozenset({"none", "read"})
+"""Side effects of a tool that may be read by."""
 _RECONNECT_WINDOW_S = 10.0
 """After a reconnect, how long a first delivery may be a redelivery of a server that has lost its counts."""
 
@@ -140,6 +144,41 @@ class CallExecutor:
             return await self._outcome(call, progress, started, began, begin, direct=True)
         except Declined:
             return None
+
+    async def read(self, call: CallRequested) -> bytes:
+        """Return the outcome of a call that changes nothing and belongs to no run. Nothing is stored."""
+        began = time.monotonic()
+        try:
+            return await self._read(call, began)
+        except CallFailed as failure:
+            fault = failure.fault()
+        except Declined:
+            fault = Fault(code="tool_unavailable", reason=f"every instance of {call.tool} is busy", retryable=True)
+        logger.info("read_failed", tool=call.tool, code=fault.code, seconds=round(time.monotonic() - began, 3))
+        return outcomes.failed(call.call_id, call.tool, fault, elapsed_ms(began))
+
+    async def _read(self, call: CallRequested, began: float) -> bytes:
+        spec = self._catalogue.live().get(call.tool)
+        if spec is None:
+            raise UnknownTool(f"there is no tool {call.tool}")
+        if not (spec.idempotent and spec.side_effects in _READING) or spec.requires_approval or spec.hidden:
+            raise ReadRefused(call.tool)
+        call = call.model_copy(update={"spec": spec.digest()})
+        await in_thread_if_large(wire_size(call.args), lambda: check_arguments(call, call.args, spec))
+        # Nobody looks for this call at another instance, so each of several may make one at least.
+        if not self._concurrency.take_directly(call.tool, spec.concurrency, self._runners.direct_limit(spec) or 1):
+            raise Declined
+        try:
+            prepared = PreparedCall(
+                call, spec, call.args, may_have_begun=False, checked_at=began, may_decline=True, has_run=False
+            )
+            with self._run_watches.watch(call.tenant, call.run_id) as watch:
+                result = await self._tools.call(prepared, Dropped(), watch)
+        finally:
+            self._concurrency.give_back(call.tool, direct=True)
+        if isinstance(result, Pause):
+            raise ReadRefused(call.tool)
+        return await self._outcomes.read(call, spec, result, began)
 
     async def _outcome(
         self,

@@ -23,6 +23,7 @@ SUBSCRIPTIONS = {
     ("CORE", "tool_runner"): {
         *("$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
         *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>", "check.tool tool_runner"),
+        "read.tool tool_runner",
         *(f"answer.{tool}.<id>.info" for tool in TOOLS),
     },
     ("CORE", "artifact_store"): {

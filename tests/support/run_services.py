@@ -258,7 +258,8 @@ def _answering(handler: Handler) -> Callable[[Msg], Awaitable[None]]:
     async def answer(message: Msg) -> None:
         result = await handler(json.loads(message.data)["args"])
         if isinstance(result, Fault):
-            body = ToolFailure(reason=result.reason).model_dump_json().encode()
+            own = {"code": result.tool_code or result.code, "reason": result.reason, "retryable": result.retryable}
+            body = ToolFailure.model_validate(own).model_dump_json().encode()
             await _respond(message, body, "failure")
         elif isinstance(result, Replied):
             for kind, body in result.replies:

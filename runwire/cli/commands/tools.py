@@ -1,4 +1,4 @@
-"""Commands on tools: list them, describe one, check one, accept their specifications."""
+"""Commands on tools: list them, describe one, call one, check one, accept their specifications."""
 
 import asyncio
 import sys
@@ -12,13 +12,15 @@ from typer.core import TyperGroup
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
 from runwire.cli.exit_codes import EXIT_FAILED, end
-from runwire.cli.frame import Format, Found, Key, Output, Url, client_of, json_object
+from runwire.cli.frame import Agent, Format, Found, Key, Output, Url, asks, client_of, given, json_object
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked
 from runwire.cli.printing import ERR, marked, one_line, print_error, print_table
 from runwire.cli.views import tool_description
 from runwire.cli.views.checks import Check, checklist
+from runwire.cli.views.pauses import Approved, called
+from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
 
 _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
@@ -57,7 +59,7 @@ async def _list(url: str | None, api_key: str | None, output: Output) -> int:
 
 
 def _row(spec: ToolSpec) -> list[str]:
-    flags = " ".join(name for name in ("idempotent", "requires_approval") if getattr(spec, name))
+    flags = " ".join(name for name in ("idempotent", "requires_approval", "hidden") if getattr(spec, name))
     arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
     return [spec.name, flags, arguments, one_line(spec.description)]
 
@@ -84,6 +86,22 @@ async def _show(name: str, url: str | None, api_key: str | None, output: Output)
 
 
 Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
+
+
+@asks(commands)
+async def call(
+    client: Client,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="As `runwire tools` lists it.")],
+    args: Annotated[str, typer.Argument(metavar="JSON", help="The arguments, as an object.")] = "{}",
+    agent: Agent = None,
+    yes: Approved = False,
+) -> Found:
+    """Call a tool, without a model, and print its result.
+
+    Exit codes are those of `run`.
+    """
+    run = await client.call_tool(tool, json_object(args, "JSON"), **given(agent=agent))
+    return await called(client, run, is_approved=yes)
 
 
 @tools.command()

@@ -6,13 +6,18 @@ name that was read earlier never stands for a call that has changed since.
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
-from runwire.cli.printing import OUT, json_text, marked, one_line, time_text
-from runwire.client import OpenPause
+from runwire.cli.exit_codes import EXIT_ERROR, EXIT_INCOMPLETE
+from runwire.cli.frame import Found
+from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, program, time_text
+from runwire.client import Client, OpenPause, RunStatus
 from runwire.errors import NotFound, PauseChanged
+
+Approved = Annotated[bool, typer.Option("--yes", help="Approve the call, with the key's right to do so.")]
 
 _SHOWN_DIGITS = 8
 
@@ -81,3 +86,25 @@ def answer_of(pause: OpenPause, text: str) -> Any:
     if text[:1] != "{" and len(required) == 1 and (properties.get(required[0]) or {}).get("type") == "string":
         return {required[0]: text}
     return json.loads(text)
+
+
+async def called(client: Client, run: RunStatus, *, is_approved: bool) -> Found:
+    """Return what a call of a tool has given, or what it waits for. `is_approved`: decide about approvals now."""
+    while is_approved and any(pause.reason == "approval" for pause in run.pauses):
+        for pause in run.pauses:
+            if pause.reason == "approval":
+                await client.approve(pause)
+        run = await client.wait(run.run_id)
+
+    def show() -> None:
+        if run.payload is not None and run.status == "done":
+            OUT.print(json_text(run.payload.extra.get("result")))
+        for warning in run.payload.warnings if run.payload is not None else ():
+            print_error(warning)
+        for pause in run.pauses:
+            name = f"{run.run_id}/{name_of(pause.pause_id, pause.revision)}"
+            print_error(f"it waits for a person: {program()} approve {name}")
+            print_pause(pause, ERR)
+
+    is_done = run.status == "done" and run.reason == "answer_complete"
+    return Found(run, show, 0 if is_done else EXIT_INCOMPLETE if run.status != "error" else EXIT_ERROR)

@@ -84,6 +84,13 @@ class Caller:
         if self.tools is not None and name not in self.tools:
             raise NotAllowed(field, f"this key may name: {', '.join(self.tools) or 'none'}")
 
+    def check_read(self, tool: str) -> None:
+        """Raise NotAllowed unless the key may use this tool without a run, and so without an agent."""
+        self.check_tool(tool, "tool")
+        if self.agents is not None and self.tools is None:
+            reason = "its line names agents and no tools; with tools= it may use those without an agent"
+            raise NotAllowed("tool", f"this key may use the tools of its agents only: {reason}")
+
     def run_id_for_key(self, key: str) -> str:
         """Derive the id of a run from an idempotency key. Keys of one user say nothing about another's."""
         # A key has no line break, so no key of another caller gives the same text.

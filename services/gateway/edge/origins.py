@@ -22,7 +22,7 @@ from services.runtime.http_server import AsgiApp, Receive, Scope, Send
 
 RawHeaders = list[tuple[bytes, bytes]]
 
-METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 REQUEST_HEADERS = (
     "Accept",
     "Authorization",

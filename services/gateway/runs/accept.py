@@ -18,10 +18,8 @@ from fastapi import Request
 
 from contracts.artifacts.images import ImageRef
 from contracts.runs.requests import CallInput, RunInput, RunRequested
-from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.request_body import read_json
 from services.gateway.edge.request_headers import idempotency_key, request_ids
 from services.gateway.errors import BadCursor, IdempotencyConflict, InvalidInput, NotFound
 from services.gateway.parts import Parts
@@ -101,15 +99,17 @@ async def accept(
     return Accepted(run, session_id, follower)
 
 
-async def accept_call(parts: Parts, request: Request, caller: Caller, name: str) -> Accepted:
+async def accept_call(
+    parts: Parts, request: Request, caller: Caller, name: str, given: CallInput, run: str | None = None
+) -> Accepted:
     """Store the request for a run that makes one call of a tool; its follower has subscribed.
 
-    Raises BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, RightMissing, NotFound for a tool that is not there,
-    IdempotencyConflict, KeyBudgetSpent, TooManyRuns, and TryAgain when it is unknown whether the request was stored.
+    `run`: its id, where there is no idempotency key. Raises BodyTooLarge, InvalidInput, NotAllowed, RightMissing,
+    NotFound for a tool that is not there, IdempotencyConflict, KeyBudgetSpent, TooManyRuns, and TryAgain when it is
+    unknown whether the request was stored.
     """
-    limit = min(parts.settings.max_body_bytes, MAX_ARGUMENT_BYTES)
-    given, key = await read_json(request, CallInput, limit), idempotency_key(request)
-    run = caller.run_id_for_key(key) if key else new_id()
+    key = idempotency_key(request)
+    run = caller.run_id_for_key(key) if key else run or new_id()
     requested = call_request(caller, run, name, given, request_ids(request))
     follower = RunFollower(parts.bus, caller.tenant, run)
     accepted = Accepted(run, own_session_id(run), follower)

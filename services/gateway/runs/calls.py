@@ -2,12 +2,15 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 from fastapi import Request, Response
 
 from contracts.runs.requests import CallInput, RunStatus
+from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.compression import json_response
+from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, body_of, needs, new_router
 from services.gateway.parts import GatewayParts, Parts
 
@@ -15,6 +18,9 @@ from .accept import Accepted, accept_call
 
 WAIT_S = 30.0
 """How long a request waits for the end of its call."""
+GOES_ON: dict[int | str, dict[str, Any]] = {
+    202: {"model": RunStatus, "description": "The call goes on, or waits for a person (`pauses`)."}
+}
 router = new_router("tools")
 
 
@@ -22,7 +28,7 @@ router = new_router("tools")
     "/v1/tools/{name}/call",
     dependencies=[needs("run")],
     response_model=RunStatus,
-    responses={202: {"model": RunStatus, "description": "The call goes on, or waits for a person (`pauses`)."}},
+    responses=GOES_ON,
     openapi_extra=body_of(CallInput, keyed=True, traced=True),
 )
 async def call_tool(
@@ -33,22 +39,37 @@ async def call_tool(
     200 with the run once it has ended, however it ended: the tool's result is `payload.extra.result`. 202 when it waits
     for a person, or has not ended after 30 s. A tool that is hidden from models needs the right `apply` too.
     """
+    given = await read_json(request, CallInput, min(parts.settings.max_body_bytes, MAX_ARGUMENT_BYTES))
+    return await answer_of(parts, request, caller, await called(parts, request, caller, name, given), artifacts)
+
+
+async def called(
+    parts: Parts, request: Request, caller: Caller, name: str, given: CallInput, run: str | None = None
+) -> RunStatus:
+    """Return the status of a call once its run has ended or waits for a person, or after `WAIT_S`.
+
+    `run`: its id, where the caller has made it. Raises what `accept_call` raises.
+    """
     with parts.streams.counted(caller.tenant):
-        accepted = await accept_call(parts, request, caller, name)
+        accepted = await accept_call(parts, request, caller, name, given, run)
         detail = "The gateway is stopping; the run goes on."
-        status = await parts.streams.while_connected(
-            request.receive, _waited(parts, caller, accepted), detail, caller, run_id=accepted.run
-        )
-    if artifacts == "values" and status.payload is not None:
-        status = status.model_copy(update={"payload": await parts.inliner.payload(caller.tenant, status.payload)})
-    answer = await json_response(status, request.headers, status=202 if status.ended_at is None else 200)
-    answer.headers.update({"Location": f"/v1/runs/{accepted.run}", RUN_HEADER: accepted.run})
-    return answer
+        ended = _ended(parts, caller, accepted)
+        return await parts.streams.while_connected(request.receive, ended, detail, caller, run_id=accepted.run)
 
 
-async def _waited(parts: Parts, caller: Caller, accepted: Accepted) -> RunStatus:
-    """Return the status of a run once it has ended or waits for a person, or after `WAIT_S`."""
+async def _ended(parts: Parts, caller: Caller, accepted: Accepted) -> RunStatus:
     with suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):
             await parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
     return (await parts.runs.current(caller, accepted.run)).status()
+
+
+async def answer_of(
+    parts: Parts, request: Request, caller: Caller, status: RunStatus, artifacts: Form = "values"
+) -> Response:
+    """Return the answer with the status of a call: 200 if it has ended, else 202."""
+    if artifacts == "values" and status.payload is not None:
+        status = status.model_copy(update={"payload": await parts.inliner.payload(caller.tenant, status.payload)})
+    answer = await json_response(status, request.headers, status=202 if status.ended_at is None else 200)
+    answer.headers.update({"Location": f"/v1/runs/{status.run_id}", RUN_HEADER: status.run_id})
+    return answer

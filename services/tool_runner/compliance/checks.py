@@ -50,7 +50,7 @@ from services.tool_runner.errors import CallFailed, Declined, InvalidArguments, 
 from services.tool_runner.results.forms import BARE, artifact_type_of, form_of, skill_id_of
 from services.tool_runner.results.outcomes import elapsed_ms
 from services.tool_runner.results.reading import in_thread_if_large, read_result
-from services.tool_runner.transports.driver import PreparedCall, ResultBody, ToolCaller
+from services.tool_runner.transports.driver import Dropped, PreparedCall, ResultBody, ToolCaller
 
 logger = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ class CheckedCall:
         )
         try:
             with self._watches.watch(self.call.tenant, self.call.run_id) as watch:
-                result = await self._tools.call(prepared, _Dropped(), watch)
+                result = await self._tools.call(prepared, Dropped(), watch)
         except CallFailed as failure:
             return self._failed(f"{failure.fault().code}: {failure}", began)
         except (Declined, RunEnded):
@@ -136,16 +136,6 @@ class CheckedCall:
             artifact_type=artifact_type_of(value, self._spec.output_schema),
             executed_at=_executed_at(value),
         )
-
-
-class _Dropped:
-    """What a tool sends during a check is not shown."""
-
-    async def on_progress(self, data: bytes) -> None:
-        """Drop it."""
-
-    async def on_piece(self, data: bytes) -> None:
-        """Drop it."""
 
 
 def _executed_at(value: Any) -> float | None:

@@ -14,7 +14,7 @@ from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import Source
 from contracts.tools.messages import CallRequested, RespondedArtifact, ToolSpec
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES
+from contracts.wire.limits import MAX_INLINE_BYTES, MAX_OUTCOME_BYTES, MAX_READ_BYTES
 from services.shared.redaction.annotations import AnnotationCache
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.separation import SeparatedResult, dotted, restore, separate
@@ -63,6 +63,23 @@ class OutcomeBuilder:
                 return await self._build(call, spec, result, progress, artifacts, began, until)
         finally:
             result.close()
+
+    async def read(self, call: CallRequested, spec: ToolSpec, result: ResultBody, began: float) -> bytes:
+        """Return the encoded outcome of a read: the result as a model is shown it, without artifacts.
+
+        Nothing is stored. Raises InvalidResult and ResultTooLarge.
+        """
+
+        def shown() -> SeparatedResult:
+            value = read_result(call, spec, result)
+            return take_out(call, spec, value, separate(value, self._annotations.of(call.spec, spec)))[0]
+
+        try:
+            parts = await in_thread_if_large(result.size, shown)
+        finally:
+            result.close()
+        kept = StoredResult(parts.observation, {})
+        return succeeded(call, kept, parts.sources, [], elapsed_ms(began), limit=MAX_READ_BYTES)
 
     async def _build(
         self,
@@ -127,6 +144,7 @@ def succeeded(
     latency_ms: int,
     content: str | None = None,
     responded: RespondedArtifact | None = None,
+    limit: int = MAX_OUTCOME_BYTES,
 ) -> bytes:
     """Return the encoded outcome of a successful call. Raises ResultTooLarge or InvalidResult."""
     try:
@@ -145,9 +163,9 @@ def succeeded(
         body = finished.model_dump_json().encode()
     except (ValueError, RecursionError) as error:
         raise InvalidResult(f"what {call.tool} answered cannot be passed on: {type(error).__name__}") from error
-    if len(body) > MAX_OUTCOME_BYTES:
+    if len(body) > limit:
         raise ResultTooLarge(
-            f"the result of {call.tool} takes {len(body)} bytes, and at most {MAX_OUTCOME_BYTES} can be kept;"
+            f"the result of {call.tool} takes {len(body)} bytes, and at most {limit} can be kept;"
             " ask for less, or for a part of it"
         )
     return body

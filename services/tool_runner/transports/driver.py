@@ -99,6 +99,16 @@ class Progress(Protocol):
         """Take a piece of an artifact."""
 
 
+class Dropped:
+    """Takes what a tool sends during a call that nobody follows, and drops it."""
+
+    async def on_progress(self, data: bytes) -> None:
+        """Drop it."""
+
+    async def on_piece(self, data: bytes) -> None:
+        """Drop it."""
+
+
 class ToolCaller:
     """Calls tools. Remembers the heartbeat interval of each tool. Of the transports, the last one serves every tool."""
 

@@ -82,7 +82,7 @@ class Things:
             "task_id": [self.task],
             "group_id": [self.task],
             "schedule_id": self.schedules,
-            "name": [],  # Tools belong to all tenants.
+            **{key: [] for key in ("name", "table_id", "row_id")},  # Of tools: all tenants have them.
         }[parameter]
 
 

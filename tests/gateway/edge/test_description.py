@@ -26,7 +26,7 @@ def problems(base: type[Problem] = Problem) -> set[tuple[str, str]]:
 
 def test_docs_and_openapi_describe_the_same_routes() -> None:
     """And these are the routes of the gateway, with the probes that its server answers."""
-    described = re.findall(r"`(GET|HEAD|POST|PUT|DELETE) (/[^`]*)`", TEXT)
+    described = re.findall(r"`(GET|HEAD|PATCH|POST|PUT|DELETE) (/[^`]*)`", TEXT)
     in_docs = {(method, re.sub(r"{\w+}", "{id}", path.partition("?")[0])) for method, path in described}
     settings = GatewaySettings()
     app = build_app(build_parts(settings, Bus("test", settings), dict))

@@ -139,7 +139,9 @@ def failed(run: Run, fault: Fault, trace_id: str = "", *, refusal: str = "") -> 
     trace = run.request.trace_id if run.request is not None else trace_id
     payload = _payload(run, "error", {"answer": refusal} if refusal else {}, (fault.reason,))
     payload = payload.model_copy(update={"route": "refusal"}) if refusal else payload
-    return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
+    return Error(
+        error=fault.reason, code=fault.tool_code or fault.code, trace_id=trace, payload=payload, usage=run.usage
+    )
 
 
 def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:

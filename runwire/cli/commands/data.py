@@ -1,0 +1,124 @@
+"""Commands on data: the artifacts of a run or session, and tables."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runwire.cli.frame import Found, asks
+from runwire.cli.printing import one_line, print_error, print_fields, print_table, size_text
+from runwire.cli.views.artifacts import RunArtifact, artifacts_of, stored_artifacts
+from runwire.cli.views.pauses import Approved, called
+from runwire.client import Client
+
+commands = typer.Typer()
+tables = typer.Typer(no_args_is_help=True)
+commands.add_typer(tables, name="tables")
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="As `runwire tables ls` prints it.")]
+
+
+@asks(commands)
+async def artifacts(
+    client: Client,
+    run_id: Annotated[str | None, typer.Argument(help="Default: those of --session.")] = None,
+    session: Annotated[str | None, typer.Option(help="Those of a session.")] = None,
+    own_id: Annotated[str | None, typer.Option(help="The newest one to which a tool gave this id.")] = None,
+    skill: Annotated[str | None, typer.Option(help="Those made for a skill.")] = None,
+) -> Found:
+    """List the artifacts of a run or session. `runwire fetch` gets one that has an id; others are in the payload."""
+    if (run_id is None) == (session is None):
+        raise typer.BadParameter("give a run, or --session")
+    if run_id is not None and own_id is None and skill is None:
+        found = await artifacts_of(client, run_id)
+    else:
+        found = [each async for each in stored_artifacts(client, run_id, session, own_id=own_id, skill_id=skill)]
+
+    def show() -> None:
+        if found:
+            print_table([["name", "type", "size", "id", "id of its tool"], *map(_row, found)])
+        else:
+            print_error("there are no such artifacts")
+
+    return Found([artifact.described() for artifact in found], show)
+
+
+def _row(artifact: RunArtifact) -> list[str]:
+    own_id = one_line(artifact.own_id) if artifact.own_id else "-"
+    return [one_line(artifact.name), artifact.kind, size_text(artifact.size), artifact.artifact_id or "-", own_id]
+
+
+@asks(commands)
+async def fetch(
+    client: Client,
+    artifact_id: str,
+    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
+) -> None:
+    """Get the bytes of an artifact."""
+    pieces = client.fetch(artifact_id)
+    first = await anext(pieces, b"")  # An artifact that does not exist leaves no file.
+    with file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb") as target:
+        target.write(first)
+        async for piece in pieces:
+            target.write(piece)
+
+
+@asks(tables, "ls")
+async def list_tables(client: Client) -> Found:
+    """List the tables."""
+    found = await client.tables()
+
+    def show() -> None:
+        if found:
+            print_table([["table", "rows", "columns", "name"], *map(_table_row, found)])
+        else:
+            print_error("there are no tables")
+
+    return Found(found, show)
+
+
+def _table_row(table: dict[str, Any]) -> list[str]:
+    return [str(table["table_id"]), str(table["rows"]), str(table["columns"]), one_line(str(table["name"]))]
+
+
+@asks(tables)
+async def show(client: Client, table: Table) -> Found:
+    """Show a table: its columns, and how many rows it has."""
+    found = await client.table(table)
+
+    def describe() -> None:
+        fields = [(field, str(found[field])) for field in ("table_id", "name", "description", "version", "rows")]
+        print_fields(fields, 12)
+        columns = [[each["column_id"], each["type"], each["name"]] for each in found["columns"]]
+        print_table([["column", "type", "name"], *columns])
+
+    return Found(found, describe)
+
+
+@asks(tables, "import")
+async def import_csv(
+    client: Client,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file.")],
+    name: Annotated[str | None, typer.Option(help="Of a new table. Default: the name of the file.")] = None,
+    table: Annotated[str | None, typer.Option(help="Add the rows to this table.")] = None,
+    yes: Approved = False,
+) -> Found:
+    """Import a CSV file into a new table, or into an existing one, and report what was refused."""
+    try:
+        run = await client.import_table(file, name=name or (None if table else file.stem), table_id=table)
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
+    return await called(client, run, is_approved=yes)
+
+
+@asks(tables)
+async def export(
+    client: Client,
+    table: Table,
+    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
+) -> None:
+    """Export a table as CSV."""
+    content = await client.export_table(table)
+    with file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb") as target:
+        target.write(content)

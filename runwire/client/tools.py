@@ -1,0 +1,149 @@
+"""The client's methods for tools: list them, call one, and what the tools of the tables service do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, RootModel
+
+from contracts.runs.requests import RunStatus
+from contracts.tools.messages import RefusedTool, ToolSpec
+from contracts.wire import names
+from runwire.client.options import LimitOptions
+from runwire.client.transport import Transport
+from runwire.errors import RunwireError
+
+_CALL_TIMEOUT = httpx.Timeout(60, connect=5)
+"""A gateway waits 30 s for the end of a call before it answers."""
+
+
+class _Tools(BaseModel):
+    tools: list[ToolSpec]
+    refused: list[RefusedTool] = []
+
+
+class _Object(RootModel[dict[str, Any]]):
+    pass
+
+
+class CallOptions(TypedDict, total=False):
+    """What a caller may set for a call of a tool."""
+
+    agent: str
+    """Whose list of tools and rules of approval count."""
+    user_id: str | None
+    tool_context: dict[str, Any]
+    limits: LimitOptions
+
+
+class ToolMethods:
+    """Tools and tables."""
+
+    _transport: Transport
+
+    async def refused_tools(self) -> list[RefusedTool]:
+        """List the tools that announce what cannot be used or is not accepted, each with the reason."""
+        return (await self._transport.ask(_Tools, "GET", "/v1/tools")).refused
+
+    async def tools(self) -> list[ToolSpec]:
+        """List the tools that are available now."""
+        return (await self._transport.ask(_Tools, "GET", "/v1/tools")).tools
+
+    async def call_tool(
+        self,
+        name: str,
+        args: dict[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[CallOptions],
+    ) -> RunStatus:
+        """Call a tool as a run without a model, and return the run: `.payload.extra["result"]` is the result.
+
+        A call that fails gives a run with the status `error` and its `code`. If the run waits for a person, `.payload`
+        is None and `.pauses` holds what it waits for; the same call with the same key, or `wait`, continues after the
+        decision.
+
+        Args:
+            name: of the tool.
+            args: valid by its `input_schema`.
+            idempotency_key: the same key with the same call gives the same run; default: a new one.
+            **options: see `CallOptions`.
+
+        Raises:
+            NotFound: there is no such tool.
+            IdempotencyConflict: the key was used for another call.
+            RunwireError: the gateway refused, or cannot be reached; `invalid_input` says what is wrong with `args`.
+        """
+        path, body = f"/v1/tools/{quote(name, safe='')}/call", {"args": args or {}, **options}
+        return await self._called("POST", path, idempotency_key, json=body)
+
+    async def tables(self) -> list[dict[str, Any]]:
+        """List the tables of the tenant, as the tool `list_tables` describes them."""
+        found: list[dict[str, Any]] = []
+        after: str | None = ""
+        while after is not None:
+            page = (await self._transport.ask(_Object, "GET", "/v1/tables", params={"after": after})).root
+            found += page["tables"]
+            after = page.get("next")
+        return found
+
+    async def table(self, table_id: str) -> dict[str, Any]:
+        """Return a table with its columns. Raises RunwireError `table_not_found`."""
+        return (await self._transport.ask(_Object, "GET", _path(table_id))).root
+
+    async def rows(self, table_id: str, **query: Any) -> AsyncIterator[dict[str, Any]]:
+        """Yield rows: `filters`, `match`, `sort` and `columns` are those of the tool `query_rows`."""
+        params = {"query": json.dumps(query), "limit": "500"}
+        while True:
+            page = (await self._transport.ask(_Object, "GET", f"{_path(table_id)}/rows", params=params)).root
+            for row in page["rows"]:
+                yield row
+            if not page.get("next_cursor"):
+                return
+            params["cursor"] = page["next_cursor"]
+
+    async def export_table(self, table_id: str, **query: Any) -> bytes:
+        """Return a table, or the rows of a query, as CSV."""
+        params = {"query": json.dumps(query)}
+        path = f"{_path(table_id)}/export"
+        answer = await self._transport.request("GET", path, params=params, timeout=_CALL_TIMEOUT)
+        if answer.status_code == httpx.codes.ACCEPTED:
+            run = RunStatus.model_validate_json(answer.content).run_id
+            raise RunwireError("unfinished", "the export waits for a person, or takes long: see its run", run_id=run)
+        return answer.content
+
+    async def import_table(
+        self,
+        file: Path | bytes,
+        *,
+        name: str | None = None,
+        table_id: str | None = None,
+        columns: dict[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> RunStatus:
+        """Import a CSV file into a new table (`name`) or an existing one. Returns and raises as `call_tool`.
+
+        `columns`: types of columns of a new table, by their names. Raises OSError for a file that cannot be read.
+        """
+        content = file if isinstance(file, bytes) else await asyncio.to_thread(file.read_bytes)
+        given = {"name": name, "table_id": table_id, "columns": None if columns is None else json.dumps(columns)}
+        params = {field: value for field, value in given.items() if value is not None}
+        return await self._called("POST", "/v1/tables/import", idempotency_key, content=content, params=params)
+
+    async def _called(self, method: str, path: str, idempotency_key: str | None, **request: Any) -> RunStatus:
+        """Send a call, again with the same key while it goes on."""
+        headers = {"Idempotency-Key": idempotency_key or names.new_id()}
+        while True:
+            status = await self._transport.ask(
+                RunStatus, method, path, headers=headers, timeout=_CALL_TIMEOUT, **request
+            )
+            if status.ended_at is not None or status.pauses or status.paused is not None:
+                return status
+
+
+def _path(table_id: str) -> str:
+    return f"/v1/tables/{quote(table_id, safe='')}"

@@ -1,0 +1,1 @@
+"""Tables over HTTP: the tools of the tables service under addresses of their own."""

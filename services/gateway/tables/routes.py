@@ -1,0 +1,239 @@
+"""Tables: reads go to the tools of the tables service without a run, and changes are calls of its tools, as runs.
+
+Rule 1: nothing is known of tables here. The arguments are made of the address and the body; the tool decides about
+them.
+Rule 2: a key that may not use a tool may not use its route.
+"""
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+from pydantic import RootModel
+
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.inbox import CallFinished
+from contracts.runs.requests import CallInput, RunStatus
+from contracts.tools.messages import ReadRequested
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
+from contracts.wire.names import new_id
+from services.gateway.artifacts.downloads import headers_of, streamed
+from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
+from services.gateway.artifacts.uploads import read_upload
+from services.gateway.auth.caller import Caller
+from services.gateway.edge.compression import json_response
+from services.gateway.edge.request_body import read_json
+from services.gateway.edge.request_headers import idempotency_key, request_ids
+from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
+from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, ToolFailed, TryAgain
+from services.gateway.parts import GatewayParts, Parts
+from services.gateway.runs.calls import GOES_ON, answer_of, called
+from services.messaging.errors import Unavailable
+from services.runtime import exact_json
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge
+from services.shared.redaction.stored_values import as_reference
+
+READ_WAIT_S = 12.0
+"""A little longer than a tool runner gives a tool."""
+EXPORT, IMPORT = "export_csv", "import_csv"
+IMPORT_TTL_S = 86_400
+"""How long the uploaded file of an import is kept."""
+
+
+class Fields(RootModel[dict[str, Any]]):
+    """Arguments of a tool: an object."""
+
+
+class Answer(RootModel[Any]):
+    """What a tool of the tables service returns (docs/tables.md)."""
+
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+Text = Annotated[str | None, Query(max_length=200)]
+What = Annotated[
+    str | None,
+    Query(
+        max_length=20_000,
+        description="filters, match, sort, columns and aggregates of the tool `query_rows`, as a JSON object",
+    ),
+]
+router = new_router("tables")
+CHANGES: dict[str, Any] = {
+    "dependencies": [needs("run")],
+    "response_model": RunStatus,
+    "responses": GOES_ON,
+    "openapi_extra": body_of(Fields, keyed=True, traced=True),
+}
+"""What the routes that change rows have in common."""
+
+
+@router.get("/v1/tables", response_model=Answer)
+async def list_tables(
+    parts: GatewayParts, request: Request, caller: RequestCaller, limit: Limit = 100, after: Text = None
+) -> Response:
+    """List the tables of the tenant."""
+    return await _read(parts, request, caller, "list_tables", {"limit": limit, "after": after or ""})
+
+
+@router.get("/v1/tables/{table_id}", response_model=Answer)
+async def get_table(table_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Return a table: its columns, its version and how many rows it has."""
+    return await _read(parts, request, caller, "describe_table", {"table_id": table_id})
+
+
+@router.get("/v1/tables/{table_id}/rows", response_model=Answer)
+async def list_rows(
+    table_id: str,
+    parts: GatewayParts,
+    request: Request,
+    caller: RequestCaller,
+    query: What = None,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, Query(max_length=2000)] = None,
+) -> Response:
+    """Return a page of rows, filtered and sorted as `query` says. Continue with `cursor`."""
+    args = {**_object(query), "table_id": table_id, "limit": limit} | ({"cursor": cursor} if cursor else {})
+    return await _read(parts, request, caller, "query_rows", args)
+
+
+@router.post("/v1/tables/{table_id}/rows", **CHANGES)
+async def create_row(table_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Add a row: `{"values": {column: value}}`. The answer is that of a call of the tool `create_row`."""
+    return await _change(parts, request, caller, "create_row", {"table_id": table_id})
+
+
+@router.patch("/v1/tables/{table_id}/rows/{row_id}", **CHANGES)
+async def update_row(
+    table_id: str, row_id: int, parts: GatewayParts, request: Request, caller: RequestCaller
+) -> Response:
+    """Change cells of a row: `{"changes": {column: value}}`. The answer is that of a call of the tool `update_row`."""
+    return await _change(parts, request, caller, "update_row", {"table_id": table_id, "row_id": row_id})
+
+
+@router.delete("/v1/tables/{table_id}/rows/{row_id}", **CHANGES)
+async def delete_row(
+    table_id: str, row_id: int, parts: GatewayParts, request: Request, caller: RequestCaller
+) -> Response:
+    """Delete a row; the body may be `{}`. The answer is that of a call of the tool `delete_row`."""
+    return await _change(parts, request, caller, "delete_row", {"table_id": table_id, "row_id": row_id})
+
+
+@router.get("/v1/tables/{table_id}/export", dependencies=[needs("run")], response_model=None, responses=DOWNLOAD)
+async def export_table(
+    table_id: str, parts: GatewayParts, request: Request, caller: RequestCaller, query: What = None
+) -> Response:
+    """Return a table, or the rows that `query` names, as CSV. It is a call of the tool `export_csv`, as a run."""
+    given = CallInput(args={**_object(query), "table_id": table_id})
+    status = await called(parts, request, caller, EXPORT, given)
+    if status.payload is None:
+        return await answer_of(parts, request, caller, status)
+    if status.status != "done":
+        raise ToolFailed.of_run(status)
+    if (ref := as_reference(status.payload.artifacts.get(EXPORT, {}).get("csv"))) is None:
+        raise TryAgain("The artifact store is away, so the file could not be stored.")
+    download = await parts.artifacts.get(caller.tenant, ref.artifact_id)
+    named = {"mime_type": "text/csv; charset=utf-8", "filename": status.payload.extra["result"]["filename"]}
+    answer = streamed(download, None, compressed=False)
+    answer.headers.update(headers_of(ref.model_copy(update=named)))
+    return answer
+
+
+@router.post(
+    "/v1/tables/import",
+    dependencies=[needs("run")],
+    response_model=RunStatus,
+    responses=GOES_ON,
+    openapi_extra=UPLOAD,
+)
+async def import_table(
+    parts: GatewayParts,
+    request: Request,
+    caller: RequestCaller,
+    name: Text = None,
+    table_id: Text = None,
+    columns: What = None,
+    encoding: Text = None,
+    delimiter: Text = None,
+    import_id: Text = None,
+) -> Response:
+    """Import a CSV file into a new table (`name`) or an existing one (`table_id`), by a call of the tool `import_csv`.
+
+    The file is the body, or that of a form. `columns`: `{name: type}` of a new table, as JSON.
+    """
+    caller.check_tool(IMPORT, "tool")
+    key = idempotency_key(request)
+    run = caller.run_id_for_key(key) if key else new_id()
+    given = {"name": name, "table_id": table_id, "encoding": encoding, "delimiter": delimiter, "import_id": import_id}
+    args: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    if columns is not None:
+        args["columns"] = _object(columns, "columns")
+    ref = await _stored(parts, request, caller, run)
+    args["file"] = ref.model_dump(mode="json", exclude_none=True, exclude={"created_at", "expires_at"})
+    status = await called(parts, request, caller, IMPORT, CallInput(args=args), run)
+    return await answer_of(parts, request, caller, status)
+
+
+async def _stored(parts: Parts, request: Request, caller: Caller, run: str) -> ArtifactRef:
+    """Store the file of an import, as an artifact of its run. The same file of the same run is stored once."""
+    limit = parts.settings.max_upload_bytes
+    try:
+        async with read_upload(request, limit) as file:
+            return await parts.artifacts.put(
+                caller.tenant,
+                file.chunks,
+                run=run,
+                user=caller.user_id,
+                namespace=IMPORT,
+                filename=(file.filename or "")[:MAX_FILENAME_CHARACTERS] or None,
+                mime_type="application/octet-stream",
+                artifact_id=hashlib.sha256(f"{run}\n{IMPORT}".encode()).hexdigest()[:32],
+                ttl_s=IMPORT_TTL_S,
+                limit=limit,
+            )
+    except ArtifactTooLarge as error:
+        raise BodyTooLarge(limit) from error
+    except ArtifactInvalid as error:
+        raise IdempotencyConflict from error
+
+
+async def _read(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Response:
+    """Return what a tool that changes nothing returns. Raises NotAllowed, ToolFailed, TryAgain without an answer."""
+    caller.check_read(tool)
+    ids = request_ids(request)
+    asked = ReadRequested(
+        tenant=caller.tenant,
+        tool=tool,
+        args=args,
+        user_id=caller.user_id,
+        request_id=ids.request_id,
+        trace_id=ids.trace_id,
+    )
+    try:
+        message = await parts.bus.request(subjects.tool_read(), asked.model_dump_json().encode(), READ_WAIT_S)
+    except Unavailable as error:
+        raise TryAgain("No tool runner answers.") from error
+    found = CallFinished.model_validate_json(message.data)
+    if found.status == "failed":
+        raise ToolFailed(found.failure or Fault(code="internal", reason="the tool failed and did not say why"))
+    return await json_response(Answer(found.observation), request.headers)
+
+
+async def _change(parts: Parts, request: Request, caller: Caller, tool: str, place: dict[str, Any]) -> Response:
+    """Call a tool with the body and the names of the address as its arguments, and answer with the run."""
+    body = await read_json(request, Fields, parts.settings.max_body_bytes)
+    given = CallInput(args={**body.root, **place})
+    return await answer_of(parts, request, caller, await called(parts, request, caller, tool, given))
+
+
+def _object(text: str | None, field: str = "query") -> dict[str, Any]:
+    """Return the JSON object of a query parameter. Raises InvalidInput."""
+    if text is None:
+        return {}
+    try:
+        found = exact_json.loads(text.encode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(field, "is no JSON") from error
+    if not isinstance(found, dict):
+        raise InvalidInput(field, "is no JSON object")
+    return found

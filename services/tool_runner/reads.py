@@ -1,0 +1,63 @@
+"""Reads: the gateway calls a tool that changes nothing, for no run, and any instance answers at once.
+
+Rule 1: nothing is stored, so nothing is repeated here: the gateway asks again, or its caller does.
+Rule 2: a reply goes to the inbox of a gateway and nowhere else. What does not ask from there is dropped.
+Rule 3: the arguments are checked and the result is separated as those of every call are (`execution`).
+"""
+
+import asyncio
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts.tools.messages import CallRequested, ReadRequested
+from contracts.wire import subjects
+from contracts.wire.names import new_id, unix_ms
+from contracts.wire.subject import GATEWAY, TOOL_RUNNER
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
+from services.runtime.tasks import cancelled
+
+from .execution import CallExecutor
+
+MAX_READ_S = 10.0
+"""Longest time of a read."""
+_INBOX = f"{subjects.replies_to(GATEWAY)}."
+
+
+class ToolReads:
+    """The reads that this instance answers."""
+
+    def __init__(self, bus: Bus, executor: CallExecutor) -> None:
+        self._bus = bus
+        self._executor = executor
+        self._reading: set[asyncio.Task[None]] = set()
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> "ToolReads":
+        """Take requests."""
+        self._subscription = await self._bus.subscribe(subjects.tool_read(), self._on_request, TOOL_RUNNER)
+        return self
+
+    async def stop(self) -> None:
+        """Take no more requests, and leave those that are under way: their gateways notice it."""
+        if self._subscription is not None:
+            await self._subscription.stop()
+        await cancelled(*self._reading)
+
+    async def _on_request(self, message: Msg) -> None:
+        if message.reply.startswith(_INBOX) and "Nats-Subject" not in (message.headers or {}):
+            reading = asyncio.create_task(self._answer(message))
+            self._reading.add(reading)
+            reading.add_done_callback(self._reading.discard)
+
+    async def _answer(self, message: Msg) -> None:
+        try:
+            asked = ReadRequested.model_validate_json(message.data)
+        except ValidationError:
+            return  # Not from a gateway of this version; it stops waiting.
+        deadline_at = unix_ms() + int(MAX_READ_S * 1000)
+        call = CallRequested(
+            **asked.model_dump(), call_id="1-1", run_id=new_id(), spec="", step=1, deadline_at=deadline_at
+        )
+        await self._bus.send(message.reply, await self._executor.read(call))

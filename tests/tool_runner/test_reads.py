@@ -1,0 +1,83 @@
+"""Which tools may be read by, and who may ask. What a gateway makes of the answers: tests/gateway/tables."""
+
+from nats.aio.client import Client
+
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ReadRequested
+from contracts.wire import subjects
+from runwire import ToolContext, tool
+from tests.support.waiting import wait_until
+from tests.tool_runner.conftest import Serve, Start
+
+ASKED: list[str] = []
+
+
+@tool(side_effects="read", idempotent=True)
+async def look_up(word: str) -> str:
+    """Look something up."""
+    ASKED.append(word)
+    return word
+
+
+@tool(side_effects="read")
+async def look_once() -> str:
+    """May not be repeated."""
+    return "once"
+
+
+@tool(side_effects="write", idempotent=True)
+async def write_down() -> str:
+    """Change something."""
+    return "written"
+
+
+@tool(idempotent=True, requires_approval=True)
+async def ask_first() -> str:
+    """Need a person."""
+    return "asked"
+
+
+@tool(idempotent=True, hidden=True)
+async def keep_hidden() -> str:
+    """Be hidden."""
+    return "hidden"
+
+
+@tool(idempotent=True)
+async def wait_for_answer(ctx: ToolContext) -> str:
+    """Ask a person."""
+    return str(await ctx.pause(title="Which?"))
+
+
+TOOLS = (look_up, look_once, write_down, ask_first, keep_hidden, wait_for_answer)
+REFUSED = {each.name: "bad_request" for each in TOOLS} | {"look_up": "invalid_args", "nobody": "unknown_tool"}
+
+
+async def test_only_what_changes_nothing_is_read_by(client: Client, serve_tools: Serve, start_runner: Start) -> None:
+    """And only a gateway gets an answer."""
+    serve_tools(*TOOLS)
+    await start_runner()
+
+    async def read(name: str, **args: str) -> CallFinished:
+        asked = ReadRequested(tenant="default", tool=name, args=args).model_dump_json().encode()
+        inbox = f"{subjects.replies_to('gateway')}.{name}"
+        replies = await client.subscribe(inbox)
+        await client.publish(subjects.tool_read(), asked, reply=inbox)
+        try:
+            return CallFinished.model_validate_json((await replies.next_msg(15)).data)
+        finally:
+            await replies.unsubscribe()
+
+    async def is_there() -> bool:
+        return (await read(TOOLS[-1].name)).failure is not None and (await read("look_up", word="x")).failure is None
+
+    await wait_until(is_there, what="the tools are in the catalogue")
+    assert (await read("look_up", word="here")).observation == "here"
+    for name, code in REFUSED.items():
+        failure = (await read(name)).failure
+        assert failure is not None
+        assert failure.code == code, name
+    body = ReadRequested(tenant="default", tool="look_up", args={"word": "elsewhere"}).model_dump_json().encode()
+    await client.publish(subjects.tool_read(), body, reply="emit.default.x.log")
+    await read("look_up", word="afterwards")
+    assert "elsewhere" not in ASKED
