@@ -25,7 +25,7 @@ from services.planner.logs.session_log import SessionLogs
 from services.planner.models import demo, vision
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.limits import Limits
-from services.planner.models.model_table import known_model
+from services.planner.models.model_table import known_model, reasons
 from services.planner.models.providers import Endpoints
 from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.models.selection import find_model, named_models
@@ -97,6 +97,7 @@ def _deployment(settings: PlannerSettings, agents: Mapping[str, Agent], default_
         settings.action_transport,
         vision_support_of(settings),
         tuple(settings.models),
+        lambda model: settings.use_native_reasoning and reasons(model, settings.model_reasoning),
     )
 
 
@@ -113,6 +114,7 @@ def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByPr
         api_base=settings.model_api_base,
         api_key=settings.model_api_key.get_secret_value() if settings.model_api_key else None,
         servers=settings.model_servers,
+        reasoning=settings.model_reasoning,
     )
     return ByProvider(endpoints, Limits(reply=settings.model_reply_bytes))
 

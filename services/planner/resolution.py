@@ -3,7 +3,7 @@
 The outcome is the fact that opens the run. The rules of a run know nothing else of agents, models and strategies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -42,6 +42,8 @@ class Deployment:
     vision_support: VisionSupport = field(default_factory=VisionSupport)
     models: tuple[str, ...] = ()
     """Further models that requests may name."""
+    reasons: Callable[[str], bool] = lambda _: True
+    """Whether a model is asked for a reasoning effort."""
 
     def opening(self, request: RunRequested, live: Mapping[str, ToolSpec]) -> Opening:
         """Return the fact that opens the run, and a fault if the request is refused. `live`: all tools, by name."""
@@ -78,6 +80,9 @@ class Deployment:
         transport = agent.action_transport or self.action_transport or strategy.transport
         tasks = agent.tasks if strategy.may_spawn and CAUSES[request.cause].may_spawn else None
         is_too_deep = tasks is not None and (request.depth >= tasks.max_depth or request.hops >= tasks.max_hops)
+        effort = request.reasoning_effort or agent.reasoning_effort or self.effort
+        unheard = effort is not None and not any(map(self.reasons, [*vision.models, *vision.fallbacks]))
+        not_sent = f"effort_not_sent: {model} takes no reasoning effort, or RUNWIRE_MODEL_REASONING has to declare it"
         absent = [f"the tool {name} is not there: the run goes on without it" for name in self.absent(request, live)]
         return RunStarted(
             run_id=request.run_id,
@@ -93,7 +98,7 @@ class Deployment:
             model=model,
             models=[] if request.model else [name for name in agent.models if name in vision.models],
             fallbacks=vision.fallbacks,
-            effort=request.reasoning_effort or agent.reasoning_effort or self.effort,
+            effort=None if unheard else effort,
             triage_model=self.triage_model,
             reflection=agent.reflection,
             followup=agent.followup,
@@ -102,7 +107,7 @@ class Deployment:
             action_transport="json" if model == demo.NAME else transport,
             images=vision.images,
             vision_context=vision.policy,
-            warnings=[*strategy.warnings(model), *vision.warnings, *absent],
+            warnings=[*strategy.warnings(model), *vision.warnings, *[not_sent] * unheard, *absent],
             deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
         )
 

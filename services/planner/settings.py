@@ -69,6 +69,9 @@ class PlannerSettings(PlanSettings):
     model_vision: dict[str, bool] = Field(
         default_factory=dict, description="whether a model takes images; others: LiteLLM's table"
     )
+    model_reasoning: dict[str, bool] = Field(
+        default_factory=dict, description="whether a model takes a reasoning effort; others: LiteLLM's table"
+    )
     vision_context: VisionContextPolicy | None = Field(
         default=None, description="which images of tools models are shown; none: no images"
     )

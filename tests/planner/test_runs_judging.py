@@ -30,11 +30,24 @@ def score(value: Any, feedback: str = "") -> Say:
 async def test_a_triage_picks_the_effort_once(plan: Plan, provider: ModelServer, triage: Say, effort: str) -> None:
     """By the model named for it; one that fails means medium, and never a failed run."""
     provider.say(triage, action("look", q="x"), answer("done"))
-    story = await (await plan(reasoning_effort="auto", triage_model="openai/small")).tell()
+    declared = {"openai/scripted": True}
+    story = await (await plan(reasoning_effort="auto", triage_model="openai/small", model_reasoning=declared)).tell()
     assert story.end.raw_answer == "done"
     assert [triaged.effort for triaged in story.of("triaged")] == [effort]
     assert [seen.body["model"] for seen in provider.ledger] == ["small", "scripted", "scripted"]
     assert story.end.usage.model_calls == (2 if triage.status == 404 else 3)
+
+
+@pytest.mark.parametrize(("declared", "sent"), [({"openai/scripted": True}, "low"), ({}, None)])
+async def test_an_effort_is_sent_to_a_model_that_is_declared_to_take_one(
+    plan: Plan, provider: ModelServer, declared: dict[str, bool], sent: str | None
+) -> None:
+    """To another one it is not, and the run says so; nobody pays for a triage."""
+    provider.say(answer("done"))
+    planning = await plan(model_reasoning=declared, reasoning_effort="low" if sent else "auto")
+    story = await planning.tell()
+    assert [seen.body.get("reasoning_effort") for seen in provider.ledger] == [sent]
+    assert ["RUNWIRE_MODEL_REASONING" in warning for warning in story.end.warnings] == ([] if sent else [True])
 
 
 async def test_a_poor_answer_is_revised_within_bounds(plan: Plan, provider: ModelServer) -> None:

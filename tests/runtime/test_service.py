@@ -108,7 +108,7 @@ def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal
     try:
         wait_until_blocking(lambda: "nats_awaited" in log.read_text(), timeout=30, what="it says that it waits")
         process.send_signal(number)
-        assert process.wait(5) == 0
+        assert process.wait(30) == 0
     finally:
         process.kill()
         process.wait()

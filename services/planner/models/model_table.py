@@ -6,6 +6,7 @@ compares the two; `make models` writes the table again after an upgrade of LiteL
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,6 +55,12 @@ def known_model(name: str) -> KnownModel | None:
         return None
     provider, input_price, output_price, cached_price, context_tokens, vision, reasoning = row
     return KnownModel(provider, input_price, output_price, cached_price, context_tokens, bool(vision), bool(reasoning))
+
+
+def reasons(name: str, declared: Mapping[str, bool]) -> bool:
+    """Whether a model takes a reasoning effort: as `declared` says, else the table."""
+    known = known_model(name)
+    return declared.get(name, known is not None and known.reasoning)
 
 
 def cost_usd(model: str, usage: Usage) -> float | None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.planner.models.errors import ADDRESS_INVALID, KEY_INVALID, KEY_MISSING, ModelFailed, failure
-from services.planner.models.model_table import known_model
+from services.planner.models.model_table import known_model, reasons
 
 _KEY = re.compile(r"""[!#-&(-~]([!-~]*[!#-&(-~])?""", re.ASCII)
 """What an HTTP header may hold as a key: visible ASCII, not in quotes."""
@@ -80,6 +80,8 @@ class Endpoint:
     url: str
     model: str
     key: str | None = field(repr=False)
+    reasons: bool
+    """Whether it takes a reasoning effort."""
 
 
 def provider_of(model: str) -> str | None:
@@ -103,6 +105,8 @@ class Endpoints:
     api_base: str | None = None
     api_key: str | None = field(default=None, repr=False)
     servers: Mapping[str, ModelServer] = field(default_factory=dict)
+    reasoning: Mapping[str, bool] = field(default_factory=dict)
+    """Declared by the deployment: whether a model takes a reasoning effort."""
 
     def serves(self, model: str) -> bool:
         """Whether the model is asked directly, with OpenAI's protocol."""
@@ -130,7 +134,8 @@ class Endpoints:
         name_there = model.partition("/")[2] if name and "/" in model else model
         if name == "fireworks_ai" and not name_there.startswith("accounts/") and "#" not in name_there:
             name_there = f"accounts/fireworks/models/{name_there}"
-        return Endpoint(f"{_checked(model, base.strip(), key)}/chat/completions", name_there, key)
+        url = f"{_checked(model, base.strip(), key)}/chat/completions"
+        return Endpoint(url, name_there, key, reasons(model, self.reasoning))
 
     def _base(self, model: str, provider: Provider) -> str:
         for variable in provider.bases:

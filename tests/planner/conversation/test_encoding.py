@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from services.planner.conversation.encoding import EncodedHistory, Messages, decoded, encoded, merged
 from services.planner.models.direct.openai_compatible import body_of
+from services.planner.models.providers import Endpoint
 from services.planner.models.types import ModelRequest
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -62,6 +63,7 @@ def test_python_does_no_work_per_message() -> None:
     def calls(turns: int) -> int:
         turn = [{"role": "assistant", "content": "act"}, {"role": "user", "content": "result"}]
         history, count = history_of([*turn * turns]), 0
+        endpoint = Endpoint("", "x", None, reasons=False)
 
         def listen(_frame: object, event: str, _arg: object) -> None:
             nonlocal count
@@ -69,7 +71,7 @@ def test_python_does_no_work_per_message() -> None:
 
         sys.setprofile(listen)
         try:
-            body = body_of(ModelRequest(model="openai/x", messages=history.request(SYSTEM, [NOTE])), "x")
+            body = body_of(ModelRequest(model="openai/x", messages=history.request(SYSTEM, [NOTE])), endpoint)
         finally:
             sys.setprofile(None)
         assert len(orjson.loads(body)["messages"]) == 2 * turns + 1

@@ -141,7 +141,10 @@ SCENARIOS: dict[str, Scenario] = {
         (*(action("look", q=words(400 + n)) for n in range(4)), FINAL), settings={"max_context_tokens": 2000}
     ),
     # Judgement.
-    "triage": Scenario((Say(text='{"effort": "high"}'), LOOK, FINAL), settings={"reasoning_effort": "auto"}),
+    "triage": Scenario(
+        (Say(text='{"effort": "high"}'), LOOK, FINAL),
+        settings={"reasoning_effort": "auto", "model_reasoning": {"openai/scripted": True}},
+    ),
     "critique_and_revision": Scenario(
         (
             answer("poor"),

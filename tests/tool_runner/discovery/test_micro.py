@@ -131,5 +131,5 @@ async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planne
 
     await wait_until(lambda: flooded > 3, what="several rounds are flooded", timeout=60)
     names = "the honest one alone is found"
-    await wait_until(lambda: [one.spec.name for one in discovery.announcements()] == ["honest"], what=names)
+    await wait_until(lambda: [one.spec.name for one in discovery.announcements()] == ["honest"], timeout=60, what=names)
     await discovery.stop()

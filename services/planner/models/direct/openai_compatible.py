@@ -140,7 +140,7 @@ class OpenAICompatibleModel:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=READ_BUFFER_BYTES,
             )
-        body = body_of(request, server.endpoint.model)
+        body = body_of(request, server.endpoint)
         return await self._session.post(
             server.endpoint.url,
             data=body if len(body) <= MAX_BYTES_AT_ONCE else BytesIO(body),
@@ -197,18 +197,17 @@ class OpenAICompatibleModel:
                 yield piece
 
 
-def body_of(request: ModelRequest, model: str) -> bytes:
+def body_of(request: ModelRequest, endpoint: Endpoint) -> bytes:
     """Return the body of a chat completion, with the messages last. What is not set is not sent."""
-    known = known_model(request.model)
-    reasons = known is not None and known.reasoning
     # OpenAI's reasoning models refuse `max_tokens`, others know only that.
-    output_limit = "max_completion_tokens" if reasons and provider_of(request.model) == "openai" else "max_tokens"
+    known = known_model(request.model) if provider_of(request.model) == "openai" else None
+    output_limit = "max_completion_tokens" if known is not None and known.reasoning else "max_tokens"
     fields = {
-        "model": model,
+        "model": endpoint.model,
         "stream": True,
         "stream_options": {"include_usage": True} if request.asks_usage else None,
         # Most servers refuse a reasoning effort for a model without reasoning.
-        "reasoning_effort": request.reasoning_effort if reasons else None,
+        "reasoning_effort": request.reasoning_effort if endpoint.reasons else None,
         "temperature": request.temperature,
         "response_format": request.response_format,
         "tools": request.tools,

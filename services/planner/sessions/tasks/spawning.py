@@ -9,6 +9,7 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions.tasks import (
     GroupOpened,
     GroupSealed,
+    MergeStrategy,
     SessionTaskCalled,
     SpawnRefused,
     TaskEvent,
@@ -31,6 +32,7 @@ MAX_REPORT_AS_BYTES = 64 * 1024
 """What a session keeps for requests of reports, as JSON. It is large where requests name many tools."""
 MAX_TEXTS_BYTES = 64 * 1024
 """Names and queries of all tasks of a session, as JSON; further ones are left out."""
+GATED: MergeStrategy = "HUMAN_GATED"
 MAX_NAME_BYTES, MAX_QUERY_BYTES = 64, 200
 
 
@@ -78,6 +80,10 @@ def _joined(background: Background, call: SessionTaskCalled) -> Group | Fault | 
             return Fault(code="group_not_found", reason="there is no such group")
         if group.status != "open":
             return Fault(code="group_not_joinable", reason=f"the group is {group.status}: no task may join it")
+        if call.policy.merge_strategy == GATED != group.merge:
+            return Fault(
+                code="group_not_joinable", reason="results of this agent's tasks wait for a person, its do not"
+            )
         return group
     same = (
         group
@@ -95,13 +101,15 @@ def group_name(name: Any) -> str:
 def _opened(call: SessionTaskCalled, child: RunRequested) -> GroupOpened:
     args, policy = call.args, call.policy
     name = group_name(args.get("group") or "")
-    merge = args.get("merge_strategy") or policy.merge_strategy
+    chosen = args.get("merge_strategy") or policy.merge_strategy
+    chosen = (args.get("group_merge_strategy") or chosen) if name else chosen
     return GroupOpened(
         group_id=child.run_id,
         name=name,
         run=call.run,
         report=args.get("group_report") or policy.group_report,
-        merge=(args.get("group_merge_strategy") or merge) if name else merge,
+        # A model may gate what the agent does not, never the other way round.
+        merge=GATED if policy.merge_strategy == GATED else chosen,
         timeout_at=call.at + round(policy.group_timeout_s * 1000),
         report_as=reports.report_as(call, child),
     )

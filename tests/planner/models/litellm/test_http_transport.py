@@ -225,7 +225,7 @@ async def test_the_smallest_parts_hold_nobody_up(path: str, start: bytes, more: 
     """
     with plain_server(b"HTTP/1.1 " + start, more) as url:
         model = models_on(path, url, Limits(reply=200_000))
-        asking = asyncio.create_task(failure(model, "openai/scripted", total_s=2))
+        asking = asyncio.create_task(failure(model, "openai/scripted", total_s=60 if "bytes" in reason else 2))
         turns = 0
         while not asking.done():
             await asyncio.sleep(0)

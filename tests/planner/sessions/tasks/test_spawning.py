@@ -45,3 +45,18 @@ def test_the_requests_of_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert len(world.session.background.report_as) == 1
     world.take(spawned("r", "b", child={"key_tools": ["x" * 64] * 20}))
     assert world.answer() == "too_many_tasks"
+
+
+@pytest.mark.parametrize("policy", ["APPEND", "REPLACE", "HUMAN_GATED"])
+@pytest.mark.parametrize("field", ["merge_strategy", "group_merge_strategy"])
+@pytest.mark.parametrize("chosen", ["APPEND", "REPLACE", "HUMAN_GATED"])
+def test_a_model_may_gate_results_and_not_open_a_gate(policy: str, field: str, chosen: str) -> None:
+    """Nor by a group that another agent has made without one."""
+    world = busy()
+    of_agent = TaskPolicy.model_validate({"merge_strategy": policy})
+    world.take(spawned("r", "a", policy=of_agent, group="g", **{field: chosen}))
+    wanted = policy if policy == "HUMAN_GATED" else chosen
+    assert world.session.background.groups[run_id("a")].merge == wanted
+
+    joining = spawned("r", "b", policy=TaskPolicy(merge_strategy="HUMAN_GATED"), group_id=run_id("a"))
+    assert world.take(joining) == (["task_spawned"] if wanted == "HUMAN_GATED" else ["spawn_refused"])
