@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -94,6 +95,15 @@ def test_the_list_of_commands_says_what_each_one_says(name: str) -> None:
     assert " ".join(loaded(name).help.partition("\n\n")[0].split()) == COMMANDS[name]
 
 
+@pytest.fixture
+def _own_interrupt() -> Iterator[None]:
+    """What Ctrl-C does is arranged for this process, which has other tests too."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_own_interrupt")
 def test_an_unexpected_error_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,7 @@
 """Spawning tasks: which group a task joins, and what is refused."""
 
+from typing import Any
+
 import pytest
 
 from contracts.sessions.tasks import TaskPolicy
@@ -54,7 +56,8 @@ def test_a_model_may_gate_results_and_not_open_a_gate(policy: str, field: str, c
     """Nor by a group that another agent has made without one."""
     world = busy()
     of_agent = TaskPolicy.model_validate({"merge_strategy": policy})
-    world.take(spawned("r", "a", policy=of_agent, group="g", **{field: chosen}))
+    args: dict[str, Any] = {field: chosen}
+    world.take(spawned("r", "a", policy=of_agent, group="g", **args))
     wanted = policy if policy == "HUMAN_GATED" else chosen
     assert world.session.background.groups[run_id("a")].merge == wanted
 

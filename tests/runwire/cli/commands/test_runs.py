@@ -90,6 +90,7 @@ def test_an_unknown_run_is_named(up: Path) -> None:
 @pytest.mark.parametrize("command", ["runs ls", "runs ls -o json"])
 def test_a_reader_that_leaves_is_no_error(up: Path, command: str) -> None:
     """As in `runwire runs ls | head -1`."""
+    asked(up, "What is 6*7?")
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(
