@@ -40,9 +40,9 @@ def _tag(name: str, source: str) -> Mark:
     return Mark(
         rf"<\s?(?i:{name})(?:\s[^<>]{{0,80}})?>",
         rf"<\s?/\s?(?i:{name})\s?>",
-        (f"<{name}", f"</{name}"),
+        (),
         source,
-        rf"<\s?(?i:{name})(?:\s[^<>]{{0,80}})?|<\s?/\s?(?i:{name})\s?",
+        rf"<\s?/?\s?[\w:]{{0,40}}|<\s?(?i:{name})\s[^<>]{{0,80}}|<\s?/\s?(?i:{name})\s",
     )
 
 
@@ -56,15 +56,28 @@ _FINAL = r"<\|channel\|>\s?(?i:final)\s?(?:<\|constrain\|>\s?\w{0,20}\s?)?<\|mes
 MARKS = (
     _tag("think", "Qwen3, QwQ, DeepSeek-R1, MiniMax-M2, GLM-4.5, Hunyuan and most others"),
     _tag("thinking", "prompts of several frameworks"),
-    _tag("thought", "EXAONE Deep"),
+    _tag(
+        r"(?:[a-z]{1,16}[:_]|ant)think(?:ing)?|think(?:ing)?[:_]\w{1,20}",
+        "Seed-OSS (seed:think), LongCat (longcat_think), Claude (antThinking), Hunyuan (think:opensource)",
+    ),
+    _tag("thoughts?|inner_(?:thoughts?|monologue)", "EXAONE Deep, prompts in the manner of MemGPT"),
     _tag("reasoning", "prompts of several frameworks"),
-    _tag("seed:think", "Seed-OSS"),
+    _tag("reflection|scratchpad", "Reflection-Llama, Anthropic's prompts"),
     _words("[THINK]", "[/THINK]", "Magistral"),
     _words("◁think▷", "◁/think▷", "Kimi-VL"),
     _words("<|begin_of_thought|>", "<|end_of_thought|>", "OpenThinker, Sky-T1"),
     _words("<|START_THINKING|>", "<|END_THINKING|>", "Command A Reasoning"),
     _words("<|inner_prefix|>", "<|inner_suffix|>", "Apertus"),
     _words("<|channel>thought", "<channel|>", "Gemma 4"),
+    _words("<unused94>thought", "<unused95>", "MedGemma"),
+    Mark(
+        r"<\|(?i:begin_of_solution|START_RESPONSE|begin_of_box)\|>",
+        "",
+        ("<|begin_of_solution|>", "<|start_response|>", "<|begin_of_box|>"),
+        "OpenThinker, Command A, GLM-4.5V: what begins the answer behind a thought, read as an empty thought",
+        unopened=r"(?!)",
+    ),
+    Mark(r"(?!)", r"(?<![a-zA-Z])assistantfinal", (), "harmony without its special tokens"),
     Mark(
         r"<\|channel\|>\s?(?i:analysis|commentary)(?:(?!to=)[^<]){0,60}<\|message\|>"
         r"|<\|start\|>(?i:assistant)(?!\s?to=)",

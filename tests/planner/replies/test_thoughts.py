@@ -10,6 +10,7 @@ DRAFT = '{"next_node": "final_response", "args": {"answer": "A draft."}}'
 CALL = '{"next_node": "look", "args": {"q": "tea"}}'
 MARKS = [
     *((f"<{name}>", f"</{name}>") for name in ("think", "Thinking", "THOUGHT", "reasoning", "seed:think")),
+    *((f"<{name}>", f"</{name}>") for name in ("longcat_think", "antThinking", "think:opensource", "Scratchpad")),
     ("<think >", "</ think >"),
     ('<think budget="low">', "</think>"),
     ("[THINK]", "[/THINK]"),
@@ -18,10 +19,18 @@ MARKS = [
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<|channel>thought", "<channel|>"),
+    ("<unused94>thought", "<unused95>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>\n<|begin_of_solution|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
     ("<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
     ("<|channel|>commentary<|message|>", "<|start|>assistant<|channel|>final <|constrain|>json<|message|>"),
 ]
+
+
+def test_channels_whose_special_tokens_a_server_leaves_out() -> None:
+    """What remains of harmony."""
+    parted = apart("analysisWe look.assistantfinalTea, as `assistantfinal` says.")
+    assert parted.text == "Tea, as `assistantfinal` says."
 
 
 @pytest.mark.parametrize(("opening", "closing"), MARKS)
