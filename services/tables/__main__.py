@@ -6,8 +6,8 @@ import threading
 
 from runwire.errors import ToolError
 from runwire.serving import run
+from services.tables.csv_tools import tools_of
 from services.tables.database import configured
-from services.tables.tools import tools_of
 
 
 def main() -> None:

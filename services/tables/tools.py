@@ -176,8 +176,8 @@ def once(database: Database, ctx: ToolContext, kind: type[M], work: Callable[[sa
     return database.write(transaction)
 
 
-def tools_of(database: Database) -> list[Tool[..., Any]]:
-    """Return all tools, on one database."""
+def row_tools(database: Database) -> list[Tool[..., Any]]:
+    """Return the tools for tables and their rows."""
     return [*_reading(database), *_of_tables(database), *_of_rows(database)]
 
 

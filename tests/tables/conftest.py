@@ -9,8 +9,8 @@ import pytest
 
 from contracts.wire.names import new_id
 from runwire.testing import RecordingContext
+from services.tables.csv_tools import tools_of
 from services.tables.database import Database
-from services.tables.tools import tools_of
 from tests.support.postgres import PostgresServer
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from runwire.errors import ToolError
-from services.tables.tools import tools_of
+from services.tables.csv_tools import tools_of
 from tests.tables.conftest import Tables
 
 COLUMNS: dict[str, Any] = {
