@@ -101,8 +101,8 @@ LINE_BEGINS = r"^Action:(?=[ \t]*\S)"
 _BEGINS = re.compile(BEGINS, re.IGNORECASE)
 _LINE_BEGINS = re.compile(rf"{LINE_BEGINS}[^\n]*\n\s*Action Input:", re.MULTILINE)
 END_TOKENS = (
-    r"<\|(?:im_end|im_start|eot_id|eom_id|end|endoftext|end_of_text|return|call|user|assistant|END_OF_TURN_TOKEN|END_RESPONSE"
-    r"|end_of_solution|end_of_box)\|>"
+    r"<\|(?:im_end|im_start|eot_id|eom_id|end|endoftext|end_of_text|return|call|user|assistant|END_OF_TURN_TOKEN"
+    r"|END_RESPONSE|end_of_solution|end_of_box)\|>"
     r"|<end_of_turn>|<turn\|>|<eos>|</s>|<｜end▁of▁sentence｜>|\[/?INST\]|\[e~\["
 )
 """What ends a turn in the templates of ChatML, Llama, harmony, Command, Gemma, Mistral, DeepSeek and MiniMax."""
