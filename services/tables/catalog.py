@@ -1,7 +1,8 @@
 """Which tables a tenant has, and what their columns are.
 
 Rule 1: a table is found by tenant and id together, and its rows through the table alone.
-Rule 2: whoever writes finds the table with `locked`, so writes of one table follow each other; each raises its version.
+Rule 2: a writer selects the table with a lock (`locked=True`): writes of one table are serialized, and each increments
+its version.
 Rule 3: names of tables are unique in a tenant, those of columns in a table, without regard to case.
 """
 
