@@ -145,7 +145,8 @@ _TOO_LONG = _any_of(
     r"range of input length",  # DashScope
     r"reduce the length of (?:the |your )?(?:messages|prompt|input|conversation)",  # Groq, Cerebras
     r"max tokens must be at least 1, got -",  # vLLM, where the prompt leaves nothing
-    r"(?:prompt|输入).{0,20}过长|超(?:过|出).{0,20}长度",
+    r"(?:prompt|输入).{0,20}过长|超(?:过|出).{0,20}长度|长度.{0,10}超(?:过|出)",
+    r"max(?:imum)? context\b",
 )
 """Wordings that mean a conversation that is too long, whatever else is named. `_` reads as a blank."""
 _LIKELY_TOO_LONG = _any_of(

@@ -28,6 +28,8 @@ MIN_REPEATED_PIECES = 2
 _UNDECIDED = re.compile(r"\s*(?:\{\s*\}?\s*|`{1,3}\w*\s*)?")
 """Arguments so far that may be an empty object before the real one, or the beginning of a code fence."""
 _DROPPED = re.compile(r"\s*(?:\{\s*\}\s*(?=\{)|```\w*\s*)")
+_MARKS_BEHIND = re.compile(r"(?<=\})\s*(?:</?[^<>{}\s]{1,40}>\s*)+\Z")
+"""Marks of a template, such as `<|im_end|>` and `</tool_call>`."""
 _SEAM = re.compile(r"\}\s*\{")
 _BLANKS = re.compile(r"\s*")
 _DECODER = JSONDecoder(strict=False)
@@ -160,7 +162,7 @@ class _Call:
             self._passed_on = [held]
         else:
             self._pass_on(self._strand.end())
-        text = self.arguments.strip()
+        text = _MARKS_BEHIND.sub("", self.arguments).strip()
         text = text.removesuffix("```").rstrip() if self._is_fenced else text
         return _apart(text) if _SEAM.search(text) else [text]
 

@@ -60,7 +60,7 @@ def _of(source: str, call: str, parameters: str | None = None) -> Notation:
     return Notation(re.compile(call, flags), source, None if parameters is None else re.compile(parameters, flags))
 
 
-_NS = r"(?:\w{1,20}:|｜DSML｜)?"
+_NS = r"(?:\w{1,20}:|｜DSML｜|longcat_)?"
 _NAME = r"(?P<name>[^\s<>\[\]{}\"'`]{1,200})"
 NOTATIONS = (
     _of(
@@ -75,9 +75,15 @@ NOTATIONS = (
         rf"\n?(?P<value>.*?)\n?</{_NS}parameter>",
     ),
     _of(
-        "GLM-4.5",
-        rf"{_NAME}\s*(?P<body>(?:<arg_key>.*?)?)(?=</tool_call>)",
-        r"<arg_key>(?P<key>[^<>]{1,200})</arg_key>\s*<arg_value>\n?(?P<value>.*?)\n?</arg_value>",
+        "GLM-4.5, LongCat",
+        rf"{_NAME}\s*(?P<body>(?:<{_NS}arg_key>.*?)?)(?=</{_NS}tool_call>)",
+        rf"<{_NS}arg_key>(?P<key>[^<>]{{1,200}})</{_NS}arg_key>\s*<{_NS}arg_value>"
+        rf"\n?(?P<value>.*?)\n?</{_NS}arg_value>",
+    ),
+    _of(
+        "Gemma 4, FunctionGemma",
+        rf"call:{_NAME}\{{(?P<body>.*?)\}}(?=<tool_call\|>|<end_function_call>)",
+        r"(?P<key>\w{1,200}):(?:<escape>|<\|\"\|>)?(?P<value>.*?)(?:<escape>|<\|\"\|>)?(?:,(?=\w+:)|\Z)",
     ),
     _of("Mistral", rf"{_NAME}\s*(?:\[CALL_ID\]\s*\w+\s*)?\[ARGS\]\s*"),
     _of("Kimi K2", rf"<\|tool_call_begin\|>\s*{_NAME}\s*<\|tool_call_argument_begin\|>\s*"),
@@ -93,8 +99,9 @@ NOTATIONS = (
     _of("prompts in the manner of ReAct", rf"Action:\s*{_NAME}\s*\n\s*Action Input:\s*"),
 )
 BEGINS = (
-    rf"</?{_NS}(?:tool_calls?|function_calls|invoke)\b[^<>]{{0,80}}>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
-    r"|<\|tool_calls?_(?:section_)?begin\|>|<｜tool▁calls?▁begin｜>|<\|channel\|>\s?commentary\s[^<]{0,20}\bto="
+    rf"</?{_NS}(?:tool_?calls?|function_?calls?|invoke)\b[^<>]{{0,80}}>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
+    r"|<\|tool_calls?(?:_(?:section_)?(?:begin|start))?\|?>|<｜tool[▁_]calls?[▁_]begin｜>|<start_function_call>"
+    r"|<\|(?:START_ACTION|action_start|tools_prefix)\|>|<\|channel\|>\s?commentary\s[^<]{0,20}\bto="
     r"|<\|start\|>assistant\s?to="
 )
 LINE_BEGINS = r"^Action:(?=[ \t]*\S)"
@@ -107,9 +114,11 @@ END_TOKENS = (
 )
 """What ends a turn in the templates of ChatML, Llama, harmony, Command, Gemma, Mistral, DeepSeek and MiniMax."""
 _AROUND = re.compile(
-    rf"\s*(?:{END_TOKENS}|```|{BEGINS}|<\|tool_calls?_(?:section_)?end\|>|<｜tool▁calls?▁end｜>)\s*|\s+", re.IGNORECASE
+    rf"\s*(?:{END_TOKENS}|```|{BEGINS}|<\|/?tool_calls?(?:_(?:section_)?end)?\|>|<｜tool[▁_]calls?[▁_]end｜>"
+    r"|<tool_call\|>|<end_function_call>|<\|(?:END_ACTION|action_end|plugin|tools_suffix)\|>)\s*|\s+",
+    re.IGNORECASE,
 )
-_FUNCTION = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]{0,200})\s*\(")
+_FUNCTION = re.compile(r"\s*(?P<list>\[?)\s*(?P<name>[A-Za-z_][\w.]{0,200})\s*\(")
 _KEYWORD = re.compile(r"\s*(?P<key>[A-Za-z_]\w{0,200})\s*=")
 _NEXT = re.compile(r"\s*,?")
 _SENTENCE = re.compile(r"[ \t]+[^\W\d_]")
@@ -151,6 +160,10 @@ def _read(text: str, start: int) -> Written:
                 call, here = _call(found[0], found[1], reader)
                 calls.append(call)
                 marks = 0
+            elif (function := _FUNCTION.match(text, here)) is not None:
+                more, here = _of_python(text, function)
+                calls += more
+                marks = 0
             elif text[here : here + 1] in {"{", "["} and not text.startswith("[TOOL_CALLS]", here):
                 value, here = reader.read(here)
                 for item in value if isinstance(value, list) else [value]:
@@ -183,26 +196,26 @@ def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Cal
 
 def _of_tools(text: str, tools: AbstractSet[str]) -> Written | None:
     """Read a text that is calls by the names of tools alone: `<look><q>a</q></look>`, `[look(q="a")]`, `look({…})`."""
-    bare = text.strip(" \t\r\n`")
+    bare = text.strip(" \t\r\n`").removeprefix("tool_code\n")
     element = _ELEMENT.fullmatch(bare) if bare.endswith(">") else None
     if element is not None and element["name"] in tools:
         fields = {each["key"]: each["value"] for each in _FIELD.finditer(element["body"])}
         is_whole = not _FIELD.sub("", element["body"]).strip()
         return Written(0, (Call(element["name"], fields, are_texts=True),), is_whole)
-    is_list = bare.startswith("[")
-    function = _FUNCTION.match(bare, is_list)
+    function = _FUNCTION.match(bare)
     if function is None or meant(function["name"], tools) is None:
         return None
     try:
         calls, here = _of_python(bare, function)
     except NotJson:
         return Written(0, (), is_whole=False)
-    return Written(0, tuple(calls), is_whole=bare[here:].strip() == ("]" if is_list else ""))
+    return Written(0, tuple(calls), is_whole=not bare[here:].strip())
 
 
 def _of_python(text: str, function: re.Match[str] | None) -> tuple[list[Call], int]:
     """Return the calls in Python's notation, and where they end. Raises NotJson."""
     calls, here, reader = [], 0, Reader(text, lenient=True)
+    is_list = function is not None and bool(function["list"])
     while function is not None:
         here = function.end()
         arguments: dict[str, Any] = {}
@@ -217,7 +230,9 @@ def _of_python(text: str, function: re.Match[str] | None) -> tuple[list[Call], i
         calls.append(Call(function["name"], arguments))
         here = _end(_NEXT, text, here + 1)
         function = _FUNCTION.match(text, here)
-    return calls, here
+    if is_list and not text.startswith("]", here):
+        raise NotJson("']' is expected", here)
+    return calls, here + is_list
 
 
 def _end(pattern: re.Pattern[str], text: str, here: int) -> int:

@@ -89,6 +89,7 @@ def test_a_reply_without_content_is_described(
         "too many tokens: the prompt cannot exceed 4081",
         "your request exceeded model token limit: 8192",
         "输入过长",
+        "上下文长度超过模型限制",
     ],
 )
 def test_a_conversation_that_is_too_long_is_known_in_any_words(text: str) -> None:

@@ -15,6 +15,11 @@ from services.planner.models.finish_reasons import ENDINGS, Ending, ending_of
         ("MAX_TOKENS", True, "limit"),
         ("Sensitive ", True, "filtered"),
         ("abort", True, "broken"),
+        ("max-new-tokens", True, "limit"),
+        ("imageSafety", True, "filtered"),
+        ("Server Error", True, "broken"),
+        ("rate_limit", True, "broken"),
+        ("stop_token", True, "whole"),
     ],
 )
 def test_an_end_has_a_meaning(*, finish_reason: str | None, is_ended: bool, ending: Ending) -> None:

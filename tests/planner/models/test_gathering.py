@@ -68,6 +68,7 @@ class Gathering(Gathered):
         ([(0, "1", "look", "{}"), (0, "", "", TEA)], LOOKS[:1]),
         ([(0, "1", "look", "{"), (0, "", "", "}"), (0, "", "look", TEA)], LOOKS[:1]),
         ([(0, "1", "look", "{}"), (1, "2", "save", MILK)], [("look", "{}"), BOTH[1]]),
+        ([(0, "1", "look", TEA + "<|im_"), (0, "", "", "end|>\n</tool_call>")], LOOKS[:1]),
         ([(0, "1", "look", "``"), (0, "", "", "`json\n" + TEA), (0, "", "", "\n```")], LOOKS[:1]),
         # Nothing at all, and what is no JSON.
         ([(0, "", "", "")], []),

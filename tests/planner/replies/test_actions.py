@@ -364,7 +364,17 @@ def test_the_five_field_form_of_each_kind() -> None:
             for before in ("functions.", "default_api:", "functions::", "mcp__web__", "a.b/", "/")
         ),
         *((f"look{behind}", "look") for behind in (":0", "()", "<|channel|>commentary", "<|channel|>json")),
-        *((name, "look") for name in ("Look", "/look", "assistant<|channel|>commentary to=functions.look")),
+        *(
+            (name, "look")
+            for name in (
+                "Look",
+                "/look",
+                "look#0",
+                "look[1]",
+                "look.",
+                "assistant<|channel|>commentary to=functions.look",
+            )
+        ),
         *((name, "web.search") for name in ("web_search", "web-search", "functions.web_search:1")),
         ("functions.Final_Response", "final_response"),
         *((name, name) for name in ("GET", "x.get", "lookup", "look.x", "", "." * 300)),

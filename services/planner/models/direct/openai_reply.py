@@ -161,6 +161,7 @@ class ReplyReader(Gathered):
                 self._keep(data)
             return ()
         finish = choice.get("finish_reason")
+        finish = finish.get("type") if isinstance(finish, dict) else finish  # SGLang
         is_last = isinstance(finish, str) and bool(finish)
         self.finish_reason = finish if is_last else self.finish_reason
         deltas = self._read_delta(_object(choice.get("delta")), is_last=is_last)
@@ -198,6 +199,8 @@ class ReplyReader(Gathered):
         calls = delta.get("tool_calls")
         # The old form of a call has no list around it, and no number.
         calls = calls or [{"index": 0, "function": delta.get("function_call")}] if delta.get("function_call") else calls
+        if isinstance(calls, dict):  # One call without a list, or by number, as PHP writes lists.
+            calls = [calls] if "function" in calls else [*calls.values()]
         for piece in calls if isinstance(calls, list) else ():
             if isinstance(piece, dict):
                 deltas += self._add_call(_piece_of(piece))
@@ -205,12 +208,14 @@ class ReplyReader(Gathered):
 
 
 def _piece_of(piece: dict[str, Any]) -> Piece:
-    function, index = _object(piece.get("function")), piece.get("index")
-    arguments = function.get("arguments")
+    function, index = _object(piece.get("function") or piece), piece.get("index")
+    arguments = function.get("arguments", function.get("parameters"))
     if isinstance(arguments, dict):  # Ollama and some others send an object.
         with suppress(RecursionError):
             arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     if isinstance(index, str) and index.isdecimal() and len(index) <= _MAX_DIGITS:
+        index = int(index)
+    if isinstance(index, float) and index.is_integer():
         index = int(index)
     number = index if isinstance(index, int) and not isinstance(index, bool) else None
     return Piece(number, _text(piece.get("id")), _text(function.get("name")), _text(arguments))

@@ -28,8 +28,8 @@ MAX_NAME_CHARACTERS = 200
 
 _RECIPIENT = re.compile(r"\bto=(\S+)")
 _CHANNEL = re.compile(r"<\|.*", re.DOTALL)
-_NUMBER = re.compile(r":\d+\Z")
-_AROUND = " \t\r\n\"'`<>()/"
+_NUMBER = re.compile(r"(?:[:#@]\d+|\[\d+\])\Z")
+_AROUND = " \t\r\n\"'`<>()/.,;"
 _SEPARATOR = re.compile(r"::|[.:/]|__")
 _JOINTS = str.maketrans("-.", "__")
 _NULL_WORDS = frozenset({"null", "none"})

@@ -42,6 +42,7 @@ _LISTS = ("sources", "suggested_actions", "warnings")
 _FOREIGN_FORMS = {
     "name": ("arguments", "args", "parameters"),
     "tool": ("args", "arguments", "parameters", "tool_input"),
+    "tool_name": ("arguments", "parameters", "args"),
     "action": ("action_input", "args", "arguments"),
 }
 _FINAL_ANSWER = "final answer"

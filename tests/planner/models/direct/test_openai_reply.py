@@ -85,8 +85,10 @@ def test_without_usage_there_is_none() -> None:
         {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": {"q": "tea"}}}]},
         {"tool_calls": [{"index": "0", "id": None, "function": {"name": "look", "arguments": '{"q":"tea"}'}}]},
         {"function_call": {"name": "look", "arguments": '{"q":"tea"}'}, "tool_calls": None},
+        {"tool_calls": [{"index": 0.0, "name": "look", "parameters": {"q": "tea"}}]},
+        {"tool_calls": {"1": {"function": {"name": "look", "arguments": '{"q":"tea"}'}}}},
     ],
-    ids=["object", "number as text", "old form"],
+    ids=["object", "number as text", "old form", "flat", "no list"],
 )
 def test_a_call_has_one_of_several_forms(delta: dict[str, Any]) -> None:
     """Each of them is in use."""
