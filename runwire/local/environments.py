@@ -3,7 +3,7 @@
 | process | variables of the shell that it gets |
 | --- | --- |
 | nats-server, the S3 server | those of the machine: paths, language, certificates |
-| gateway, tool_runner, artifact_store | those, and `RUNWIRE_*` without secrets of other services |
+| gateway, tool_runner, artifact_store, tables | those, and `RUNWIRE_*` without secrets of other services |
 | planner | all but secrets of other services: LiteLLM reads hundreds of names |
 | tools | all but secrets of services and of model providers |
 
@@ -36,6 +36,8 @@ _OWNERS = {
     "RUNWIRE_NATS_CREDENTIALS": "nobody",
     "RUNWIRE_NATS_PASSWORD": "nobody",
     "RUNWIRE_NATS_USER": "nobody",
+    "RUNWIRE_TABLES_PASSWORD_FILE": "tables",
+    "RUNWIRE_TABLES_URL": "tables",
 }
 _S3 = "RUNWIRE_S3_"
 
@@ -77,7 +79,7 @@ def of_server(shell: Shell) -> dict[str, str]:
 
 
 def of_service(service: str, shell: Shell) -> dict[str, str]:
-    """The environment of planner, gateway, tool_runner or artifact_store."""
+    """The environment of planner, gateway, tool_runner, artifact_store or tables."""
 
     def is_wanted(name: str) -> bool:
         known = service == "planner" or name.startswith("RUNWIRE_") or _is_of_machine(name)

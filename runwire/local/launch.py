@@ -35,7 +35,7 @@ __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "r
 _TOOLS_REFUSED_EXIT_CODE = 1
 """`runwire serve` ends with it when a file cannot be served. It waits for everything else."""
 _OFFERED_TIMEOUT_S = 5.0
-_MAX_ANSWER_BYTES = 64 << 10
+_MAX_ANSWER_BYTES = 1 << 20
 _CHECK_INTERVAL_S, _SETTLING_S = 1.0, 8.0
 """Of whether nats-server stores. After a restart the services need a moment to notice that it does."""
 _MIN_FREE_BYTES = 16 << 20
@@ -165,6 +165,7 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     workers = [(service, f"{service}-{n}") for service, count in counts.items() for n in range(1, count + 1)]
     gateway = {**environments.of_service("gateway", os.environ), **env, **login("gateway"), "RUNWIRE_HOST": "127.0.0.1"}
     tools = {**environments.of_tools(os.environ), **env, **login(LOCAL_TOOLS)}
+    tables = {**environments.of_service("tables", os.environ), **env, **login(LOCAL_TOOLS)}
     provisioner = {**environments.of_service(PROVISIONER, os.environ), **env, **login(PROVISIONER)}
     services = [_service(service, name, {**env, **login(service)}) for service, name in workers]
     services.append(_service("artifact_store", "artifact_store", {**env, **store, **login("artifact_store")}))
@@ -172,6 +173,7 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         supervisor.run_once(Child(PROVISIONER, _module("services.messaging.provisioner"), provisioner)),
         *map(supervisor.start, services),
         supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port))),
+        supervisor.start(Child("tables", _module("services.tables"), tables | {"RUNWIRE_DATA_DIR": str(plan.data)})),
         *(supervisor.start(_served(path, tools)) for path in plan.tools),
     )
     await _await_tools(port, len(plan.tools))
@@ -223,15 +225,18 @@ async def _restart_after_full_disk(supervisor: Supervisor, nats: Child, data: Pa
 
 
 async def _await_tools(port: int, files: int) -> None:
-    """Wait until as many tools are offered as files are served, so that the first question finds them.
+    """Wait until those for tables are offered, and as many others as files are served: the first question finds them.
 
     Not for long: a tool may wait to be accepted. And not behind a gateway that asks for a key.
     """
     deadline = time.monotonic() + _OFFERED_TIMEOUT_S
-    while files and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         head, _, body = (await asyncio.to_thread(answer, port, "/v1/tools", 1.0)).partition(b"\r\n\r\n")
+        if head and b" 200 " not in head[:64]:
+            return
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            if (head and b" 200 " not in head[:64]) or len(json.loads(body)["tools"]) >= files:
+            of_files = ["tables" not in tool.get("tags", ()) for tool in json.loads(body)["tools"]]
+            if sum(of_files) >= files and not all(of_files):
                 return
         await asyncio.sleep(0.05)
 

@@ -136,9 +136,9 @@ def guest_of(data: Path) -> Iterator[None]:
 
 
 def tools_of(up: Up) -> set[str]:
-    """What the gateway lists."""
+    """What the gateway lists, without those of the tables service."""
     found = httpx.get(f"{data_folder.remembered(up.data)['url']}/v1/tools", timeout=20).json()
-    return {tool["name"] for tool in found["tools"]}
+    return {tool["name"] for tool in found["tools"] if "tables" not in tool["tags"]}
 
 
 def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
         for name, pid in up.children().items()
     }
     services = {"planner", "tool_runner", "artifact_store", "gateway"}
-    assert environments.keys() == {*services, "nats-server", "rclone", "runwire"}
+    assert environments.keys() == {*services, "nats-server", "rclone", "runwire", "tables"}
     holders = {
         canary: {name for name, env in environments.items() if env.get(canary) == value}
         for canary, value in CANARIES.items()
@@ -208,7 +208,7 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
         for user, password in read(up.data).passwords.items()
     }
     own = {name: {name} for name in services}
-    assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire"}}
+    assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire", "tables"}}
 
 
 def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> None:
