@@ -18,11 +18,13 @@ from ..runs.payload import Reason, Usage
 from ..runs.requests import KeyBudget, Memory, OnBusy, RunCause, RunStatus
 from ..wire.base import HttpInput, Message
 from ..wire.faults import Fault
+from ..wire.limits import MAX_INLINE_BYTES
 from ..wire.names import new_id, unix_ms
 from .tasks import GroupView, SessionTaskMessage, TaskEvent, TaskView
 
-MAX_TURN_BYTES = 8 * 1024
-"""Longest question, and longest answer, of a turn that a session keeps; the rest is cut, with a mark."""
+MAX_TURN_BYTES = MAX_INLINE_BYTES
+"""Longest question, and longest answer, that the log of a session holds. The whole of a longer one is in the log of its
+run, and read from there as long as the run is stored."""
 MAX_CONTEXT_BYTES = 32 * 1024
 """Largest context of a session, as JSON."""
 CHECKPOINT_EVERY = 100
@@ -101,7 +103,7 @@ class RunWaits(Message):
 
 
 class RunEnded(Message):
-    """A run of the session ended. `question` and `answer` are at most 8 KiB each."""
+    """A run of the session ended. `question`, `answer` and all `inputs` are at most 32 KiB each."""
 
     type: Literal["run_ended"] = "run_ended"
     run: str
@@ -110,6 +112,7 @@ class RunEnded(Message):
     question: str = ""
     inputs: list[str] = Field(default_factory=list, description="texts that were added while the run went on")
     answer: str = ""
+    is_cut: bool = Field(default=False, description="texts were longer; the whole ones are in the run's log")
     attached: list[str] = Field(default_factory=list, description="ids of the images that came with the question")
     requested_at: int = 0
     usage: Usage = Usage()

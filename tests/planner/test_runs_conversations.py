@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from contracts.sessions.records import SessionContextRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
@@ -67,6 +69,24 @@ async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, pro
     second = await planner.ask("Which colour has she?", session_id=session_id)
     assert [(await planner.ended(run)).end.raw_answer for run in (first, second)] == ["Mia.", "Grey."]
     assert json.loads(contents(provider)[1])["args"] == {"answer": "Mia."}
+
+
+@pytest.mark.parametrize("length", [20_000, 60_000])
+async def test_a_long_turn_is_whole_as_far_as_the_memory_allows(plan: Plan, provider: ModelServer, length: int) -> None:
+    """The log of the session holds 32 KiB of a text; the rest is read from the run's. What was cut is said."""
+    planner, session_id = await plan(), new_id()
+    document, reply = (" ".join(f"{word}{n}" for n in range(length // 8)) for word in ("doc", "say"))
+    provider.say(answer(reply), answer("Yes."), answer("Hardly."))
+    await planner.tell(document, session_id=session_id)
+    whole = await planner.tell("And?", session_id=session_id, memory={"max_tokens": 100_000})
+    assert document in contents(provider)[0]
+    assert json.loads(contents(provider)[1])["args"] == {"answer": reply}
+    cut = await planner.tell("And now?", session_id=session_id, memory={"max_tokens": 1_000})
+    assert document not in provider.ledger[-1].text
+    assert whole.end.warnings == []
+    assert cut.end.warnings == [
+        "earlier turns of the conversation were cut or left out: 1 (memory.max_tokens is 1,000)"
+    ]
 
 
 async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsServer, provider: ModelServer) -> None:

@@ -14,8 +14,9 @@ import structlog
 from pydantic import ValidationError
 
 from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, UnknownEvent
-from contracts.runs.requests import KeptContext
+from contracts.runs.requests import KeptContext, Memory
 from contracts.wire import subjects
+from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
@@ -31,6 +32,7 @@ from services.planner.run.people import pauses
 from services.planner.run.state.fold import StrategyOf, fold
 from services.planner.run.state.run import Event, Run, begin_history
 from services.planner.sessions import memory
+from services.shared.sessions.state import Session, Turn
 
 logger = structlog.get_logger(__name__)
 
@@ -88,6 +90,7 @@ class RunLogs:
         if started.conversation_seq is not None and started.request.session_id is not None:
             of_session = SessionAddress.of(address.tenant, started.request.session_id)
             session = await self._sessions.at(of_session, started.conversation_seq)
+            session = await self._with_whole_turns(address.tenant, session, started.memory)
             said = memory.of_session(session, started.memory, memory.reported_in(started.request))
             asks = (started.request.agent, started.request.user_id)
             run.pause_decisions.approved_before = frozenset(
@@ -95,6 +98,18 @@ class RunLogs:
             )
         if run.started is started:
             begin_history(run, said)
+
+    async def _with_whole_turns(self, tenant: str, session: Session, kept: Memory) -> Session:
+        """Return the session with long texts of its newest turns as the logs of their runs hold them."""
+        whole: dict[str, Turn] = {}
+        for turn in memory.cut_turns(session, kept):
+            run = await self.load(of_turn := Address(tenant, turn.run), fresh=True)
+            self.forget(of_turn)
+            ended = terminal.ended(turn.run, run, run.request, MAX_RECORD_BYTES)
+            if ended is not None and ended.requested_at == turn.requested_at:  # Not of a later run with its id.
+                texts = {"question": ended.question, "inputs": ended.inputs, "answer": ended.answer, "is_cut": False}
+                whole[turn.run] = turn.model_copy(update=texts)
+        return session.model_copy(update={"turns": [whole.get(turn.run, turn) for turn in session.turns]})
 
     def begin(self, address: Address, *, is_new: bool) -> None:
         """Forget what is known of a requested run: an earlier run with its id may have been purged.

@@ -105,7 +105,19 @@ def turn_of(turn: Turn) -> PastTurn:
         inputs=tuple(turn.inputs),
         images=len(turn.attached),
         asked_at=turn.requested_at,
+        is_cut=turn.is_cut,
     )
+
+
+def cut_turns(session: Session, memory: Memory) -> list[Turn]:
+    """Return the turns whose texts the session holds in part only, as many as the memory may take."""
+    found, left = [], memory.max_tokens * BYTES_PER_TOKEN
+    for turn in reversed(session.turns[max(0, len(session.turns) - memory.recent_turns) :]):
+        if left <= 0:
+            break
+        left -= turn.size
+        found += [turn] if turn.is_cut else []
+    return found
 
 
 def bounded(
@@ -140,7 +152,9 @@ def bounded(
             summary = middle_cut(whole, limit * BYTES_PER_TOKEN)
         shown = shown_turns(turns, memory, _tokens(summary))
     left_out = max(0, older + len(turns) - len(shown) - summarised)
-    return Conversation(tuple(shown), left_out, summary, context or {}, results)
+    wanted = turns[max(0, len(turns) - memory.recent_turns) :]
+    shortened = min(left_out, len(wanted) - len(shown)) + sum(turn.is_cut for turn in shown)
+    return Conversation(tuple(shown), left_out, shortened, summary, context or {}, results)
 
 
 def shown_turns(turns: Sequence[PastTurn], memory: Memory, used_tokens: int = 0) -> list[PastTurn]:
@@ -171,7 +185,7 @@ def _tokens(text: str) -> int:
 def _turn_cut(turn: PastTurn, tokens: int) -> PastTurn:
     """Return the turn with all of its texts cut to the same length, so that it takes at most `tokens`."""
     limit = tokens * BYTES_PER_TOKEN
-    cut = turn = replace(turn, inputs=("\n".join(turn.inputs),) if turn.inputs else ())
+    cut = turn = replace(turn, inputs=("\n".join(turn.inputs),) if turn.inputs else (), is_cut=True)
     while turn_tokens(cut) > tokens and limit >= MIN_CUT_CHARACTERS:
         cut = replace(
             turn,

@@ -167,7 +167,7 @@ def _with_turn(session: Session, event: records.RunEnded) -> Session:
     kept, total = 0, 0
     for each in reversed(turns[-MAX_TURNS:]):
         total += each.size
-        if total > MAX_TURNS_BYTES:
+        if kept and total > MAX_TURNS_BYTES:
             break
         kept += 1
     cut = len(turns) - kept

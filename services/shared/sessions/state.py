@@ -19,7 +19,7 @@ from services.shared.sessions.task_state import Background
 
 
 class Turn(Message):
-    """A question and its answer, of a run that had the turn. Both were cut to 8 KiB when the run ended."""
+    """A question and its answer, of a run that had the turn: 32 KiB of each."""
 
     run: str
     requested_at: int
@@ -28,6 +28,8 @@ class Turn(Message):
     """Texts that were added while the run went on."""
     answer: str
     outcome: Literal["done", "error", "cancelled"]
+    is_cut: bool = False
+    """Its texts were longer. The whole ones are in the log of the run."""
     attached: list[str] = Field(default_factory=list)
     """Ids of the images that came with the question."""
     size: int = 0

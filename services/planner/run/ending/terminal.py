@@ -43,7 +43,7 @@ def _payload(
         artifacts=artifacts,
         sources=run.collected.sources(),
         reason=reason,
-        warnings=(*run.warnings, *superseded, *_unchecked(run), *warnings),
+        warnings=(*run.warnings, *superseded, *_unchecked(run), *_shortened(run), *warnings),
         reflection_score=score,
     )
     return found.model_copy(update=_with_answer_cut(found, MAX_ANSWER_BYTES))
@@ -69,6 +69,15 @@ def _unchecked(run: Run) -> list[str]:
         for name, limit in limits.items()
         if limit is not None
     ]
+
+
+def _shortened(run: Run) -> list[str]:
+    """Return a warning if the memory's tokens did not suffice for the newest turns before the question."""
+    said, memory = run.conversation, run.started.memory if run.started is not None else None
+    if said is None or memory is None or not said.shortened:
+        return []
+    limit = f"memory.max_tokens is {memory.max_tokens:,}"
+    return [f"earlier turns of the conversation were cut or left out: {said.shortened} ({limit})"]
 
 
 def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:
@@ -220,29 +229,35 @@ def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
     return events if decision is None else [*decision.last_words, *events]
 
 
-def ended(run_id: str, run: Run, request: RunRequested | None) -> RunEnded | None:
-    """Return how a run ended; None for an open run. `request`: None if the log does not hold it any more."""
+def ended(run_id: str, run: Run, request: RunRequested | None, max_bytes: int = MAX_TURN_BYTES) -> RunEnded | None:
+    """Return how a run ended; None for an open run.
+
+    `request`: None if the log does not hold it any more. `max_bytes`: of the question, the answer and all inputs each.
+    """
     if (end := run.terminal) is None:
         return None
     question = request.query if request is not None else ""
     answer = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer if isinstance(end, Cancelled) else ""
+    answer = "" if answer == payload.NO_ANSWER else answer
+    inputs = [added.text for added in run.inputs.read if added.text]
+    kept = cut(question, max_bytes), _within(inputs, max_bytes), cut(answer, max_bytes)
     return RunEnded(
         run=run_id,
         outcome=end.type,
         code=end.code if isinstance(end, Error) else None,
-        question=cut(question, MAX_TURN_BYTES),
-        inputs=_within([added.text for added in run.inputs.read if added.text]),
-        answer="" if answer == payload.NO_ANSWER else cut(answer, MAX_TURN_BYTES),
+        question=kept[0],
+        inputs=kept[1],
+        answer=kept[2],
+        is_cut=kept != (question, inputs, answer),
         attached=[image.artifact_id for image in request.images] if request is not None else [],
         requested_at=request.requested_at if request is not None else 0,
         usage=end.usage,
     )
 
 
-def _within(texts: list[str]) -> list[str]:
-    """Return the texts, the last one cut, as far as they have at most `MAX_TURN_BYTES` together."""
+def _within(texts: list[str], left: int) -> list[str]:
+    """Return the texts, the last one cut, as far as they have at most `left` bytes together."""
     kept: list[str] = []
-    left = MAX_TURN_BYTES
     for text in texts:
         if left <= len(CUT_MARK.encode()):
             break

@@ -25,6 +25,8 @@ class PastTurn:
     """How many images came with the question. They are not shown again."""
     asked_at: int = 0
     """Unix ms; 0: not known."""
+    is_cut: bool = False
+    """Its texts were longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Conversation:
     """Oldest first. They follow the summary."""
     left_out: int = 0
     """Older turns that neither `turns` nor the summary represents."""
+    shortened: int = 0
+    """Turns that `memory.max_tokens` cut or left out, of those that would be shown whole, and no summary represents."""
     summary: str = ""
     context: Mapping[str, Any] = field(default_factory=dict)
     """Values that callers have set for the session."""
