@@ -118,6 +118,12 @@ def test_rules_live_apart_from_io(pattern: str) -> None:
         ], path
 
 
+def test_services_take_all_times_from_one_clock() -> None:
+    """That of NATS, by `unix_ms`: those of machines differ."""
+    own = {str(path) for path, text in python_files("services") if re.search(r"time\.time(_ns)?\(|\.(utc)?now\(", text)}
+    assert own == {"services/messaging/clock.py"}
+
+
 def test_a_folder_shows_at_most_nine_rooms_and_twelve_modules() -> None:
     """What is more is sorted into rooms with a name."""
     modules: dict[str, set[str]] = {}

@@ -127,6 +127,10 @@ class ToolCall(Message):
         default=None,
         description="Unix time in ms; do not start after it, since the caller waits for the first reply until then",
     )
+    sent_at: int | None = Field(
+        default=None,
+        description="Unix time in ms, by the clock of `deadline_at` and `start_by`, which may not be that of the tool",
+    )
     understands_declined: bool = Field(
         default=False, description="the caller sends the call again after the reply `declined`"
     )

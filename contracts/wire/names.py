@@ -87,9 +87,36 @@ def new_id() -> str:
     return f"{unix_ms() << 80 | _VERSION_AND_VARIANT | high << 64 | low:032x}"
 
 
-def unix_ms() -> int:
-    """Return the time in milliseconds since 1970, by the clock of this machine."""
-    return time.time_ns() // 1_000_000
+class Clock:
+    """Unix time in ms that goes on by itself, and is set by `follow` alone, for all of this process.
+
+    It begins with the machine's clock, which may be wrong, or be set while this process runs.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms = time.time_ns() // 1_000_000 - _steady_ms()
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return _steady_ms() + self._ahead_ms
+
+    def follow(self, other_ms: int, asked_ms: int) -> None:
+        """Take over another clock where it differs certainly. It showed `other_ms` between `asked_ms` and now."""
+        least, most = other_ms - self.now_ms(), other_ms - asked_ms
+        if least > _TOLERATED_MS or most < -_TOLERATED_MS:
+            self._ahead_ms += (least + most) // 2
+
+
+def _steady_ms() -> int:
+    return (time.monotonic_ns() if _STEADY is None else time.clock_gettime_ns(_STEADY)) // 1_000_000
+
+
+_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+"""Of Linux: it counts the time of a suspended machine too, as the clocks of others do."""
+_TOLERATED_MS = 500
+CLOCK = Clock()
+"""In services the clock of NATS."""
+unix_ms = CLOCK.now_ms
 
 
 def run_id_for_key(tenant: str, key: str) -> str:

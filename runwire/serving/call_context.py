@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Generator, Mapping, MutableMapping
 from typing import Any
 
 from contracts.tools import messages as wire
+from runwire.serving.caller_clock import CallerClock
 from runwire.serving.calls import Call, Reply, reply_of
 from runwire.tools.context import ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Pauses
@@ -19,14 +20,14 @@ _MAX_MESSAGE_CHARACTERS = 2000
 class CallContext(Pauses):
     """What a served function receives as its ToolContext. It may be used from any thread."""
 
-    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop, clock: CallerClock) -> None:
         request = call.request
         super().__init__(request.answers, request.state, accepted=request.understands_pause)
         self.call_id, self.run_id, self.tenant = request.call_id, request.run_id, request.tenant
         self.session_id, self.user_id, self.trace_id = request.session_id, request.user_id, request.trace_id
         self.request_id = request.request_id or request.run_id
         self.context_id = request.session_id or request.run_id
-        self.idempotency_key, self.deadline_at = request.idempotency_key, request.deadline_at
+        self.idempotency_key, self.deadline_at = request.idempotency_key, clock.local(request.deadline_at)
         self.context: Mapping[str, Any] = request.context
         self.logger: ToolLogger = _CallLogger(
             logging.getLogger(f"runwire.tool.{request.tool}"), {"run_id": request.run_id, "call_id": request.call_id}

@@ -12,6 +12,7 @@ from typing import Any
 
 from runwire.credentials.lookup import find_login
 from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
+from runwire.serving.caller_clock import CallerClock
 from runwire.serving.connection import Connection
 from runwire.serving.executor import Executor
 from runwire.serving.loading import load_tools, unique
@@ -74,11 +75,11 @@ async def serve(
     if health_file:
         background.append(asyncio.create_task(_keep_health_file(Path(health_file), connection, check)))
     executor = Executor()
-    stall = StallDetector()
+    stall, clock = StallDetector(), CallerClock()
     try:
         if not await _until(stop, connection.open()):
             return
-        servers += [ToolServer(connection.client, tool, executor, stall) for tool in named]
+        servers += [ToolServer(connection.client, tool, executor, stall, clock) for tool in named]
         background.append(asyncio.create_task(_send_heartbeats(servers, stall, executor)))
         for server in servers:
             await server.start()

@@ -31,6 +31,7 @@ from contracts.wire.faults import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.call_context import CallContext
+from runwire.serving.caller_clock import CallerClock
 from runwire.serving.calls import Call, Calls, Key, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor
 from runwire.serving.stall import StallDetector
@@ -47,11 +48,14 @@ _MAX_REQUEST_ERROR_CHARACTERS = 300
 class ToolServer:
     """Serves one tool of this process."""
 
-    def __init__(self, client: Client, tool: Tool[..., Any], executor: Executor, stall: StallDetector) -> None:
+    def __init__(
+        self, client: Client, tool: Tool[..., Any], executor: Executor, stall: StallDetector, clock: CallerClock
+    ) -> None:
         self._client = client
         self._tool = tool
         self._executor = executor
         self._stall = stall
+        self._clock = clock
         self._cancelled_keys: set[Key] = set()
         """Calls that were cancelled before they started here, as read since the last stall."""
         self._calls = Calls()
@@ -121,7 +125,7 @@ class ToolServer:
                 await self._decline(message.reply, "late")
             # Any other caller that still waits sends a status request, and no instance answers that it has the call.
             return
-        if time.time() * 1000 > min(request.deadline_at, request.start_by or request.deadline_at):
+        if self._clock.is_late(request):
             logger.warning("%s: call %s came too late and was not started", self._tool.name, key[0])
             if request.understands_declined:
                 await self._decline(message.reply, "late")
@@ -198,7 +202,7 @@ class ToolServer:
         """Run the function and return the replies that end the call, its result or its pause, or what it raised."""
         loop = asyncio.get_running_loop()
         arguments = self._tool.check(call.request.args)
-        context = CallContext(call, loop)
+        context = CallContext(call, loop, self._clock)
         execution = self._executor.start(self._tool, arguments, context)
         call.interrupt = execution.stop
 
@@ -221,7 +225,7 @@ class ToolServer:
         """End a call whose deadline has passed or whose function was silent for too long; else check again then."""
         timeout_s = self._tool.spec.timeout_s
         silent_s = timeout_s - (time.monotonic() - call.last_sign_at)
-        left_s = call.request.deadline_at / 1000 - time.time()
+        left_s = self._clock.ms_until(call.request.deadline_at) / 1000
         if left_s <= 0:
             call.cancel(ToolError("the call's deadline passed", code="deadline_passed"))
         elif silent_s <= 0:

@@ -29,9 +29,9 @@ class ToolContext(Protocol):
     """One call, as the function that works on it sees it.
 
     `idempotency_key` is the same for every repetition of the call and unique over all runs: pass it to whatever must
-    not happen twice. `deadline_at` is Unix time in ms. `context` is the caller's `tool_context`; the model never sees
-    it. `state` is kept from one pause of the call to the next, up to 32 KiB as JSON. `request_id` is what the caller
-    named the request, else the run; `context_id` is the session, else the run.
+    not happen twice. `deadline_at` is Unix time in ms, by the clock of this machine. `context` is the caller's
+    `tool_context`; the model never sees it. `state` is kept from one pause of the call to the next, up to 32 KiB as
+    JSON. `request_id` is what the caller named the request, else the run; `context_id` is the session, else the run.
     """
 
     call_id: str

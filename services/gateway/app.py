@@ -59,7 +59,7 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
 def build_server(settings: GatewaySettings) -> HttpServer:
     """Return the service with its HTTP application. Raises StartRefused."""
     link = NatsLink(Bus("gateway", settings))
-    health = Health(link.name, link.problems)
+    health = Health(link.name, link.problems, link.warnings)
     live = Catalogue(link.bus)
     parts = build_parts(settings, link.bus, live.live)
     health.on_stop.append(parts.streams.close)

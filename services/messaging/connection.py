@@ -12,4 +12,3 @@ class Bus(Reads, Writes):
     def __init__(self, name: str, settings: BusSettings) -> None:
         super().__init__(name, settings)
         self.clock = ServerClock(self)
-        self.on_reconnect.append(self.clock.forget)

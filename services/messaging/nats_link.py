@@ -34,7 +34,7 @@ class NatsLink:
         self.name = bus.name
         self.settings = bus.settings
         self._micro: Service | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._missing: list[str] = []
 
     async def connect(self) -> None:
@@ -62,11 +62,17 @@ class NatsLink:
                 logger.warning("provisioning_awaited", missing=self._missing, command=_PROVISION)
                 logs_at = math.inf
             await asyncio.sleep(_CHECK_S)
-        self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch)
+        await self.bus.until_answered(self.bus.clock.read)
+        self._watching = [
+            self.bus.tasks.keep("storage_probe", self.bus.storage.watch),
+            self.bus.tasks.keep("clock", self.bus.clock.watch),
+        ]
 
     async def announce(self) -> None:
         """Announce the service to `nats micro ls` and `$SRV.PING`, with the requests that it answers."""
-        about = {"subjects": " ".join(sorted(self.bus.answered))} if self.bus.answered else None
+        about = self.bus.clock.about
+        if self.bus.answered:
+            about["subjects"] = " ".join(sorted(self.bus.answered))
         config = ServiceConfig(
             name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about
         )
@@ -76,8 +82,8 @@ class NatsLink:
 
     async def withdraw(self) -> None:
         """Withdraw the announcement, if NATS is still reachable."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         if self._micro is not None:
             with suppress(*NATS_ERRORS):
                 await self._micro.stop()
@@ -95,6 +101,10 @@ class NatsLink:
         if self._missing:
             found.append(f"NATS is not provisioned ({_PROVISION}): {'; '.join(self._missing)}")
         return found + self.bus.storage.problems() + self.bus.tasks.problems()
+
+    def warnings(self) -> list[str]:
+        """Return what should be mended although the service works: a wrong clock of this machine."""
+        return [warning] if (warning := self.bus.clock.warning()) else []
 
 
 Work = Callable[[Bus, Health], AbstractAsyncContextManager[None]]

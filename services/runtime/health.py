@@ -25,6 +25,8 @@ class Health:
     """The name of the service."""
     link_problems: Callable[[], list[str]]
     """Returns the problems of the connection to NATS, as sentences."""
+    link_warnings: Callable[[], list[str]] = list
+    """Returns what an operator should mend although the service works, as sentences."""
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
     watchdog: Watchdog | None = None
@@ -50,14 +52,15 @@ class Health:
         """Return HTTP status and body of `/livez` or `/readyz`; None for another path.
 
         `/livez` is 200 as long as the event loop runs. `/readyz` is 200 when work can be taken, else 503 with the
-        reasons.
+        reasons. `warnings` name what should be mended although the service works.
         """
         if path == "/livez":
             return 200, {"status": "alive", "service": self.name}
         if path != "/readyz":
             return None
         problems = self.problems()
-        return 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems}
+        status = "not ready" if problems else "ready"
+        return 503 if problems else 200, {"status": status, "problems": problems, "warnings": self.link_warnings()}
 
 
 async def serve_health(health: Health, host: str, port: int) -> asyncio.Server:

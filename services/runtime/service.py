@@ -66,6 +66,10 @@ class Link(Protocol):
         """Return problems of the connection, as sentences."""
         ...
 
+    def warnings(self) -> list[str]:
+        """Return what an operator should mend although the connection works, as sentences."""
+        ...
+
 
 Work = Callable[[Health], AbstractAsyncContextManager[None]]
 """A service's work: entered once its link is connected and provisioned, left before the connection is closed."""
@@ -108,7 +112,7 @@ def run_service(link: Link, work: Work) -> None:
     """Run until SIGTERM or SIGINT. Raises the error that kept the work from starting."""
     configure_logging(link.name, link.settings)
     _open_many_files()
-    health = Health(link.name, link.problems, watchdog=Watchdog(link.settings.stall_exit_s))
+    health = Health(link.name, link.problems, link.warnings, watchdog=Watchdog(link.settings.stall_exit_s))
     uvloop.run(_run(Service(link, work, health), health, link.settings))
 
 

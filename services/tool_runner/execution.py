@@ -100,7 +100,7 @@ class CallExecutor:
         # The delivery count is an estimate: a server crash may reset it. And a call that has waited long may have been
         # redelivered, as while this process was suspended. Half of the acknowledgement time leaves room for clock
         # differences.
-        has_waited = time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
+        has_waited = _ago(delivery.stored_ns) > self._settings.ack_wait_s / 2
         is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or has_waited
         if is_doubtful and await history.is_completed(self._bus, call):
             raise AlreadyCompleted
@@ -261,7 +261,7 @@ class CallExecutor:
 
 def _ago(at_ns: int) -> float:
     """Return the seconds since a moment in Unix ns."""
-    return max(0.0, (time.time_ns() - at_ns) / 1e9)
+    return max(0.0, unix_ms() / 1e3 - at_ns / 1e9)
 
 
 def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:

@@ -15,6 +15,7 @@ from contracts.wire.names import new_id
 from tests.support.waiting import wait_until
 
 LONG = 30.0
+_ENDS = {"result", "failure", "declined"}
 
 
 @dataclass
@@ -46,12 +47,12 @@ class Asked:
     @property
     def ended(self) -> bool:
         """Whether there is a result or failure."""
-        return bool(self.kinds) and self.kinds[-1] in {"result", "failure"}
+        return bool(self.kinds) and self.kinds[-1] in _ENDS
 
     async def end(self, timeout: float = LONG) -> tuple[str, Any]:
         """Wait for the end; kind and body."""
         await wait_until(lambda: self.ended, timeout=timeout, what="the call ended")
-        assert sum(kind in {"result", "failure"} for kind in self.kinds) == 1
+        assert sum(kind in _ENDS for kind in self.kinds) == 1
         return self.kinds[-1], self.bodies[-1]
 
     async def first(self, kind: str, timeout: float = LONG) -> Any:

@@ -7,6 +7,7 @@ import itertools
 import math
 import signal
 import subprocess
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,6 +146,25 @@ async def test_it_answers_rightly_and_shows_its_artifact_grow(client: Client, ex
     else:
         assert result["figures"]["expected_wait_s"] == pytest.approx(4.263, abs=0.001)
         assert result["figures"]["mean_wait_s"] == pytest.approx(4.263, rel=0.25)
+
+
+@pytest.mark.parametrize("off_s", [-3600, 3600])
+async def test_it_works_by_the_clock_of_its_caller(off_s: int, client: Client, example: Example) -> None:
+    """Whose clock is `off_s` from that of the tool. A request is declined if it is old, or if it may be, once."""
+
+    async def kind_of(key: str, age_s: float = 0) -> str:
+        sent = int((time.time() + off_s - age_s) * 1000)
+        times = {"sent_at": sent, "start_by": sent + 10_000, "deadline_at": sent + 60_000}
+        call = call_of(example.name, example.short, idempotency_key=key, understands_declined=True, **times)
+        return (await (await ask(client, call)).end())[0]
+
+    assert await kind_of("first") == ("declined" if off_s < 0 else "result")
+    assert await kind_of("first") == "result"
+    assert [await kind_of("second"), await kind_of("old", 30), await kind_of("third")] == [
+        "result",
+        "declined",
+        "result",
+    ]
 
 
 async def test_a_repeated_call_joins_the_one_in_flight(client: Client, example: Example) -> None:

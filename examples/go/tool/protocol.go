@@ -35,12 +35,14 @@ type Call struct {
 	IdempotencyKey string          `json:"idempotency_key"`    // the same on every repetition of this call
 	DeadlineAt     int64           `json:"deadline_at"`        // Unix ms at which the call ends
 	StartBy        *int64          `json:"start_by,omitempty"` // Unix ms after which it may not start
+	SentAt         *int64          `json:"sent_at,omitempty"`  // Unix ms when it was sent; these three are by the clock of the caller
 	Context        map[string]any  `json:"context,omitempty"`  // the caller's tool_context; the model never sees it
 	Round          int             `json:"round"`              // how many pauses the call has had
 	Answers        []Answer        `json:"answers"`            // to those pauses
 	State          map[string]any  `json:"state"`              // what the last pause kept
 
-	UnderstandsPause bool `json:"understands_pause"` // the caller accepts the reply `pause`
+	UnderstandsPause    bool `json:"understands_pause"`    // the caller accepts the reply `pause`
+	UnderstandsDeclined bool `json:"understands_declined"` // the caller sends the call again after the reply `declined`
 }
 
 // Answer is what a person decided about a pause: answer, approve or reject.

@@ -39,6 +39,7 @@ type Served struct {
 	running       sync.WaitGroup
 
 	mutex    sync.Mutex
+	clock    callerClock
 	calls    map[callKey]*callState
 	finished []callKey
 }
@@ -54,7 +55,7 @@ func (c Call) key() callKey { return callKey{c.IdempotencyKey, c.Round} }
 // Serve serves calls on tool.<name> and announces the tool: a NATS micro service whose metadata is its specification.
 func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
 	spec.HeartbeatS = heartbeatS
-	s := &Served{nc: nc, spec: spec, work: work, calls: map[callKey]*callState{}}
+	s := &Served{nc: nc, spec: spec, work: work, calls: map[callKey]*callState{}, clock: callerClock{declined: map[callKey]bool{}}}
 	described, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -113,27 +114,48 @@ func (s *Served) onRequest(request micro.Request) {
 	}
 	s.mutex.Lock()
 	known := s.calls[call.key()]
-	if known == nil && !tooLate(call) {
+	if known == nil && !s.clock.isLate(call) {
 		known = s.start(call)
 	}
 	s.mutex.Unlock()
 	if known == nil {
 		late := replyOf("failure", &Error{Reason: "the call came too late and was not started", Code: "deadline_passed", Retryable: true})
+		if call.UnderstandsDeclined {
+			late = replyOf("declined", map[string]string{"reason": "late"})
+		}
 		_ = s.nc.PublishMsg(late.message(request.Reply()))
 		return
 	}
 	known.join(request.Reply())
 }
 
-// tooLate: a process that was stopped finds old requests in its socket when it wakes up, and their callers have gone on.
-func tooLate(call Call) bool {
+// callerClock is the clock of those who call, as far as their requests tell: that of this machine may be wrong.
+type callerClock struct {
+	ahead    int64            // ms by which this machine's clock is ahead
+	declined map[callKey]bool // requests that seemed late, and were not repeated yet
+}
+
+// isLate: a process that was stopped finds old requests in its socket when it wakes up. They are declined. Who repeats one has read that, so a
+// repetition that still seems late says how far this machine's clock is ahead. A request from the future says that it is behind.
+func (c *callerClock) isLate(call Call) bool {
 	now := time.Now().UnixMilli()
-	return now > call.DeadlineAt || call.StartBy != nil && now > *call.StartBy
+	if call.SentAt != nil {
+		seems := now - *call.SentAt
+		if c.declined[call.key()] || seems < c.ahead {
+			c.ahead = seems
+		}
+		delete(c.declined, call.key())
+	}
+	late := now-c.ahead > call.DeadlineAt || call.StartBy != nil && now-c.ahead > *call.StartBy
+	if late && call.UnderstandsDeclined {
+		c.declined[call.key()] = true
+	}
+	return late
 }
 
 func (s *Served) start(call Call) *callState {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	ctx, release := context.WithDeadlineCause(ctx, time.UnixMilli(call.DeadlineAt), &Error{Reason: "the call's deadline passed", Code: "deadline_passed"})
+	ctx, release := context.WithDeadlineCause(ctx, time.UnixMilli(call.DeadlineAt+s.clock.ahead), &Error{Reason: "the call's deadline passed", Code: "deadline_passed"})
 	state := &callState{nc: s.nc, call: call, cancel: cancel}
 	s.calls[call.key()] = state
 	s.running.Add(1)

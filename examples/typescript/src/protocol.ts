@@ -29,6 +29,9 @@ export interface ToolCall {
   deadline_at: number;
   /** Unix time in ms after which it may not start. */
   start_by?: number | null;
+  /** When it was sent, by the clock of the two times above; this machine's may be wrong. */
+  sent_at?: number | null;
+  understands_declined?: boolean;
   /** The caller's `tool_context`; the model never sees it. */
   context?: Record<string, unknown>;
   /** How many pauses the call has had, their answers, and what the last one kept. */
@@ -90,7 +93,7 @@ export class ToolError extends Error {
   }
 }
 
-export type Kind = "heartbeat" | "progress" | "artifact_chunk" | "part" | "result" | "failure" | "pause";
+export type Kind = "heartbeat" | "progress" | "artifact_chunk" | "part" | "result" | "failure" | "pause" | "declined";
 
 export interface Reply {
   kind: Kind;

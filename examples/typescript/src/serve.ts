@@ -3,7 +3,8 @@
 // Rule 1: calls run at the same time; tool_runner limits how many, over all instances.
 // Rule 2: the function runs once per idempotency key and round. A repeated request, or one on `.status`, joins the call in flight: it receives
 //         all pieces of artifacts from the start, then the end. A call that has ended is answered again, never executed again.
-// Rule 3: nothing starts after its deadline: a process that was stopped finds old requests in its socket when it wakes up.
+// Rule 3: nothing starts after its deadline: a process that was stopped finds old requests in its socket when it wakes up. They are declined. Who
+//         repeats one has read that, so a repetition that still seems late says how far this machine's clock is ahead.
 // Rule 4: heartbeats come from this process's event loop, so a function that computes for long must yield to it regularly.
 
 import { headers, type Msg, type MsgHdrs, type NatsConnection } from "@nats-io/transport-node";
@@ -23,6 +24,20 @@ const HEARTBEAT_S = (2 * HEARTBEAT_MS) / 1000;
 const HEARTBEAT = reply("heartbeat", { every_s: HEARTBEAT_S });
 const MAX_FINISHED = 1000;
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+
+/** How far this machine's clock is ahead of the callers', as far as their requests tell. */
+let aheadMs = 0;
+/** Requests that were declined as late, and not repeated yet. */
+const declined = new Set<string>();
+
+function isLate(call: ToolCall): boolean {
+  const now = Date.now();
+  if (typeof call.sent_at === "number") {
+    const seems = now - call.sent_at;
+    aheadMs = declined.delete(keyOf(call)) ? seems : Math.min(aheadMs, seems);
+  }
+  return now - aheadMs > Math.min(call.deadline_at, call.start_by ?? call.deadline_at);
+}
 
 /** One call: the subjects that wait for its replies, the pieces sent so far, and how it ended. */
 class CallState {
@@ -89,7 +104,7 @@ async function settle(state: CallState, work: Work): Promise<void> {
   const { call, abort } = state;
   const late = setTimeout(
     () => abort.abort(new ToolError("the call's deadline passed", "deadline_passed")),
-    Math.min(MAX_TIMEOUT_MS, call.deadline_at - Date.now()),
+    Math.min(MAX_TIMEOUT_MS, call.deadline_at + aheadMs - Date.now()),
   );
   const heartbeat = setInterval(() => state.send(HEARTBEAT), HEARTBEAT_MS);
   const aborted = new Promise<never>((_, reject) => {
@@ -160,7 +175,11 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
     const known = calls.get(keyOf(call));
     const state = known ?? new CallState(nc, call);
     if (known === undefined) {
-      if (Date.now() > Math.min(call.deadline_at, call.start_by ?? call.deadline_at)) {
+      const late = isLate(call);
+      if (late && call.understands_declined) {
+        declined.add(keyOf(call));
+        state.end([reply("declined", { reason: "late" })]);
+      } else if (late) {
         state.end([failure(new ToolError("the call came too late and was not started", "deadline_passed", true))]);
       } else {
         calls.set(keyOf(call), state);

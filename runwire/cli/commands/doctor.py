@@ -1,6 +1,7 @@
 """`runwire doctor`: each check says what it found and, where something is wrong, how to fix it."""
 
 import asyncio
+import contextlib
 import os
 import platform
 import shutil
@@ -9,16 +10,19 @@ import sys
 from collections.abc import Mapping
 
 import httpx
+import orjson
 import typer
 
-from contracts.wire.operation import DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
+from contracts.wire import subjects
+from contracts.wire.operation import CLOCK_METADATA, DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
 from runwire.cli.exit_codes import end
 from runwire.cli.frame import Format, Key, Url, gateway_url
+from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.cli.operator.tool_checks import tool_checks
 from runwire.cli.setting_names import misspelt
 from runwire.cli.views.checks import Check, checklist
 from runwire.client import AgentModels, Client
-from runwire.errors import RunwireError
+from runwire.errors import IdentitiesUnreadable, InvalidCredential, RunwireError
 from runwire.local import launch
 
 commands = typer.Typer()
@@ -103,14 +107,33 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
             mend = _FREE_DISK_SPACE if NOT_STORED in problems else "see the logs: runwire logs"
             return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
         checks = [Check("gateway", "ok", f"{url} is ready")]
+        is_of_data_folder = "RUNWIRE_DATA_DIR" in env or launch.remembered(launch.data_dir()).get("url") == url
+        services = await _clocks() if is_of_data_folder or "RUNWIRE_NATS_CREDENTIALS" in env else []
+        checks += services or [_clock("gateway", warning) for warning in ready.json().get("warnings", ())]
         try:
             checks.append(planners_model(await client.agents()))
             names, refused = [spec.name for spec in await client.tools()], await client.refused_tools()
         except RunwireError as error:
             mend = "give --api-key" if error.status in {401, 403} else ""
             return [*checks, Check("gateway", "failed", str(error), mend)]
-    is_of_data_folder = "RUNWIRE_DATA_DIR" in env or launch.remembered(launch.data_dir()).get("url") == url
     return checks + await tool_checks(names, refused, is_of_data_folder=is_of_data_folder)
+
+
+async def _clocks() -> list[Check]:
+    """Ask the services what they find of their machines' clocks, as the operator."""
+    found: dict[str, Check] = {}
+    with contextlib.suppress(IdentitiesUnreadable, InvalidCredential, OperatorRefused):  # As the checks of tools say.
+        async with connected_operator() as client:
+            async for message in replies(client, subjects.micro_service("INFO"), client.new_inbox()):
+                with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):
+                    info = orjson.loads(message.data)
+                    if warning := info["metadata"].get(CLOCK_METADATA):
+                        found[info["id"]] = _clock(info["name"], warning)
+    return list(found.values())
+
+
+def _clock(service: str, warning: str) -> Check:
+    return Check("clock", "warning", f"{service}: {warning}", "let NTP set the clock of each machine")
 
 
 def planners_model(agents: list[AgentModels]) -> Check:

@@ -47,6 +47,7 @@ class Readiness(BaseModel):
 
     status: Literal["ready", "not ready"]
     problems: list[str] = Field(description="why the gateway is not ready, as sentences")
+    warnings: list[str] = Field(description="what should be mended although it works, such as a wrong clock")
 
 
 def _operation(summary: str, description: str, answers: dict[str, tuple[str, type[BaseModel]]]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import time
 from typing import Any
 
 from fastapi import Request
@@ -100,6 +99,6 @@ def is_signed(secret: str, delivery: str, timestamp: str, signatures: str, body:
     digest = hmac.digest(base64.b64decode(secret.removeprefix(WEBHOOK_KEY_PREFIX)), signed, hashlib.sha256)
     wanted = b"v1," + base64.b64encode(digest)
     matches = [hmac.compare_digest(each.encode("latin-1", "replace"), wanted) for each in signatures.split(" ")[:16]]
-    is_recent = _TIMESTAMP.fullmatch(timestamp) is not None and abs(time.time() - int(timestamp)) <= MAX_AGE_S
+    is_recent = _TIMESTAMP.fullmatch(timestamp) is not None and abs(unix_ms() / 1000 - int(timestamp)) <= MAX_AGE_S
     is_id = _VISIBLE.fullmatch(delivery) is not None and _ENDS_WITH_NUMBER.search(delivery) is None
     return any(matches) and is_recent and is_id

@@ -109,7 +109,7 @@ class Deletions:
         await self._purge_all(due)
         due.purges += 1
         spread = random.uniform(1, 1 + LAST_PURGE_SPREAD)  # noqa: S311, no secret
-        left_s = due.deletion.at / 1000 + self._kept_s * spread - time.time()
+        left_s = due.deletion.at / 1000 + self._kept_s * spread - names.unix_ms() / 1000
         if due.purges == 1:
             logger.info("run_deleted", run_id=due.run, tenant=due.tenant)
             return self._again_s

@@ -13,14 +13,13 @@ Rule 3: a request without a log that is older than the retention is removed, sin
 import asyncio
 import contextlib
 import random
-import time
 
 import structlog
 from nats.aio.msg import Msg
 
 from contracts.runs.events import TERMINAL
 from contracts.wire import subjects
-from contracts.wire.names import InvalidName
+from contracts.wire.names import InvalidName, unix_ms
 from contracts.wire.records import types_in
 from services.messaging.clock import unix_seconds
 from services.messaging.connection import Bus
@@ -104,9 +103,9 @@ class Orphans:
                     last = await last_record(self._bus, address.tenant, address.run)
                 if last is not None and TERMINAL.isdisjoint(types_in(last.headers)):
                     written_at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
-                    if time.time() - written_at < RECENT_WRITE_S:
+                    if unix_ms() / 1000 - written_at < RECENT_WRITE_S:
                         return
-                is_old = time.time() - delivery.stored_ns / 1e9 > self._retention_s
+                is_old = unix_ms() / 1000 - delivery.stored_ns / 1e9 > self._retention_s
                 is_of_a_purged_run = is_old and delivery.stream == subjects.REQUESTS and last is None
                 done = is_of_a_purged_run or await self._handler(delivery)
                 if done:

@@ -1,6 +1,5 @@
 """Purges the runs past their retention."""
 
-import time
 from collections.abc import AsyncIterator
 
 from contracts.runs.requests import RunStatus
@@ -25,7 +24,7 @@ async def watch(bus: Bus, retention_days: float) -> None:
     artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
 
     async def sweep_now() -> None:
-        await sweep(bus, artifacts, int((time.time() - retention_days * 86_400) * 1000))
+        await sweep(bus, artifacts, names.unix_ms() - int(retention_days * 86_400_000))
 
     await every(SWEEP_EVERY_S, sweep_now, (BusError, ArtifactFailed), "sweep_failed", retry_s=SWEEP_RETRY_S)
 

@@ -13,7 +13,7 @@ import structlog
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
 from contracts.sessions.schedules import FIRE_TIMER, MAX_LATENESS_S, Schedule
 from contracts.wire import keys, subjects
-from contracts.wire.names import InvalidName, new_id, started_run_id
+from contracts.wire.names import InvalidName, new_id, started_run_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket, Entry
@@ -61,8 +61,7 @@ class Schedules:
                 return
             if schedule.next_at != due:
                 break
-            now = await self._bus.until_answered(self._bus.clock.now)
-            changed = await self._fired(schedule, due, int(now * 1000))
+            changed = await self._fired(schedule, due, unix_ms())
             ttl_s = ENDED_KEPT_S if changed.next_at is None else None
             try:
                 await self._bucket.update(entry.key, changed, revision=entry.sequence, ttl_s=ttl_s)
@@ -117,7 +116,7 @@ async def sweep(bus: Bus) -> int:
     known = await bucket.keys(keys.schedule_entry.all)
     timers = {*await bus.subjects_in(subjects.TIMERS, subjects.timer.pattern(message="fire"))} if known else set()
     untimed = [key for key in known if timer_of(key) not in timers]
-    now, found = int(await bus.clock.now() * 1000), 0
+    now, found = unix_ms(), 0
     for entry in (await bucket.get_many(untimed)).values():
         schedule = entry.parsed(Schedule)
         if schedule is None or schedule.next_at is None or 0 <= now - schedule.next_at < MAX_LATENESS_S * 1000:

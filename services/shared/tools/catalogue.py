@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import keys
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket, Entry
@@ -139,7 +140,7 @@ async def read_entries(bus: Bus, pattern: str) -> tuple[dict[str, Entry], dict[s
     Raises BusError.
     """
     entries = await Bucket(bus, keys.CATALOGUE_BUCKET).latest(pattern)
-    now = await bus.clock.now()
+    now = unix_ms() / 1000
     # The server removes expired entries late, and clocks of a cluster differ.
     expired = {entry.key: entry for entry in entries if now > entry.expires_at + _EXPIRY_SLACK_S}
     return {entry.key: entry for entry in entries if entry.key not in expired}, expired

@@ -16,6 +16,7 @@ import structlog
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.tools.messages import CallRequested
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
@@ -60,7 +61,7 @@ class StoreAccess:
         """Return a client with the time that is left, or that the run's deadline leaves."""
         left_s = until - time.monotonic()
         if self.call.deadline_at is not None:
-            left_s = min(left_s, self.call.deadline_at / 1000 - time.time())
+            left_s = min(left_s, (self.call.deadline_at - unix_ms()) / 1000)
         return ArtifactClient(self.bus, patience_s=max(left_s, _MIN_PATIENCE_S))
 
     async def unless_ended(self, work: Awaitable[T]) -> T:

@@ -58,6 +58,8 @@ _FIRST_QUERY_S = 2.5
 """Silence after which a tool without a heartbeat interval is asked whether it works on the call."""
 _MIN_START_S = 10.0
 """Seconds that a tool has at least to start a call, since clocks of machines differ."""
+_MAX_TIMES_LATE = 10
+"""Each instance whose clock is ahead declines one request before it knows."""
 
 
 class CallMachine:
@@ -187,7 +189,7 @@ class CallMachine:
             state.times_busy += 1
             return self._delay(min(_MAX_DELAY_S, _FIRST_BUSY_DELAY_S * 2 ** min(state.times_busy, 10)), now)
         state.times_late += 1
-        if state.times_late >= self.rules.max_attempts:
+        if state.times_late >= _MAX_TIMES_LATE:
             late = f"{self.rules.tool} received this call {state.times_late} times too late to start it"
             return self._fail(ToolUnavailable(f"{late}: its process was stopped, or its clock is wrong"))
         return self._delay(_DELAY_S, now)

@@ -89,7 +89,7 @@ class CheckedCall:
             request_id=self.call.request_id or run,
             trace_id=self.call.trace_id or "",
             user_id=CHECKER,
-            at=time.time(),
+            at=unix_ms() / 1000,
             skill_id=skill if isinstance(skill, str) and skill.strip() else None,
             takes_skill="skill_id" in (spec.input_schema.get("properties") or {}),
         )
@@ -119,11 +119,11 @@ class CheckedCall:
             result.close()
 
     def _failed(self, reason: str, began: float) -> Answered:
-        return Answered(at=time.time(), latency_ms=elapsed_ms(began), failure=reason)
+        return Answered(at=unix_ms() / 1000, latency_ms=elapsed_ms(began), failure=reason)
 
     def _answered(self, result: ResultBody, began: float) -> Answered:
         content = result.content.text if result.content is not None else None
-        found = Answered(at=time.time(), latency_ms=elapsed_ms(began), size=result.size, content=content)
+        found = Answered(at=unix_ms() / 1000, latency_ms=elapsed_ms(began), size=result.size, content=content)
         try:
             value = read_result(self.call, self._spec, result)
         except InvalidResult as complaint:

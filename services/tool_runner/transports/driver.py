@@ -17,6 +17,7 @@ import structlog
 
 from contracts.tools.messages import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
 from contracts.wire.faults import Fault
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.events import Event
@@ -164,15 +165,15 @@ class _CallDriver:
         self._caller, self._transport, self._connection, self._queue = caller, transport, connection, queue
         self._prepared, self._call, self._progress = prepared, call, progress
         self._question = CallQuestion(idempotency_key=_idempotency_key(call), round=call.round)
-        self._deadline_unix_s = time.time() + _MAX_CALL_S
+        self._deadline_at = unix_ms() + int(_MAX_CALL_S * 1000)
         if call.deadline_at is not None:
-            self._deadline_unix_s = min(self._deadline_unix_s, call.deadline_at / 1000)
+            self._deadline_at = min(self._deadline_at, call.deadline_at)
         now, connected_since = time.monotonic(), transport.connected_since
         rules = CallRules(
             tool=call.tool,
             idempotent=spec.idempotent,
             timeout_s=spec.timeout_s,
-            deadline=now + self._deadline_unix_s - time.time(),
+            deadline=now + (self._deadline_at - unix_ms()) / 1000,
             settling_s=settings.settling_s,
             unavailable_s=settings.unavailable_s,
             max_result_bytes=settings.max_result_bytes,
@@ -274,7 +275,8 @@ class _CallDriver:
 
     def _tool_call(self, start_by: float) -> ToolCall:
         call = self._call
-        start_by_ms = math.floor((time.time() + start_by - time.monotonic()) * 1000)
+        sent_at = unix_ms()
+        start_by_ms = sent_at + math.floor((start_by - time.monotonic()) * 1000)
         if self._prepared.may_decline and not self._is_repeated and call.start_by is not None:
             start_by_ms = min(start_by_ms, call.start_by)  # Later its planner sends it through CALLS.
         return ToolCall(
@@ -284,8 +286,9 @@ class _CallDriver:
             tool=call.tool,
             args=self._prepared.args,
             idempotency_key=_idempotency_key(call),
-            deadline_at=math.floor(self._deadline_unix_s * 1000),
+            deadline_at=self._deadline_at,
             start_by=start_by_ms,
+            sent_at=sent_at,
             understands_declined=True,
             round=call.round,
             answers=call.answers,

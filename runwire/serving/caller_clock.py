@@ -1,0 +1,49 @@
+"""The clock by which callers set deadlines, as far as their requests tell. The clock of this machine may be wrong.
+
+Rule 1: a request comes from the past. If one seems to come from the future, this clock is behind.
+Rule 2: a request that seems to come late is declined: it may be old, since it waits in the socket while this process
+is stopped, or is written by a caller that was stopped. Who repeats it has read that. So the repetition is new, and what
+it seems to be late by is how far this clock is ahead.
+"""
+
+import time
+from collections import OrderedDict
+
+from contracts.tools.messages import ToolCall
+
+_REMEMBERED = 1000
+
+
+class CallerClock:
+    """The callers' clock, for all tools of this process. Without a reason to doubt it is that of this machine."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self._declined: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+    def ms_until(self, deadline_at: int) -> int:
+        """Return the time until a deadline of a caller."""
+        return self.local(deadline_at) - _own_ms()
+
+    def local(self, deadline_at: int) -> int:
+        """Return a caller's time as this machine's clock shows it then."""
+        return deadline_at + self._ahead_ms
+
+    def is_late(self, call: ToolCall) -> bool:
+        """Whether a request comes too late to be started. If so, it is expected to be declined."""
+        key, start_by = (call.idempotency_key, call.round), min(call.deadline_at, call.start_by or call.deadline_at)
+        if call.sent_at is not None:
+            seems_ahead_ms = _own_ms() - call.sent_at
+            was_declined = self._declined.pop(key, 0) is None
+            self._ahead_ms = seems_ahead_ms if was_declined else min(self._ahead_ms, seems_ahead_ms)
+        if self.ms_until(start_by) >= 0:
+            return False
+        if call.understands_declined:
+            self._declined[key] = None
+            if len(self._declined) > _REMEMBERED:
+                self._declined.popitem(last=False)
+        return True
+
+
+def _own_ms() -> int:
+    return time.time_ns() // 1_000_000
