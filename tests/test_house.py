@@ -120,7 +120,11 @@ def test_rules_live_apart_from_io(pattern: str) -> None:
 
 def test_services_take_all_times_from_one_clock() -> None:
     """That of NATS, by `unix_ms`: those of machines differ."""
-    own = {str(path) for path, text in python_files("services") if re.search(r"time\.time(_ns)?\(|\.(utc)?now\(", text)}
+    own = {
+        str(path)
+        for path, text in python_files("services")
+        if re.search(r"time\.time(_ns)?\(|datetime\.(utc)?now\(", text)
+    }
     assert own == {"services/messaging/clock.py"}
 
 
