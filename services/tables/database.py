@@ -23,6 +23,7 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import event, exc
 
+from contracts.wire.names import unix_ms
 from services.tables.errors import DatabaseUnavailable
 from services.tables.schema import outcomes
 
@@ -189,7 +190,7 @@ class _ExactSum:
 
 def _clean(connection: sa.Connection) -> None:
     """Forget the outcomes of writes that nobody repeats any more."""
-    until = int(time.time() * 1000) - _OUTCOMES_KEPT_MS
+    until = unix_ms() - _OUTCOMES_KEPT_MS
     connection.execute(outcomes.delete().where(outcomes.c.kept_at < until))
 
 

@@ -7,12 +7,12 @@ was changed since, and a deletion where any was. What the writer itself has chan
 
 import hashlib
 import json
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from contracts.wire.names import unix_ms
 from services.tables import schema
 from services.tables.catalog import Table, touch
 from services.tables.errors import LimitExceeded, Refused
@@ -113,4 +113,4 @@ def kept(connection: sa.Connection, tenant: str, key: str, position: int, print_
 def keep(connection: sa.Connection, tenant: str, key: str, position: int, print_: str, outcome: Any) -> None:
     """Keep the outcome of a write, in the transaction that does it."""
     row = {"tenant": tenant, "key": key, "position": position, "fingerprint": print_, "outcome": outcome}
-    connection.execute(schema.outcomes.insert().values(**row, kept_at=int(time.time() * 1000)))
+    connection.execute(schema.outcomes.insert().values(**row, kept_at=unix_ms()))
