@@ -84,10 +84,10 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[st
     ]
 
 
-def action_of(calls: Sequence[dict[str, Any]]) -> str:
-    """Return the JSON action that equals these native calls.
+def action_of(calls: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+    """Return the JSON action that equals these native calls, and the names of those that are left out.
 
-    Several calls become a plan. A `final_response` among other calls is ignored.
+    Several calls become a plan. A `final_response` among other calls is left out, and so is a plan among several.
     """
     named = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
     if len(named) > 1 and named[0][0] != FINAL_RESPONSE:
@@ -97,9 +97,10 @@ def action_of(calls: Sequence[dict[str, Any]]) -> str:
             if name not in {FINAL_RESPONSE, PLAN}
         ]
         if len(steps) > 1:
-            return f'{{"next_node": "{PLAN}", "args": {{"steps": [{", ".join(steps)}]}}}}'
+            plan = f'{{"next_node": "{PLAN}", "args": {{"steps": [{", ".join(steps)}]}}}}'
+            return plan, [name for name, _ in named if name in {FINAL_RESPONSE, PLAN}]
     name, text = named[0]
-    return f"{head_of(name)}{_arguments(text)}}}"
+    return f"{head_of(name)}{_arguments(text)}}}", [name for name, _ in named[1:]]
 
 
 def head_of(name: str) -> str:

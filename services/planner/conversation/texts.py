@@ -25,8 +25,9 @@ do."""
 
 TASKS = """\
 # Background tasks
-- "task" starts one background task, alone in its reply. You get its "task_id", not its result. The user receives the \
-result later, in an answer of its own: so answer now that the work has begun, and do not wait for it with tasks_status.
+- "task" starts one background task; a reply may hold several, one after another. You get its "task_id", not its \
+result. The user receives the result later, in an answer of its own: so answer now that the work has begun, and do not \
+wait for it with tasks_status.
 - "mode" is "subagent" or "job". A subagent answers "query", and is shown nothing of this conversation: put all it \
 needs into the query. A job calls "tool" once, with "tool_args". "name" is a short label.
 - "group" is a label: tasks of this turn with the same label are one group, with one answer for all of them. \

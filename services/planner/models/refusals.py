@@ -106,7 +106,7 @@ def _tools_as_text(request: ModelRequest) -> ModelRequest:
     messages: list[Message] = []
     for message in request.messages.objects():
         if "tool_calls" in message:
-            messages.append(says("assistant", native.action_of(message["tool_calls"])))
+            messages.append(says("assistant", native.action_of(message["tool_calls"])[0]))
         else:
             messages.append({"role": "user", "content": message["content"]} if message["role"] == "tool" else message)
     system = {"role": "system", "content": form}

@@ -1,10 +1,10 @@
 """The only parser of model output. It returns one action, or an exact complaint."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 from contracts.runs.actions import PlannerAction
@@ -22,6 +22,8 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
 """Keys of an object that was meant as a call."""
 EXCERPT_CHARACTERS = 40
+_BETWEEN = re.compile(r"(?:[\s,;\[\]]|```\w*|(?:[-*•]|\d{1,3}[.)])\s)*")
+"""What may stand between the actions of one list."""
 
 
 def _expected(action_format: ActionFormat, tools: AbstractSet[str], *, tasks: bool) -> str:
@@ -41,7 +43,8 @@ class Normalized(NamedTuple):
 
     `error`: `unparseable` (no object, or a broken one) or `no_action` (an object that is no action). `complaint` tells
     the model what is wrong and what is expected; `cause` is its first part, what is wrong. `alternates`: the further
-    actions of the reply, in order, also beside an error. `reasoning`: None where the model gave none. `warnings` name
+    actions of the reply, in order, also beside an error. `together`: the alternates that stand right behind the action
+    in the same form, without the ones that repeat it. `reasoning`: None where the model gave none. `warnings` name
     what was dropped. `was_action`: the reply is no action, but a part of it was meant as one: it must not be shown.
     `is_unopened`: a thought precedes the action whose opening mark the reply leaves out.
     """
@@ -49,6 +52,7 @@ class Normalized(NamedTuple):
     action: PlannerAction | None
     reasoning: str | None
     alternates: tuple[PlannerAction, ...] = ()
+    together: tuple[PlannerAction, ...] = ()
     error: Literal["unparseable", "no_action"] | None = None
     complaint: str = ""
     warnings: tuple[str, ...] = ()
@@ -222,13 +226,16 @@ def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat
         found = [item for item in found if not five_field_deviation(item.value, tools)]
         if wrong:
             alternates = _alternates(Reading(), sorted(found, key=lambda item: item.start), tools)
-            return Normalized(None, _reasoning(reply, None), alternates, "no_action", wrong, was_action=True)
+            return Normalized(
+                None, _reasoning(reply, None), alternates, error="no_action", complaint=wrong, was_action=True
+            )
     first = read_object(found[0].value, tools)
     alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
     return Normalized(
         first.action,
         first.thought or _reasoning(reply, found[0]),
         alternates,
+        _alternates(first, _together(reply.text, found), tools),
         None if first.action else "no_action",
         first.complaint,
         first.warnings,
@@ -236,10 +243,23 @@ def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat
     )
 
 
-def _alternates(first: Reading, others: Sequence[Found], tools: AbstractSet[str]) -> tuple[PlannerAction, ...]:
+def _alternates(first: Reading, others: Iterable[Found], tools: AbstractSet[str]) -> tuple[PlannerAction, ...]:
     """Return the further actions: other calls of the first object, then the other objects."""
     values = [*first.further[:MAX_ALTERNATES], *(item.value for item in others)][:MAX_ALTERNATES]
     return tuple(reading.action for value in values if (reading := read_object(value, tools)).action)
+
+
+def _together(text: str, found: Sequence[Found]) -> Iterator[Found]:
+    """Yield the objects that follow the first one with nothing but punctuation in between: one list of actions.
+
+    What stands behind prose may be made up from results that the model has not seen.
+    """
+    shape = shape_of(found[0].value)
+    for before, item in pairwise(found):
+        if shape_of(item.value) is not shape or _BETWEEN.fullmatch(text[before.end : item.start]) is None:
+            return
+        if item.value != before.value:
+            yield item
 
 
 def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:

@@ -4,6 +4,9 @@ The session answers these calls as tools do, with `call_finished`. A person conf
 unless the agent's policy says otherwise, and always the decision about held results.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from contracts.runs.events import Observed, Paused, PlannedCall
 from contracts.runs.pauses import DEFAULT_PAUSE_S, pause_id
 from contracts.runs.requests import JobRequested, RunRequested
@@ -37,15 +40,21 @@ MAX_QUERY_CHARACTERS = 200
 _OWN_LIMITS = frozenset({"max_tokens", "max_cost_usd", "max_tool_calls", "deadline_s"})
 
 
-def with_share(run: Run, call: PlannedCall) -> tuple[PlannedCall, Observed | None]:
-    """Return a spawn with its part of the run's limits, and its outcome if there is nothing left to set aside."""
+def with_shares(run: Run, calls: Sequence[PlannedCall]) -> tuple[list[PlannedCall], list[Observed]]:
+    """Return spawns with their parts of the run's limits, and the outcomes of those for which too little is left."""
     policy = run.started.tasks if run.started is not None else None
-    part = share(run, policy.budget_share, calls=1) if policy is not None else "the policy for tasks"
-    if not isinstance(part, str):
-        return call.model_copy(update={"set_aside": part}), None
-    reason = f"The task was not spawned: too little of {part} is left for it. Do without it."
-    fault = Fault(code="budget_exhausted", reason=reason)
-    return call, Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=fault)
+    spawns, refused = [], []
+    for call in calls:
+        part = share(run, policy.budget_share, calls=len(calls)) if policy is not None else "the policy for tasks"
+        if isinstance(part, str):
+            reason = f"The task was not spawned: too little of {part} is left for it. Do without it."
+            fault = Fault(code="budget_exhausted", reason=reason)
+            refused.append(Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=fault))
+            spawns.append(call)
+        else:
+            run = replace(run, set_aside={**run.set_aside, call.call_id: part})
+            spawns.append(call.model_copy(update={"set_aside": part}))
+    return spawns, refused
 
 
 def confirmation(run: Run, now: int, step: int, call: PlannedCall) -> Paused | None:

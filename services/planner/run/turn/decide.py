@@ -7,7 +7,18 @@ import math
 from dataclasses import replace
 from typing import Any, assert_never
 
-from contracts.runs.events import Asked, AskedCause, Compacted, ModelFailed, PlannedCall, Repaired, Step, StepStatus
+from contracts.runs.actions import TASK
+from contracts.runs.events import (
+    Asked,
+    AskedCause,
+    Compacted,
+    ModelFailed,
+    Observed,
+    PlannedCall,
+    Repaired,
+    Step,
+    StepStatus,
+)
 from services.planner.run.calls import approvals, tasks
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
@@ -149,12 +160,13 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
         PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
-    refused: list[Event] = []
-    if calls[0].tool == tasks.SPAWN:
-        spawned, refusal = tasks.with_share(run_after(run, decision=decision), calls[0])
-        calls, refused = [spawned], [refusal] if refusal is not None else []
+    refused: list[Observed] = []
+    if decision.node == TASK:
+        calls, refused = tasks.with_shares(run_after(run, decision=decision), calls)
     started = step_of(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
-    return [started, *(refused or approvals.held(run, handling.progress.now, asked.turn, calls))]
+    ended = {each.call_id for each in refused}
+    open_calls = [call for call in calls if call.call_id not in ended]
+    return [started, *refused, *approvals.held(run, handling.progress.now, asked.turn, open_calls)]
 
 
 def _revision(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:

@@ -60,8 +60,9 @@ class NativeReading(ReactReading):
         plain = read_plain(reply.text, self._names, is_expected=self._habit.is_expected)
         if reply.tool_calls:
             thought = reply.reasoning or reply.text.strip() or None
-            reply = replace(reply, text=native.action_of(reply.tool_calls), reasoning=thought)
-            return replace(self._decided(reply, self._normalized(reply.text, reply)), reasoning=reasoning)
+            return replace(
+                self._decided_calls(replace(reply, reasoning=thought), reply.tool_calls), reasoning=reasoning
+            )
         self._habit.note(is_unopened=plain.is_unopened)
         reply = replace(reply, reasoning=reasoning)
         if plain.written is not None:
@@ -82,5 +83,5 @@ class NativeTextReading(TextReading):
     def decide(self, reply: Reply) -> Decision:
         """Return a Final for any reply."""
         if reply.tool_calls and not reply.text.strip():
-            reply = replace(reply, text=native.action_of(reply.tool_calls))
+            reply = replace(reply, text=native.action_of(reply.tool_calls)[0])
         return super().decide(reply)

@@ -5,7 +5,7 @@ that text with the parsed action, so the streamed and the executed action are th
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from services.planner.conversation import native
 from services.planner.conversation.task_tools import TASK_SPECS, call_name
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import Normalized, meant, normalize_action, opcode_of, renamed
+from services.planner.replies.actions.arguments import task_args
+from services.planner.replies.actions.names import ALIAS_MODES, spelled
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
 from services.planner.replies.plain_text import TextStream, answer_in, read_plain
@@ -23,7 +25,7 @@ from services.planner.replies.thoughts import Habit, Head, apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
-from services.planner.strategies.react.task_reading import read_task
+from services.planner.strategies.react.task_reading import in_one_group, read_task
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
@@ -113,8 +115,15 @@ class ReactReading:
             spec = self._specs.get(meant(name, self._names) or name)
             text = json.dumps(arguments.fitted(spec.input_schema if spec else {}), ensure_ascii=False)
             calls.append({"function": {"name": name, "arguments": text}})
-        decision = self._decided(reply, self._normalized(native.action_of(calls), reply))
+        decision = self._decided_calls(reply, calls)
         return replace(decision, salvage=None) if isinstance(decision, Invalid) else decision
+
+    def _decided_calls(self, reply: Reply, calls: Sequence[dict[str, Any]]) -> Decision:
+        """Return the decision of native calls."""
+        text, dropped = native.action_of(calls)
+        decision = self._decided(replace(reply, text=text), self._normalized(text, reply))
+        warnings = (*decision.warnings, dropped_line(dropped)) if dropped else decision.warnings
+        return replace(decision, warnings=warnings)
 
     def _decided(self, reply: Reply, normalized: Normalized) -> Decision:
         settled = settle(self._stream, normalized.action)
@@ -131,7 +140,10 @@ class ReactReading:
             "usage": reply.usage,
             "warnings": normalized.warnings,
         }
-        decision = self._decide(settled.action, common)
+        action, dropped = _joined(settled.action, normalized)
+        if dropped:
+            common["warnings"] += (dropped_line(dropped),)
+        decision = self._decide(action, common)
         if (
             isinstance(decision, Calls)
             and len(reply.text) > MAX_CALLS_BYTES // MAX_BYTES_PER_CHARACTER
@@ -151,8 +163,7 @@ class ReactReading:
         if action.next_node == TASK:
             if not self._tasks:
                 return f"Background tasks are not available here. {self._allowed()}"
-            args = read_task(action.args, {name: spec for name, spec in self._specs.items() if spec not in _BUILT_IN})
-            return args if isinstance(args, str) else Calls(node=TASK, calls=((SPAWN, args),), **common)
+            return self._spawn([action.args], common)
         if (complaint := self._faults(action)) is not None:
             return complaint
         name = call_name(self._specs[action.next_node])
@@ -175,8 +186,16 @@ class ReactReading:
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
         """Check all steps first: one invalid step rejects the whole plan, and nothing runs."""
-        if self._tasks and any(opcode_of(step["node"], self._names) == TASK for step in action.args["steps"]):
-            return "task is no step of a plan, and starts alone: reply with one task, then with the next one."
+        nodes = {opcode_of(step["node"], self._names) for step in action.args["steps"]}
+        if self._tasks and nodes == {TASK} and "join" not in action.args:
+            warnings = [*common["warnings"]]
+            given = [
+                task_args(step["args"], ALIAS_MODES.get(spelled(step["node"], self._names)), warnings)
+                for step in action.args["steps"]
+            ]
+            return self._spawn(given, {**common, "warnings": tuple(warnings)})
+        if self._tasks and TASK in nodes:
+            return "task is no step among calls of tools: start the tasks in one reply, and call the tools in another."
         args = dict(action.args)
         places = [*args["steps"], *([args["join"]] if "join" in args else [])]
         names = {place["node"]: meant(place["node"], self._names) or place["node"] for place in places}
@@ -194,6 +213,15 @@ class ReactReading:
         if isinstance(join, JoinInvalid):
             return Calls(node=PLAN, calls=calls, note=join.line, **common)
         return Calls(node=PLAN, calls=calls, join=join, **common)
+
+    def _spawn(self, given: Sequence[Mapping[str, Any]], common: dict[str, Any]) -> Decision | str:
+        """Return the spawns of one reply: all of them, or the complaint about one."""
+        specs = {name: spec for name, spec in self._specs.items() if spec not in _BUILT_IN}
+        read = [read_task(args, specs) for args in given]
+        tasks = [each for each in read if not isinstance(each, str)]
+        if len(tasks) < len(read):
+            return next(each for each in read if isinstance(each, str))
+        return Calls(node=TASK, calls=tuple((SPAWN, args) for args in in_one_group(tasks)), **common)
 
     def _faults(self, action: PlannerAction) -> str | None:
         if (spec := self._specs.get(action.next_node)) is None:
@@ -240,6 +268,24 @@ class ReactReading:
         if text and not is_action:
             return Final(args={"answer": text}, thought=reply.reasoning or plain.thought, **common)
         return None
+
+
+def _joined(action: PlannerAction, normalized: Normalized) -> tuple[PlannerAction, list[str]]:
+    """Return the plan of all calls of a reply where it has several, and the names of the actions that are left out."""
+    calls = [each for each in (action, *normalized.together) if each.next_node not in {FINAL_RESPONSE, PLAN}]
+    others = [each for each in normalized.alternates if each != action]
+    if action.next_node in {FINAL_RESPONSE, PLAN} or len(calls) == 1:
+        return action, [each.next_node for each in others]
+    steps = [{"node": each.next_node, "args": each.args} for each in calls]
+    dropped = [each.next_node for each in others if each not in calls]
+    return PlannerAction(next_node=PLAN, args={"steps": steps}), dropped
+
+
+def dropped_line(names: Sequence[str]) -> str:
+    """Return the warning that names the actions of a reply that were left out."""
+    listed = ", ".join(name[:MAX_NODE_CHARACTERS] for name in names[:MAX_COMPLAINTS])
+    more = f" and {len(names) - MAX_COMPLAINTS} more" if len(names) > MAX_COMPLAINTS else ""
+    return f"the reply held further actions, which were left out: {listed}{more}"
 
 
 class TextReading(ReactReading):

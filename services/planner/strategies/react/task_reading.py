@@ -1,6 +1,6 @@
 """Checks the arguments of `task`. A complaint names the field, and says how to mend it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from services.planner.conversation.catalogue import HINT_LIMIT
 from services.shared.json_schema.checks import InvalidSchema, complaints
 
 MAX_NAMES_LISTED = 20
+_SEALING = ("group_sealed", "retain_turn")
 _MODES = '"mode" is "subagent", with a "query", or "job", with a "tool" and its "tool_args"'
 
 
@@ -34,6 +35,21 @@ def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[st
             return f'"query" has {size:,} bytes, and at most {MAX_INLINE_BYTES:,} are taken: shorten it.'
     read = task.model_dump(exclude_none=True, exclude_defaults=True)
     return read | ({"tool": tools[task.tool].name} if task.tool is not None else {})
+
+
+def in_one_group(tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tasks of one reply so that those of one label make one group: only its last one may seal it.
+
+    That is the one that says so for all: its run waits for the group if any of them asked for that.
+    """
+    last = {task.get("group"): number for number, task in enumerate(tasks)}
+    found = []
+    for number, task in enumerate(tasks):
+        group = task.get("group")
+        sealing = {key: True for each in tasks for key in _SEALING if each.get("group") == group and each.get(key)}
+        kept = {key: value for key, value in task.items() if key not in _SEALING}
+        found.append(task if group is None else kept | (sealing if number == last[group] else {}))
+    return found
 
 
 def _identity(task: TaskArgs) -> str:

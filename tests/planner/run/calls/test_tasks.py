@@ -1,5 +1,6 @@
 """Calls about background tasks: what a spawn records, when a person is asked, and the message to the session."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,24 @@ def test_too_little_is_left_to_set_aside(limits: dict[str, Any]) -> None:
     assert next(iter(limits)) in observed.failure.reason
     assert not world.run.set_aside
     assert world.run.concluded
+
+
+def test_each_task_of_a_reply_has_its_part() -> None:
+    """Of what the ones before it leave. The last ones are not spawned where nothing is left."""
+    world = TaskWorld()
+    decision = replace(spawn(), calls=(*spawn().calls, *spawn().calls, *spawn().calls))
+    moves = world.begin(opening(max_tokens=500, max_tool_calls=9), decision)
+    parts = [call.set_aside for call in world.written[-1][0].calls]
+    assert [part.max_tokens for part in parts] == [100, 75, 56]
+    assert [part.max_tool_calls for part in parts] == [1, 1, 1]
+    assert sent(moves) == ["1-1", "1-2", "1-3"]
+    world = TaskWorld()
+    moves = world.begin(opening(max_tool_calls=8), decision)
+    assert sent(moves) == ["1-1", "1-2"]
+    assert [*world.run.set_aside] == ["1-1", "1-2"]
+    failure = world.run.observed["1-3"].failure
+    assert failure is not None
+    assert failure.code == "budget_exhausted"
 
 
 def test_a_failed_spawn_gives_its_part_back() -> None:

@@ -74,15 +74,39 @@ def test_a_tool_of_the_run_replaces_one_for_tasks() -> None:
     assert (built_in.node, built_in.calls) == ("tasks.list", (("tasks.list", {}),))
 
 
-def test_a_task_is_no_step_of_a_plan() -> None:
-    """And a tool for tasks is no tool of a job."""
-    plan = {"next_node": "plan", "args": {"steps": [{"node": "task", "args": {"mode": "subagent", "query": "q"}}]}}
-    function = {"name": "task", "arguments": '{"mode": "subagent", "query": "q"}'}
-    several = Reply(text="", tool_calls=({"function": function}, {"function": function}))
-    for reading, reply in ((ReactReading, Reply(text=json.dumps(plan))), (NativeReading, several)):
+def replies(*tasks: dict[str, Any]) -> list[tuple[type[ReactReading], Reply]]:
+    """These tasks in one reply, in each of its forms."""
+    lines = [json.dumps({"next_node": "task", "args": task}) for task in tasks]
+    plan = {"next_node": "plan", "args": {"steps": [{"node": "task", "args": task} for task in tasks]}}
+    calls = tuple({"function": {"name": "task", "arguments": json.dumps(task)}} for task in tasks)
+    return [
+        (ReactReading, Reply(text="\n".join(lines))),
+        (ReactReading, Reply(text=json.dumps(plan))),
+        (NativeReading, Reply(text="", tool_calls=calls)),
+    ]
+
+
+def test_tasks_of_one_reply_make_one_group() -> None:
+    """Its last one seals it, and waits for it, where any of them says so."""
+    asked: dict[str, Any] = {"mode": "subagent", "group": "g", "retain_turn": True}
+    alone: dict[str, Any] = {"mode": "subagent", "query": "alone", "retain_turn": True}
+    plain: dict[str, Any] = {"mode": "subagent", "group": "g"}
+    given = [{**asked, "query": "1"}, alone, {**asked, "query": "2"}, {**plain, "query": "3"}]
+    spawned = [{**plain, "query": "1"}, alone, {**plain, "query": "2"}, {**asked, "query": "3"}]
+    for reading, reply in replies(*given):
         decision = reading({}, tasks=True).decide(reply)
-        assert isinstance(decision, Invalid)
-        assert "starts alone" in decision.complaint
+        assert isinstance(decision, Calls)
+        assert (decision.node, decision.calls) == ("task", tuple(("task.spawn", each) for each in spawned))
+
+
+def test_a_task_is_no_step_among_calls() -> None:
+    """And a tool for tasks is no tool of a job."""
+    for reading, reply in replies({"mode": "subagent", "query": "1"}, {"mode": "subagent"}):
+        assert isinstance(reading({}, tasks=True).decide(reply), Invalid)
+    mixed = '{"next_node": "tasks_list", "args": {}}\n{"next_node": "task", "args": {"mode": "subagent", "query": "q"}}'
+    decision = ReactReading({}, tasks=True).decide(Reply(text=mixed))
+    assert isinstance(decision, Invalid)
+    assert "start the tasks in one reply" in decision.complaint
     job = {"next_node": "task", "args": {"mode": "job", "tool": "tasks_list"}}
     refused = ReactReading(TOOLS, tasks=True).decide(Reply(text=json.dumps(job)))
     assert isinstance(refused, Invalid)
