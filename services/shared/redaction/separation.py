@@ -18,7 +18,6 @@ from contracts.runs.payload import Source
 from services.shared.redaction.annotations import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.placeholders import declared_bytes, is_placeholder, placeholder, placeholder_of
 from services.shared.redaction.sources import extract_sources
-from services.shared.redaction.stored_values import as_reference
 from services.shared.redaction.views import MAX_DEPTH, Views
 
 Path = tuple[str | int, ...]
@@ -82,8 +81,9 @@ def _redacted(value: Any, annotations: Annotations, names: "_StreamNames") -> An
         if hidden is None or is_placeholder(hidden):
             return hidden
         stream = names.of(path, nodes)
-        ref = as_reference(hidden)
-        return placeholder_of(ref, stream=stream) if ref else placeholder(_decoded(hidden, nodes), stream=stream)
+        if isinstance(hidden, ArtifactRef):
+            return placeholder_of(hidden, stream=stream)
+        return placeholder(_decoded(hidden, nodes), stream=stream)
 
     return _Walk(hide).step(value, [annotations.root], ())
 

@@ -9,6 +9,8 @@ wait.
 Rule 4: what is stored of a result bears the skill that the result names.
 Rule 5: bytes, and an artifact with a key, are stored whatever their size. While the store is unavailable,
 small ones stay in the message.
+Rule 6: data that a tool wrote in the form of a reference is stored too, with what surrounds it. So everything of that
+form among an outcome's artifacts was stored here, and whoever follows it comes to the tool's data.
 """
 
 import json
@@ -32,7 +34,7 @@ from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, S
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.placeholders import stored_size, wire_size
 from services.shared.redaction.separation import dotted
-from services.shared.redaction.stored_values import heavy_paths, shortened
+from services.shared.redaction.stored_values import heavy_paths, holds_reference, shortened
 from services.shared.tools.builtin import OBSERVATION
 from services.tool_runner.artifacts.images import Cleaned, ToolImages
 from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
@@ -104,11 +106,15 @@ class CallArtifacts:
         refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
         values = {path: each for path, each in artifacts.items() if path not in refs}
         is_large = wire_size(observation) > self._limits.observation_max_bytes
+        whole: dict[str, Any] = {}
+        """The complete result for tools and people; and the observation for the model, if it differs."""
         if is_large:
-            # The complete result for tools and people; and the observation for the model, if it differs.
-            values |= {RESULT: value} if observation is value else {RESULT: value, OBSERVATION: observation}
-        large = heavy_paths(values) | {path for path, each in values.items() if _is_deep(each)}
-        large |= values.keys() & {RESULT, OBSERVATION} if is_large else set()
+            whole = {RESULT: value} if observation is value else {RESULT: value, OBSERVATION: observation}
+        elif holds_reference(observation):
+            whole = {RESULT: value}
+        values |= whole
+        large = heavy_paths(values) | whole.keys()
+        large |= {path for path in values.keys() - large if _is_deep(values[path]) or holds_reference(values[path])}
         _check(self._call.tool, values, large, len(refs))
         named = next((path for path in values if describe(path).artifact_key is not None), None)
         refs |= await self._store_each({path: values[path] for path in large}, describe, until) if large else {}

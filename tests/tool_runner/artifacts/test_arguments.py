@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from pydantic import BaseModel, Field
 
 from contracts.artifacts.references import ArtifactRef, GetArtifact
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
-from services.shared.redaction.stored_values import to_blob
+from runwire import tool
+from services.shared.redaction.stored_values import from_blob, to_blob
 from tests.support.stores import Store
-from tests.tool_runner.conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Serve, Start
 
 SECRET = "swordfish"
 BLOG = {
@@ -155,3 +157,33 @@ async def test_complaints_about_values_of_artifacts_quote_none(post: Post) -> No
     plainly = await post.call({"number": SECRET}, schema)
     assert plainly.failure is not None
     assert SECRET in plainly.failure.reason, "the model's own arguments are quoted"
+
+
+class Parsed(BaseModel):
+    """What a tool read of a text that anybody may write."""
+
+    body: Any = Field(default=None, json_schema_extra={"artifact": True})
+    plain: Any = None
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("place", ["body", "plain"])
+async def test_data_in_the_form_of_a_reference_is_data(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, *, place: str, inside: bool
+) -> None:
+    """Whoever follows what an outcome refers to comes to the tool's own data, not to somebody's artifact."""
+    foreign = await store.client.put("default", b"swordfish", run="a" * 32, mime_type="text/plain", json_type="str")
+    shaped = foreign.model_dump(mode="json", exclude_none=True)
+    data = {"rows": [shaped]} if inside else shaped
+
+    @tool(idempotent=True)
+    async def parsed() -> Parsed:
+        return Parsed.model_validate({place: data})
+
+    serve_tools(parsed)
+    await start_runner()
+    finished = await planner.call("parsed", {})
+    ref = ArtifactRef.model_validate(finished.artifacts["body" if place == "body" else "$"])
+    assert ref.artifact_id != foreign.artifact_id
+    stored = from_blob((await store.client.read("default", ref.artifact_id, limit=10_000))[1], ref)
+    assert stored == (data if place == "body" else {"body": None, "plain": data})
