@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast
+from weakref import WeakValueDictionary
 
 from fastapi import Depends, Request
 
@@ -67,6 +68,19 @@ class Parts:
     entries: Bucket
     """The bucket of runs, with the schedules and webhooks."""
     deliveries: asyncio.Semaphore
+    checks: "TenantLocks"
+    """For checks that may be costly: one at a time per tenant."""
+
+
+class TenantLocks:
+    """One lock per tenant."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, tenant: str) -> asyncio.Lock:
+        """Return the lock of a tenant; it lasts as long as somebody holds it or waits for it."""
+        return self._locks.setdefault(tenant, asyncio.Lock())
 
 
 def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
@@ -102,6 +116,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         quota=RunQuota(bus, runs, settings.max_open_runs),
         entries=Bucket(bus, keys.RUNS_BUCKET, attempts=2),
         deliveries=asyncio.Semaphore(MAX_DELIVERIES_AT_ONCE),
+        checks=TenantLocks(),
     )
 
 

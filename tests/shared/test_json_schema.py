@@ -1,7 +1,11 @@
 """Schemas that others wrote: what one may be, and what checking a value by it may cost."""
 
+import asyncio
 import multiprocessing
+import sys
 import time
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -219,3 +223,32 @@ def test_masked_sentences_say_no_names_of_a_value(case: str) -> None:
     assert masked.startswith("v")
     assert "CANARY" not in masked
     assert "CANARY" in "; ".join(complaints(value, schema))
+
+
+@pytest.mark.parametrize("item", [lambda n: n, str, lambda n: [n], lambda n: {"n": n}])
+def test_what_is_too_much_is_known_before_it_is_counted(item: Callable[[int], Any]) -> None:
+    """An array is refused by its length and the size of `items`, not after a step per alternative of each item."""
+    alternatives = [{"const": number} for number in range(900)]
+    schema = {"properties": {"x": {"contains": {"const": 5}, "items": {"anyOf": alternatives}}}}
+    value = {"x": [item(number) for number in range(10**6, 10**6 + 18_000)]}
+    complaints({}, schema)  # It is compiled.
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(InvalidSchema, match="too many steps"):
+            complaints(value, schema)
+    finally:
+        sys.setprofile(None)
+    assert calls < 200_000
+
+
+async def test_a_costly_check_says_the_same_in_another_process() -> None:
+    """A thread passes it on; what the loop does is not held up by it."""
+    schema = {"type": "array", "items": {"anyOf": [{"const": number} for number in range(40)]}}
+    for value in ([1] * 9_000, [1] * 9_000 + [50]):
+        assert await asyncio.to_thread(complaints, value, schema) == complaints(value, schema)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Request, Response
@@ -18,6 +19,8 @@ from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
 from services.gateway.errors import InvalidInput
 from services.gateway.parts import GatewayParts
+from services.runtime.check_worker import CheckTooCostly, run_check
+from services.shared.redaction.placeholders import wire_size
 from services.shared.tools.catalogue import refused_tools
 
 
@@ -56,6 +59,9 @@ class PlanCheckInput(HttpInput):
     )
 
 
+_MAX_SMALL_PLAN_BYTES = 16 << 10
+"""A smaller plan is checked in a thread, a larger one in a process of its own."""
+
 router = new_router()
 
 
@@ -70,8 +76,13 @@ async def check_plan(parts: GatewayParts, request: Request, caller: RequestCalle
     """Say what is wrong with a plan, as a run would before its first call."""
     given = await read_json(request, PlanCheckInput, parts.settings.max_body_bytes)
     tools = _chosen(parts.tools(), caller, given.tools)
-    # In a thread: hostile plans take 0.3 s.
-    found = await asyncio.to_thread(report, given.plan, tools, parts.settings.bounds(), given.outputs)
+    check = partial(report, given.plan, tools, parts.settings.bounds(), given.outputs)
+    is_small = wire_size([given.plan, given.outputs]) <= _MAX_SMALL_PLAN_BYTES
+    try:
+        async with parts.checks.of(caller.tenant):
+            found = await (asyncio.to_thread(check) if is_small else asyncio.to_thread(run_check, check))
+    except CheckTooCostly as error:
+        raise InvalidInput("plan", f"its check was ended: {error}; make the plan smaller") from error
     return await json_response(found, request.headers)
 
 

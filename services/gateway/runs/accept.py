@@ -121,7 +121,9 @@ async def accept_call(
         caller.require("apply")
     if not holds_reference(given.args):  # tool_runner, which checks again, puts values in place of references first.
         with suppress(InvalidSchema):
-            if found := await asyncio.to_thread(complaints, given.args, spec.input_schema):
+            async with parts.checks.of(caller.tenant):
+                found = await asyncio.to_thread(complaints, given.args, spec.input_schema)
+            if found:
                 raise InvalidInput("args", "; ".join(found))
     await parts.budgets.check(caller)
     async with parts.quota.admitted(caller, run):

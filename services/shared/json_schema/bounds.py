@@ -4,7 +4,7 @@ A schema is refused by its expanded size, in which each reference counts as ever
 has no such size. For it, and for unusually large values, the steps of checking this value are counted before the check.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -26,7 +26,7 @@ MAX_STEPS = 5_000_000
 _TOO_MANY_SUBSCHEMAS = (
     f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
 )
-
+_TOO_MANY_STEPS = "a check of the value would take too many steps"
 
 _SCALARS_PER_STEP = 10
 """Scalars of an `enum` that are compared in the time of one step."""
@@ -54,7 +54,9 @@ class Counted(Subschema):
     """It has an `unevaluated…` keyword: the checker visits all that applies to the value once more for each of its
     parts."""
     alternatives: list[Self] = field(default_factory=list)
-    """Members of anyOf and oneOf. Where none fits, the faults of each are reported."""
+    """Members of anyOf and oneOf without the leaves. Where none fits, the faults of each are reported."""
+    leaf_alternatives: int = 0
+    """Leaves among them, each of one step."""
     same: list[Self] = field(default_factory=list)
     """Other subschemas of the same value."""
     members: list[Self] = field(default_factory=list)
@@ -73,13 +75,16 @@ def read_counted(schema: Any) -> list[Counted]:
             raise InvalidSchema(node.unresolved)
         node.is_leaf = next(node.parts(), None) is None
         node.revisits = node.unevaluated is not None or node.unevaluated_items is not None
-        node.alternatives = [member for union in node.unions for member in union]
         applying = (node.negated, *(part for condition in node.conditions for part in condition))
         node.same = [*node.everything, *filter(None, applying)]
         node.members = [*node.patterns.values(), *filter(None, (node.additional, node.unevaluated))]
         node.each = list(filter(None, (node.items, node.contains, node.unevaluated_items)))
         if isinstance(node.schema, Mapping):
             node.steps = _own_steps(node.schema)
+    for node in nodes:
+        alternatives = [member for union in node.unions for member in union]
+        node.alternatives = [member for member in alternatives if not (member.is_leaf and member.steps == 1)]
+        node.leaf_alternatives = len(alternatives) - len(node.alternatives)
     return nodes
 
 
@@ -224,23 +229,34 @@ class _Counter:
     def work(self, node: Counted, value: Any) -> Work:
         if node.is_leaf and node.steps == 1:
             return _LEAF
-        pair = (id(node), id(value))
+        # Of a text, a number or null, all that counts is the schema.
+        pair = (id(node), id(value) if isinstance(value, Mapping | list) else 0)
         known = self._known.get(pair)
         if known is not None:
             return known
         self._left -= node.steps
         if self._left < 0:
             raise TooMuchWork("the value is too large for a schema of so many parts")
-        inside = sum(self.work(part, value).steps for part in node.alternatives)
-        others = [self.work(part, item) for part, item in _parts(node, value)]
-        steps = node.steps + inside + sum(each.steps for each in others)
+        inside = self._sum((part, value) for part in node.alternatives)
+        others = self._sum(_parts(node, value))
+        leaves = node.leaf_alternatives
+        steps = node.steps + inside.steps + leaves + others.steps
         if node.revisits:
             steps *= 1 + (len(value) if isinstance(value, Mapping | list) else 1)
-        alternatives = inside + sum(each.alternatives for each in others)
-        found = self._known[pair] = Work(
-            steps, alternatives, max(inside, max((each.worst for each in others), default=0))
-        )
+        described = inside.steps + leaves
+        found = self._known[pair] = Work(steps, described + others.alternatives, max(described, others.worst))
         return found
+
+    def _sum(self, pairs: Iterable[tuple[Counted, Any]]) -> Work:
+        steps = alternatives = worst = 0
+        for part, value in pairs:
+            found = self.work(part, value)
+            steps += found.steps
+            alternatives += found.alternatives
+            worst = max(worst, found.worst)
+            if steps > MAX_STEPS:
+                raise TooMuchWork(_TOO_MANY_STEPS)
+        return Work(steps, alternatives, worst)
 
 
 def _parts(node: Counted, value: Any) -> Iterator[tuple[Counted, Any]]:
@@ -270,5 +286,5 @@ def work_of(root: Counted, value: Any, most: int) -> Work:
     except RecursionError:
         raise TooMuchWork("schema and value together are too deep") from None
     if work.steps > MAX_STEPS:
-        raise TooMuchWork("a check of the value would take too many steps")
+        raise TooMuchWork(_TOO_MANY_STEPS)
     return work

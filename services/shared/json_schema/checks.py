@@ -3,17 +3,20 @@
 Rule 1: the size of a schema and the cost of a check are bounded before any work (`bounds`): a schema of 3 KB can
 expand to more subschemas than can be checked.
 Rule 2: the bounds count work, not time, so that all processes get the same result.
+Rule 3: a costly check in a thread beside the event loop is passed to another process, so the loop does not wait for it.
 """
 
 import json
+import threading
 from collections.abc import Container
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 import jsonschema_rs
 import orjson
 
+from services.runtime.check_worker import CheckTooCostly, run_check
 from services.shared.json_schema import bounds
 from services.shared.json_schema.bounds import InvalidSchema
 from services.shared.redaction.placeholders import wire_size
@@ -31,6 +34,9 @@ _MAX_LISTED_STEPS = 20_000
 first."""
 _MAX_ALTERNATIVE_STEPS = 2_000
 """Steps inside alternatives that an explanation may describe."""
+_COSTLY_STEPS = 500_000
+_COSTLY_COUNTED_BYTES = 16 << 10
+"""Bytes of a value whose steps have to be counted, which takes longer than the check."""
 _UNDECLARED = "<name>"
 """Stands for the name of a member that the schema does not declare: such names are part of the value."""
 _OF_NAMES = frozenset({"AdditionalProperties", "PropertyNames", "UnevaluatedProperties"})
@@ -55,6 +61,11 @@ class _Checker:
         self._validator = jsonschema_rs.Draft202012Validator(
             schema, retriever=_refuse, validate_formats=False, mask=mask
         )
+
+    def is_costly(self, value: Any) -> bool:
+        """Whether a check of the value would hold up others for longer than passing it to another process takes."""
+        size = wire_size(value)
+        return self._size.expanded * size > _COSTLY_STEPS or (self._size.counts and size > _COSTLY_COUNTED_BYTES)
 
     def complaints(self, value: Any) -> list[str]:
         size = wire_size(value)
@@ -118,7 +129,18 @@ def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> l
     `masked`: the sentences quote no values, and below the value's own members no names that the schema does not
     declare. Use it for tool results, which may hold values that the model may not see.
     """
-    return _checker(_packed(schema), "the value" if masked else None).complaints(value)
+    text, mask = _packed(schema), "the value" if masked else None
+    checker = _checker(text, mask)
+    if threading.current_thread() is threading.main_thread() or not checker.is_costly(value):
+        return checker.complaints(value)
+    try:
+        return run_check(partial(_complaints, text, mask, value))
+    except CheckTooCostly as error:
+        raise bounds.TooMuchWork(f"a check of the value was ended: {error}") from error
+
+
+def _complaints(text: bytes, mask: str | None, value: Any) -> list[str]:
+    return _checker(text, mask).complaints(value)
 
 
 def _sentence(error: Any, declared: Container[str] | None) -> str:

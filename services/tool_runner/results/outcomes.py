@@ -25,7 +25,10 @@ from services.tool_runner.errors import InvalidResult, ResultTooLarge
 from services.tool_runner.transports.driver import ResultBody
 
 from .named_artifact import NamedArtifact, skill_of, take_out
-from .reading import MAX_INLINE_WORK_BYTES, in_thread_if_large, read_result
+from .reading import in_thread_if_large, read_result
+
+_LARGE_RESULT_BYTES = 256 * 1024
+"""Above this, one result is processed at a time."""
 
 
 class RoundEnd(NamedTuple):
@@ -59,7 +62,7 @@ class OutcomeBuilder:
         """
         until = time.monotonic() + self._patience_s
         try:
-            async with self._large_results if result.size > MAX_INLINE_WORK_BYTES else nullcontext():
+            async with self._large_results if result.size > _LARGE_RESULT_BYTES else nullcontext():
                 return await self._build(call, spec, result, progress, artifacts, began, until)
         finally:
             result.close()

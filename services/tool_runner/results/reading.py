@@ -12,8 +12,8 @@ from services.tool_runner.transports.driver import ResultBody
 
 T = TypeVar("T")
 
-MAX_INLINE_WORK_BYTES = 256 * 1024
-"""Smaller results are processed without a thread."""
+MAX_INLINE_WORK_BYTES = 32 * 1024
+"""Smaller results and arguments are processed without a thread."""
 _MAX_DEPTH = 100
 
 
