@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, GetCoreSc
 from ..artifacts.images import ImageRef, VisionContextPolicy
 from ..sessions.tasks import TaskPolicy
 from ..wire.base import Message
-from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource
+from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource, TasksPaused
 from .payload import FinalPayload, Reason, Usage
 from .requests import DEFAULT_STRATEGY, Effort, Memory, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
@@ -70,6 +70,7 @@ __all__ = [
     "StepStatus",
     "Stopping",
     "TaskSettled",
+    "TasksPaused",
     "Terminal",
     "Thinking",
     "ToolProgress",
@@ -349,6 +350,7 @@ KnownEvent = Annotated[
     | Resumed
     | InputAdded
     | TaskSettled
+    | TasksPaused
     | Stopping
     | Done
     | Error

@@ -8,7 +8,7 @@ from ..artifacts.images import ImageRef
 from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
 from ..wire.faults import Fault
-from .pauses import PauseDecision, PauseDefault, PauseReason
+from .pauses import PauseDecision, PauseDefault, PauseReason, TasksPaused
 from .payload import Source, Usage
 
 TimerName = Literal["deadline", "pause", "retry", "queue"]
@@ -184,6 +184,14 @@ class RunTaskSettled(Message):
     spent: Usage
 
 
+class RunTasksPaused(Message):
+    """Tasks that a call of the run waits for need something of people, or do not any more."""
+
+    v: Literal[1] = 1
+    kind: Literal["tasks_paused"] = "tasks_paused"
+    paused: TasksPaused
+
+
 class GroupDue(Message):
     """A timer of a session has fired. Its subject names the session where others name a run."""
 
@@ -222,6 +230,7 @@ _Message = (
     | InputRequested
     | ResumeRequested
     | RunTaskSettled
+    | RunTasksPaused
     | GroupDue
     | ScheduleSet
     | ScheduleDue

@@ -93,6 +93,18 @@ class OpenPause(Message):
     default_answer: Any = None
 
 
+class TasksPaused(Message):
+    """What tasks that a call waits for need of people, in the place of what an earlier event said. No pauses: nothing.
+
+    Their runs hold the rest of each pause. Of one whose `run_id` is this run, held results wait for a decision.
+    """
+
+    type: Literal["tasks_paused"] = "tasks_paused"
+    call_id: str
+    seq: int = Field(description="sequence of the session's record; an older message changes nothing")
+    pauses: list[OpenPause] = Field(description="without payload, schema and arguments")
+
+
 def pause_id(run: str, place: str, number: int) -> str:
     """Derive the id of a pause.
 

@@ -55,7 +55,8 @@ control = Subject(
     writes=(GATEWAY, PLANNER, NATS), reads=(PLANNER,),
     carries=(
         *("CancelRequested", "TopUpRequested", "InputRequested", "ResumeRequested", "RunMerged", "RunRefused"),
-        *("SessionAttached", "TimerFired", "RunTaskSettled", "GroupDue", "ScheduleSet", "ScheduleDue"),
+        *("SessionAttached", "TimerFired", "RunTaskSettled", "RunTasksPaused", "GroupDue"),
+        *("ScheduleSet", "ScheduleDue"),
     ),
     kept_in=INBOX, queue="planner_control",
 )

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
 PAY = ToolSpec(name="pay", description="Pay a sum.", input_schema=SUM, requires_approval=True)
 QUESTION, PAYING, WAITING, REPORT = "Look after bills", "pay 9", "pay 8", "Background work has ended"
+WHOLE = "Pay the bill and wait"
 """Where a request has several of them, the longest counts."""
 
 
@@ -27,9 +28,9 @@ async def pay(args: dict[str, Any]) -> Any:
     return {"paid": args["sum"]}
 
 
-def task(query: str) -> Say:
+def task(query: str, **more: Any) -> Say:
     """A reply that spawns a task of a group whose results wait for a person."""
-    return action("task", mode="subagent", query=query, group="monday", merge_strategy="HUMAN_GATED")
+    return action("task", mode="subagent", query=query, group="monday", merge_strategy="HUMAN_GATED", **more)
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def provider() -> Iterator[ModelServer]:
     """A scripted provider: two tasks, each of which wants to pay."""
     with ModelServer() as running:
         running.by_turn(task(PAYING), task(WAITING), answer("I am on it."), marker=QUESTION)
+        running.by_turn(task(PAYING, retain_turn=True), answer("It is paid."), marker=WHOLE)
         running.by_turn(action("pay", sum=9), answer("Paid."), marker=PAYING)
         running.by_turn(action("pay", sum=8), answer("Paid too."), marker=WAITING)
         running.by_turn(answer("All is paid."), marker=REPORT)
@@ -108,3 +110,39 @@ async def test_a_group_from_its_pauses_to_its_report(served: Served) -> None:
     shown = (await http.get(f"/v1/sessions/{session}")).json()
     assert (shown["open_tasks"], shown["open_decisions"], shown["pauses"]) == (0, 0, [])
     assert {each["run_id"] for each in shown["recent_runs"]} == {run, report}
+
+
+async def test_whoever_chats_is_told_what_the_tasks_wait_for(served: Served) -> None:
+    """The run that waits shows the pause of its task, then the held results; both are decided under its id."""
+    http = served.http
+    chatting = await http.post("/chat", json={"query": WHOLE})
+    assert chatting.status_code == 202
+    run, (asked,) = chatting.json()["run_id"], chatting.json()["pauses"]
+    assert (asked["tool"], asked["arguments"]) == ("pay", {"sum": 9})
+    assert asked["run_id"] != run
+    assert await _decided(served, run, asked, "approve") == [200, 200]
+
+    async def held() -> dict[str, Any]:
+        shown = (await http.get(f"/v1/runs/{run}")).json()["pauses"]
+        return shown[0] if shown and shown[0]["run_id"] == run else {}
+
+    results = await wait_until(held, what="the results wait for a decision")
+    assert (results["tool"], results["arguments"]) == ("tasks.apply", {"group_id": asked["run_id"]})
+    changed = {"pause_id": results["pause_id"], "token": "other", "decision": "approve"}
+    assert (await http.post(f"/v1/runs/{run}/resume", json=changed)).json()["code"] == "pause_changed"
+    assert await _decided(served, run, results, "approve") == [200, 200]
+
+    async def ended() -> dict[str, Any]:
+        status: dict[str, Any] = (await http.get(f"/v1/runs/{run}")).json()
+        return status if status["status"] == "done" else {}
+
+    status = await wait_until(ended, what="the run ends")
+    assert (status["payload"]["raw_answer"], status["pauses"]) == ("It is paid.", [])
+    assert (await http.get(f"/v1/groups/{asked['run_id']}")).json()["decision"] == "applied"
+
+
+async def _decided(served: Served, run: str, pause: dict[str, Any], decision: str) -> list[int]:
+    """Decide twice with one idempotency key, and return the status codes."""
+    body = {"pause_id": pause["pause_id"], "token": pause["token"], "decision": decision}
+    path, keyed = f"/v1/runs/{run}/resume", {"Idempotency-Key": f"once-{pause['pause_id']}"}
+    return [(await served.http.post(path, json=body, headers=keyed)).status_code for _ in range(2)]

@@ -13,9 +13,11 @@ from contracts.runs.inbox import (
     ResumeRequested,
     RunResumed,
     RunTaskSettled,
+    RunTasksPaused,
     TimerFired,
     TopUpRequested,
 )
+from contracts.runs.pauses import OpenPause, TasksPaused
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
@@ -150,6 +152,9 @@ def attempt(  # noqa: C901, one case for each kind of message
             )
         case "task_settled":
             message = settled or RunTaskSettled(call_id="1-1", task_id="0" * 32, spent=Usage())
+        case "tasks_paused":
+            pause = OpenPause(pause_id="p", run_id="0" * 32, reason="approval", source="policy", expires_at=9)
+            message = RunTasksPaused(paused=TasksPaused(call_id="1-1", seq=5, pauses=[pause]))
         case "resumed":
             message = RunResumed(at=resumed_at)
         case _:

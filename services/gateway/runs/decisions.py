@@ -66,9 +66,13 @@ async def _decision(parts: Parts, request: Request, caller: Caller, run_id: str)
     async with parts.bodies.read(request, ResumeInput) as decision:
         found = await parts.runs.get_to_change(caller, run_id)
         pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
+        if pause is None:
+            pause = await parts.runs.pause_of_task(caller.tenant, run_id, decision.pause_id)
+        if pause is not None and pause.run_id != run_id:
+            found = await parts.runs.get_to_change(caller, pause.run_id)
         is_about_results = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
-        if is_about_results and decision.decision != "reject":
-            caller.require("apply")  # It lets a model decide about held results.
+        if pause is not None and is_about_results and (decision.decision != "reject" or pause.source != "task"):
+            caller.require("apply")  # It decides about held results, or lets a model do so.
         content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
         digests = await asyncio.to_thread(image_digests, decision.images)
         message = ResumeRequested(

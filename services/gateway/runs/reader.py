@@ -8,6 +8,7 @@ Rule 3: a caller whose key is pinned to a user finds that user's runs only.
 Rule 4: messages that are no valid record or request are ignored: they hide neither the beginning nor the end of a run.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import orjson
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, Terminal
+from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested, RunStatus
@@ -32,10 +33,10 @@ from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.messaging.reads import checked, sequence_of
 from services.shared.runs.run_follower import RunFollower
 from services.shared.runs.run_status import status_of
-from services.shared.runs.waiting import Waiting, waiting_after
+from services.shared.runs.waiting import Waiting, waiting_after, without
 
 Model = TypeVar("Model", bound=BaseModel)
-_PAUSED = b'"type":"paused"'
+_PAUSED = re.compile(rb'"type":"(tasks_)?paused"')
 _READ_TIMEOUT_S = 2.0
 _LOG_READ_ATTEMPTS = 3
 
@@ -220,8 +221,8 @@ class RunReader:
                 async with aclosing(follower.records()) as batches:
                     async for records in batches:
                         last = records[-1].data
-                        has_paused = has_paused or any(_PAUSED in record.data for record in records)
-                        if has_paused and waiting_after(await self.facts_of(caller.tenant, run)).is_for_person:
+                        has_paused = has_paused or any(_PAUSED.search(record.data) for record in records)
+                        if has_paused and (await self._waiting(caller.tenant, run)).is_for_person:
                             return await self.get(caller, run)
                 end = record.events[-1] if (record := parsed(Record, last)) is not None else None
                 if isinstance(end, Terminal):
@@ -239,6 +240,11 @@ class RunReader:
         stored = await reader.read(subjects.log(tenant, run), attempts=_LOG_READ_ATTEMPTS)
         return [event for _, data in stored if (record := parsed(Record, data)) is not None for event in record.events]
 
+    async def pause_of_task(self, tenant: str, run: str, pause_id: str) -> OpenPause | None:
+        """Return a pause of a task that a run has waited for, also one that is over. Raises BusError."""
+        told = [event for event in await self.facts_of(tenant, run) if isinstance(event, TasksPaused)]
+        return next((each for event in told for each in event.pauses if each.pause_id == pause_id), None)
+
     async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
         log = subjects.log(tenant, run)
         stored = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
@@ -254,8 +260,23 @@ class RunReader:
             return await self._search(run, queued, log)
         started = await self._started(begin, first.sequence, log, get)
         has_pauses = last.may_have_pauses and end.events[-1].type not in TERMINAL
-        waiting = waiting_after(await self.facts_of(tenant, run)) if has_pauses else Waiting()
+        waiting = await self._waiting(tenant, run) if has_pauses else Waiting()
         return StoredRun(run, queued, begin, end, first.sequence, last.sequence, started, waiting)
+
+    async def _waiting(self, tenant: str, run: str) -> Waiting:
+        """Return what a run waits for; the pauses of its tasks as the logs of their runs have them."""
+        waiting = waiting_after(await self.facts_of(tenant, run))
+        tasks = {each.run_id for pauses in waiting.of_tasks.values() for each in pauses} - {run}
+        open_now = {
+            each.pause_id: each
+            for task in tasks
+            for each in waiting_after(await self.facts_of(tenant, task)).views(task)
+        }
+        for call, pauses in [*waiting.of_tasks.items()]:
+            known = [each if each.run_id == run else open_now.get(each.pause_id) for each in pauses]
+            waiting.of_tasks[call] = [each for each in known if each is not None]
+        waiting.of_tasks = without(waiting.of_tasks)
+        return waiting
 
     async def _started(self, first: Record, sequence: int, log: str, get: _Get) -> Record | None:
         """Return the record that begins the run: the first one, or a later one if something came before its turn."""

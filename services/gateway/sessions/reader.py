@@ -183,7 +183,7 @@ class SessionReader:
         stored = await self._runs.find(caller.tenant, run)
         if stored is None or stored.has_ended:
             return None
-        waits = bool(stored.waiting.pauses) and stored.waiting.is_for_person
+        waits = bool(stored.pauses) and stored.waiting.is_for_person
         policy = requested.on_paused if waits else requested.on_busy
         if policy == "reject":
             raise SessionBusy

@@ -57,7 +57,7 @@ STORE_TIMEOUT_S = 2.0
 First = RunRequested | SessionContextRequested | SessionTaskCalled
 """What may begin a session."""
 Cause = RunRequested | decide.Received
-OfTasks = SessionTaskMessage | SessionRunEnded
+OfTasks = SessionTaskMessage | SessionRunEnded | SessionRunWaits
 """What may change tasks of a session."""
 
 
@@ -261,10 +261,9 @@ class Sessions:
                 await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report_id))
             case task_commands.SetGroupTimer(what, group_id, at):
                 await messages.set_group_timer(self._bus, *address, what, group_id, at)
-            case task_commands.SettleParent(run, call_id, task_id, spent):
-                settled = inbox.RunTaskSettled(call_id=call_id, task_id=task_id, spent=spent)
-                subject = subjects.control(tenant, run, f"task_settled-{call_id}")
-                await self._bus.publish_surely(subject, settled.model_dump_json().encode(), f"{task_id}.settled")
+            case task_commands.TellRun(run, name, message):
+                body, message_id = message.model_dump_json().encode(), f"{run}.{name}"
+                await self._bus.publish_surely(subjects.control(tenant, run, name), body, message_id)
             case _:
                 assert_never(command)
 

@@ -21,7 +21,7 @@ from services.planner.run.turn.asking import awaits_triage, next_asked, run_afte
 from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
 
-OfTurns = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.RunTaskSettled
+OfTurns = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | commands.OfTasks
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 MAX_WAIT_IN_EFFECT_S = 2.0
@@ -99,7 +99,9 @@ def _received(  # noqa: C901, one case for each message
         case inbox.RunTaskSettled() if message.call_id in run.set_aside:
             settled = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
             return Append([settled] if run.paused is None else [settled, run.paused])
-        case inbox.RunTaskSettled():
+        case inbox.RunTasksPaused(paused=told) if run.is_told(told):
+            return Append([told] if run.paused is None else [told, run.paused])
+        case inbox.RunTaskSettled() | inbox.RunTasksPaused():
             return Ack()
         case RunRequested() | inbox.CallFinished() | inbox.CallPaused() | inbox.RunResumed() | inbox.RunBegins():
             return _go_on(run, handling, rules)

@@ -7,7 +7,7 @@ from typing import Any
 
 from contracts.runs import events, inbox
 from contracts.runs.requests import RunRequested
-from contracts.sessions import records
+from contracts.sessions import records, tasks
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.run.calls.direct import DirectRules
@@ -26,7 +26,8 @@ class Poisoned:
     """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
 
 
-OfSessions = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.SessionAttached | inbox.RunTaskSettled
+OfTasks = inbox.RunTaskSettled | inbox.RunTasksPaused
+OfSessions = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.SessionAttached | OfTasks
 """What a session sends to a run."""
 OfPeople = inbox.InputRequested | inbox.ResumeRequested
 Received = (
@@ -243,6 +244,7 @@ ToSession = (
     | records.SessionInputTaken
     | records.SessionQueueExpired
     | records.SessionApproved
+    | tasks.SessionTaskControl
 )
 """The messages of a run to its session."""
 

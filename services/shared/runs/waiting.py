@@ -3,11 +3,22 @@
 The one home of this state. A planner may take each event as it folds the run; a gateway folds a whole log.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.runs.events import TERMINAL, Asked, Called, Observed, Paused, PlannedCall, Resumed, RunEvent, Step
+from contracts.runs.events import (
+    TERMINAL,
+    Asked,
+    Called,
+    Observed,
+    Paused,
+    PlannedCall,
+    Resumed,
+    RunEvent,
+    Step,
+    TasksPaused,
+)
 from contracts.runs.pauses import OpenPause
 
 
@@ -17,6 +28,8 @@ class Waiting:
 
     held: dict[str | None, Paused] = field(default_factory=dict)
     """The open pauses by id, in the order in which they were opened. The wait for a budget has no id."""
+    of_tasks: dict[str, list[OpenPause]] = field(default_factory=dict)
+    """By call: the open pauses of the tasks that it waits for, without what only the runs of the tasks hold."""
     is_deciding: bool = False
     """Whether a model is called, or is about to be."""
     calls: set[str] = field(default_factory=set)
@@ -32,7 +45,8 @@ class Waiting:
     @property
     def is_for_person(self) -> bool:
         """Whether the run waits for people or for a top-up, and no model is called and no tool works meanwhile."""
-        return bool(self.held) and not self.is_deciding and self.calls <= {each.call_id for each in self.held.values()}
+        paused = {each.call_id for each in self.held.values()} | self.of_tasks.keys()
+        return bool(self.held or self.of_tasks) and not self.is_deciding and self.calls <= paused
 
     def take(self, event: RunEvent) -> None:
         """Add the next event of the log."""
@@ -45,10 +59,12 @@ class Waiting:
                     self.calls.add(event.call_id)
             case Resumed():
                 paused = self.held.pop(event.pause_id, None)
-                if paused is None or paused.call_id is None:
+                if any(event.pause_id == each.pause_id for pauses in self.of_tasks.values() for each in pauses):
+                    self.of_tasks = without(self.of_tasks, {str(event.pause_id)})
+                elif paused is None or paused.call_id is None:
                     self.is_deciding = True  # Without a call, the model is called next.
             case _ if event.type == "run_started" or event.type in TERMINAL:
-                self.held, self.calls, self.step_calls = {}, set(), {}
+                self.held, self.of_tasks, self.calls, self.step_calls = {}, {}, set(), {}
                 self.is_deciding = event.type == "run_started"
             case _:
                 self._take_work(event)
@@ -68,10 +84,20 @@ class Waiting:
                     self.step_calls = {event.step: [*event.calls]}
             case Observed():
                 self.calls.discard(event.call_id)
+                self.of_tasks.pop(event.call_id, None)
+            case TasksPaused():
+                self.of_tasks = without({**self.of_tasks, event.call_id: event.pauses})
 
     def views(self, run_id: str) -> list[OpenPause]:
-        """Return the open pauses as people see them. The wait for a budget is not among them."""
-        return [pause_view(run_id, each, self.step_calls.get(each.step or 0, ())) for each in self.pauses.values()]
+        """Return the open pauses as people see them, those of tasks too. The wait for a budget is not among them."""
+        own = [pause_view(run_id, each, self.step_calls.get(each.step or 0, ())) for each in self.pauses.values()]
+        return own + [pause for pauses in self.of_tasks.values() for pause in pauses]
+
+
+def without(of_tasks: dict[str, list[OpenPause]], closed: Container[str] = ()) -> dict[str, list[OpenPause]]:
+    """Return the calls that wait for tasks whose pauses are open, without the pauses that are `closed`."""
+    left = {call: [each for each in pauses if each.pause_id not in closed] for call, pauses in of_tasks.items()}
+    return {call: pauses for call, pauses in left.items() if pauses}
 
 
 def waiting_after(events: Iterable[RunEvent]) -> Waiting:

@@ -36,7 +36,7 @@ from tests.planner.run_world import World, calls, finished, started
 ROOT = Path(__file__).resolve().parents[3]
 EVENTS = re.compile(
     r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|input_added|stopping|done|cancelled)\b"
-    r"|\b(?:task_settled|error)\b",
+    r"|\b(?:task_settled|tasks_paused|error)\b",
 )
 BUDGET = {"done", "paused"}
 PLANNED = ", halting"
@@ -153,6 +153,8 @@ def handling(world: World, message: str) -> Attempt:
             if world.run.started is not None:
                 world.run.set_aside["1-1"] = Reservation()
             return world.handling("INBOX:9", "task_settled")
+        case ["tasks_paused"]:
+            return world.handling("INBOX:9", "tasks_paused")
         case ["call_finished"]:
             return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
         case ["timer", name]:

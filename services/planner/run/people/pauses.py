@@ -10,7 +10,7 @@ Rule 3: while nothing but pauses is open the run's deadline stands still: the de
 import hashlib
 from typing import Any
 
-from contracts.runs.events import TERMINAL, InputAdded, Observed, Paused, Resumed
+from contracts.runs.events import TERMINAL, InputAdded, Observed, Paused, Resumed, TasksPaused
 from contracts.runs.inbox import CallPaused, ResumeRequested
 from contracts.runs.pauses import MAX_PAUSE_S, PauseDecision, pause_id
 from contracts.sessions.records import ApprovedForSession, RunWaits, SessionApproved, SessionRunWaits
@@ -80,6 +80,8 @@ def _refuse(progress: Progress, request: ResumeRequested, code: str, reason: str
 
 def _decided(run: Run, handling: Handling, request: ResumeRequested) -> Command:
     progress, paused = handling.progress, run.pauses.get(request.pause_id)
+    if (held := run.held_results(request.pause_id)) is not None:
+        paused = Paused(**held.model_dump(include=set(Paused.model_fields)), until=held.expires_at)
     if paused is None:
         if request.pause_id in run.pause_decisions.closed:
             return _refuse(progress, request, "pause_closed", "the pause is over")
@@ -93,7 +95,8 @@ def _decided(run: Run, handling: Handling, request: ResumeRequested) -> Command:
         return _edited(run, handling, paused, request)
     if request.decision == "answer" and (wrong := wrong_answer(paused, request.input)):
         return _refuse(progress, request, "invalid_input", wrong)
-    return Append(closed(run, paused, resumed_by(run, paused, request, progress.now)))
+    resumed = resumed_by(run, paused, request, progress.now)
+    return Append([resumed] if held is not None else closed(run, paused, resumed))
 
 
 def decisions_of(paused: Paused) -> list[PauseDecision]:
@@ -236,6 +239,9 @@ def next_expiry(run: Run) -> int | None:
 
 def after_decision(run: Run, progress: Progress) -> Command:
     """Return what follows a decision or an expiry: the message to the session, the deadline, the wake-up."""
+    for control in run.pause_decisions.results:
+        if (name := f"results-{control.id[-16:]}") not in progress.notified:
+            return commands.NotifySession(name, control)
     return _approved_for_session(run, progress) or wake(run, progress)
 
 
@@ -283,15 +289,19 @@ def waits_message(run: Run) -> SessionRunWaits | None:
         return None
     shown = {"payload": None, "input_schema": None, "arguments": None, "default_answer": None}
     open_now = [pause_view(run.started.run_id, paused.model_copy(update=shown)) for paused in run.pauses.values()]
-    waits = RunWaits(run=run.started.run_id, seq=run.waits_seq, waits=run.waits_since is not None, pauses=open_now)
-    return SessionRunWaits(waits=waits)
+    is_waiting = run.waits_since is not None or run.waits_for_tasks
+    return SessionRunWaits(waits=RunWaits(run=run.started.run_id, seq=run.waits_seq, waits=is_waiting, pauses=open_now))
 
 
 def open_after(run: Run, events: list[Event]) -> int:
     """Count the pauses that are open after these events are recorded."""
-    found = set(run.pauses)
+    found = {*run.pauses, *run.paused_by_tasks}
     for event in events:
         match event:
+            case TasksPaused(call_id=call):
+                found = found | {call} if event.pauses else found - {call}
+            case Observed(call_id=call):
+                found.discard(call)
             case Paused(pause_id=str(name)):
                 found.add(name)
             case Resumed(pause_id=str(name)):

@@ -47,7 +47,7 @@ def fold(
     `strategy_of`: without it the run is folded as one of a strategy without a state of its own.
     """
     run.seq = seq
-    waited, had = run.waits_since is not None, [*run.pauses.values()]
+    waited, had = (run.waits_since is not None, run.waits_for_tasks), [*run.pauses.values(), *run.of_tasks.values()]
     for event in happened:
         _take(run, event, at)
         if run.started is not None:
@@ -61,11 +61,13 @@ def fold(
                         run.tool_images += images
                         run.history.add(history.ImagesShown(tuple(images)))
             run.strategy_state = strategy.fold(run, event)
-    if had or run.pauses:
-        works = run.asked or run.retry or run.owner or waiting_calls(run)
-        waits = bool(run.pauses) and not works
+    if had or run.pauses or run.of_tasks:
+        works = run.asked or run.retry or waiting_calls(run)
+        waits = bool(run.pauses) and not (works or run.owner)
         run.waits_since = (run.waits_since or at) if waits else None
-        if had != [*run.pauses.values()] or waits != waited:
+        run.waits_for_tasks = bool(run.paused_by_tasks) and not works and run.owner.keys() <= run.paused_by_tasks
+        is_same = waited == (waits, run.waits_for_tasks)
+        if had != [*run.pauses.values(), *run.of_tasks.values()] or not is_same:
             run.waits_seq = run.seq
 
 
@@ -97,6 +99,7 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
         case events.Observed():
             run.open.pop(event.call_id, None)
             run.owner.pop(event.call_id, None)
+            run.of_tasks.pop(event.call_id, None)
             run.observed[event.call_id] = event
             if event.status == "failed":
                 run.set_aside.pop(event.call_id, None)  # The task was not spawned.
@@ -129,6 +132,8 @@ def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C
             _fold_paused(run, event)
         case events.Resumed():
             _fold_resumed(run, event, at)
+        case events.TasksPaused():
+            run.of_tasks[event.call_id] = event
         case events.ToppedUp():
             run.limits, run.deadline_at = event.limits, event.deadline_at
             run.topped_up_by.add(event.by)
@@ -242,9 +247,12 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
         run.pause_decisions.take_decision(paused, resumed)
         if (call := run.open.get(paused.call_id or "")) is not None:
             run.open[call.call_id] = called_again(call, paused, resumed)
+    elif (held := run.held_results(resumed.pause_id)) is not None:
+        run.pause_decisions.take_results(held, resumed)
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
     run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
     run.pauses.clear()
+    run.of_tasks.clear()
     run.history = history.History()

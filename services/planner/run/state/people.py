@@ -9,7 +9,8 @@ from typing import Any
 
 from contracts.artifacts.images import ImageRef
 from contracts.runs.events import InputAdded, Paused, PlannedCall, Resumed, RunStarted
-from contracts.runs.pauses import CallApproval, PauseAnswer, token_of
+from contracts.runs.pauses import CallApproval, OpenPause, PauseAnswer, token_of
+from contracts.sessions.tasks import SessionTaskControl
 from services.shared.tools.approvals import pause_digest
 
 
@@ -71,6 +72,8 @@ class PauseDecisions:
     """By call id: the decision that approved it."""
     removed_images: set[str] = field(default_factory=set)
     """Ids of the images that the model is no longer shown."""
+    results: list[SessionTaskControl] = field(default_factory=list)
+    """Decisions about results of tasks that a call waits for. The session carries them out."""
     approved_rules: set[ApprovedRule] = field(default_factory=set)
     """Rules that were approved in this run."""
     approved_before: frozenset[ApprovedRule] = frozenset()
@@ -82,6 +85,14 @@ class PauseDecisions:
             self.requests[paused.id] = paused.request_sha256
         if paused.call_id is not None and not asks_consent(paused):
             self.states[paused.call_id] = paused.state
+
+    def take_results(self, held: OpenPause, resumed: Resumed) -> None:
+        """Apply a decision about results of tasks."""
+        self.closed.add(held.pause_id)
+        self.requests[resumed.id or ""] = resumed.request_sha256
+        action = "apply" if resumed.decision == "approve" else "reject"
+        fields = {"id": resumed.id or held.pause_id, "action": action, "by": resumed.by, **(held.arguments or {})}
+        self.results.append(SessionTaskControl.model_validate(fields))
 
     def take_decision(self, paused: Paused, resumed: Resumed) -> None:
         """Apply the decision that closed a pause."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from contracts.runs import events
 from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCall, Repaired, RunStarted, Step
+from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.sessions.tasks import Reservation
@@ -118,6 +119,10 @@ class Run:
     """Open pauses with a `pause_id`, in the order in which they were opened."""
     pause_decisions: PauseDecisions = field(default_factory=PauseDecisions)
     """What people decided about the run's pauses."""
+    of_tasks: dict[str, events.TasksPaused] = field(default_factory=dict)
+    """By call that waits for tasks: what these need of people."""
+    waits_for_tasks: bool = False
+    """It does nothing but wait for people whom its tasks need, too. Its deadline does not stand still."""
     waits_since: int | None = None
     """Unix ms since when the run does nothing but wait for people; None: it does not."""
     waits_seq: int = 0
@@ -208,6 +213,23 @@ class Run:
     def undecided(self) -> bool:
         """Whether the turn has no decision yet. A part of an answer may be streamed already."""
         return self.turn > (self.step.step if self.step is not None else 0)
+
+    @property
+    def paused_by_tasks(self) -> set[str]:
+        """The calls that wait for tasks which wait for people."""
+        return {call for call, told in self.of_tasks.items() if told.pauses}
+
+    def is_told(self, paused: events.TasksPaused) -> bool:
+        """Whether what the tasks of an open call need of people is news."""
+        known = self.of_tasks.get(paused.call_id)
+        return paused.call_id in self.open and (paused.seq > known.seq if known else bool(paused.pauses))
+
+    def held_results(self, pause_id: str | None) -> OpenPause | None:
+        """Return what waits for a decision about results of tasks; None: nothing under this id, or it was decided."""
+        started, closed = self.started, self.pause_decisions.closed
+        waiting = [each for told in self.of_tasks.values() for each in told.pauses if each.pause_id == pause_id]
+        own = (each for each in waiting if started is not None and each.run_id == started.run_id)
+        return next((each for each in own if each.pause_id not in closed), None)
 
     def is_asked_by(self, attempt_token: str) -> bool:
         """Whether the handling with this token still owns the model call in flight."""

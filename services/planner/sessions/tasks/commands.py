@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from contracts.runs.inbox import CallFinished
-from contracts.runs.payload import Usage
+from contracts.runs.inbox import CallFinished, RunTaskSettled, RunTasksPaused
+from contracts.runs.pauses import OpenPause, TasksPaused, pause_id, token_of
 from contracts.runs.requests import RunRequested
-from contracts.sessions.records import SessionRunEnded
+from contracts.sessions.records import SessionRunEnded, SessionRunWaits
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import answers, reports
@@ -67,21 +67,23 @@ class SetGroupTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleParent:
-    """Tell the run that spawned a task what the task has spent. `call_id`: the call that spawned it."""
+class TellRun:
+    """Tell a run what a task that it spawned has spent, or what the tasks that it waits for need of people.
+
+    `name`: of the message, which counts once for the run.
+    """
 
     run: str
-    call_id: str
-    task_id: str
-    spent: Usage
+    name: str
+    message: RunTaskSettled | RunTasksPaused
 
 
-TaskCommand = StartTask | AnswerCall | CancelTask | RequestReport | DropReportContext | SetGroupTimer | SettleParent
+TaskCommand = StartTask | AnswerCall | CancelTask | RequestReport | DropReportContext | SetGroupTimer | TellRun
 
 CANCELLED = "the task was cancelled"
 
 
-def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded) -> list[TaskCommand]:
+def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded | SessionRunWaits) -> list[TaskCommand]:
     """Return what follows from the state, after the message was handled. A redelivery repeats the commands."""
     match cause:
         case SessionTaskCalled(action="spawn"):
@@ -96,6 +98,10 @@ def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded) -> l
             return [*_cancels(session, group), *_of_group(session, group)] if group is not None else []
         case SessionRunEnded():
             return _of_end(session, cause)
+        case SessionRunWaits(waits=waits):
+            task = session.background.tasks.get(waits.run)
+            group = session.background.groups.get(task.group_id) if task is not None else None
+            return _told(session, group) if group is not None else []
         case _:
             assert_never(cause)
 
@@ -118,7 +124,42 @@ def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
     if task.task_id == group.group_id and group.timeout_at is not None and not group.has_ended:
         found.append(SetGroupTimer("group", group.group_id, group.timeout_at))
     if group.waiter is not None and group.is_waited_for and group.waiter.call_id == call.call_id:
-        found.append(SetGroupTimer("waiter", group.group_id, group.waiter.until))
+        found += [SetGroupTimer("waiter", group.group_id, group.waiter.until)]
+        found += _told(session, group) if pauses_of(session, group) else []
+    return found
+
+
+def _told(session: Session, group: Group) -> list[TaskCommand]:
+    waiter = group.waiter
+    if waiter is None or not group.is_waited_for:
+        return []
+    paused = TasksPaused(call_id=waiter.call_id, seq=session.seq, pauses=pauses_of(session, group))
+    return [TellRun(waiter.run, f"tasks_paused-{waiter.call_id}-{session.seq}", RunTasksPaused(paused=paused))]
+
+
+def pauses_of(session: Session, group: Group) -> list[OpenPause]:
+    """Return what a run that waits for a group waits for: the pauses of its tasks and of theirs, and held results."""
+    background, waiter = session.background, group.waiter
+    found = [pause for pause in session.pauses if pause.run_id in group.tasks]
+    for each in background.groups.values():
+        if each.waiter is not None and each.is_waited_for and each.waiter.run in group.tasks:
+            found += pauses_of(session, each)
+    if waiter is not None and group.awaits_decision:
+        name = pause_id(waiter.run, f"{group.group_id}-results", 0)
+        of_group = {"group_id": group.group_id} if group.name else {"task_id": group.tasks[0]}
+        held = OpenPause(
+            pause_id=name,
+            run_id=waiter.run,
+            reason="confirmation",
+            source="task",
+            title="Use what was found?",
+            call_id=waiter.call_id,
+            tool="tasks.apply",
+            arguments=of_group,
+            token=token_of(name, 1, group.group_id),
+            expires_at=waiter.until,
+        )
+        found.append(held)
     return found
 
 
@@ -138,9 +179,12 @@ def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
     task = background.tasks.get(run)
     group = background.groups.get(task.group_id) if task is not None else None
     if task is not None and session.is_open(task.run):
-        found.append(SettleParent(task.run, task.call_id, task.task_id, reports.spent_by(cause, task, group)))
+        spent = reports.spent_by(cause, task, group)
+        settled = RunTaskSettled(call_id=task.call_id, task_id=task.task_id, spent=spent)
+        found.append(TellRun(task.run, f"task_settled-{task.call_id}", settled))
     if group is not None:
         found += _of_group(session, group, of_task=run)
+        found += _told(session, group) if cause.ended.outcome != "done" else []  # Its pauses are over.
     own = {each.group_id for each in background.tasks.values() if each.run == run}
     for each in [background.groups[group_id] for group_id in background.groups if group_id in own]:
         found += [item for item in _of_group(session, each) if not isinstance(item, AnswerCall)]
@@ -159,6 +203,7 @@ def _of_group(session: Session, group: Group, of_task: str | None = None) -> lis
     if finished is not None and waiter is not None:
         has_all = waiter.state == "answered" and group.has_ended
         found += [AnswerCall(waiter.run, finished)] if has_all or of_task is None else []
+    found += _told(session, group) if group.awaits_decision else []
     found += [
         RequestReport(report)
         for report in session.background.reports

@@ -5,7 +5,7 @@ from services.planner.sessions.tasks.commands import (
     CancelTask,
     RequestReport,
     SetGroupTimer,
-    SettleParent,
+    TellRun,
 )
 from tests.planner.sessions.tasks.session_world import AT, POLICY, World, busy, control, ended, run_id, spawned
 
@@ -51,7 +51,7 @@ def test_a_run_that_has_waited_long_enough_goes_on_and_the_report_follows() -> N
     world.take(spawned("r", "a", retain_turn=True), SessionGroupDue(group_id=run_id("a"), what="waiter"))
     assert world.answer()["timed_out"] is True
     world.take(ended("a"))
-    assert [type(each) for each in world.commands] == [SettleParent, RequestReport]
+    assert [type(each) for each in world.commands] == [TellRun, RequestReport]
 
 
 def test_a_task_that_was_cancelled_before_its_request_was_sent_is_requested_and_cancelled() -> None:

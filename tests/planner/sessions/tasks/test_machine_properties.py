@@ -17,8 +17,8 @@ from services.planner.sessions.tasks.commands import (
     CancelTask,
     DropReportContext,
     RequestReport,
-    SettleParent,
     StartTask,
+    TellRun,
 )
 from services.planner.sessions.tasks.reports import report_request
 from services.shared.sessions.fold import checkpoint, fold
@@ -87,7 +87,9 @@ class Story:
                     assert event.call_id in calls
                 case "task_ended":
                     parent = self.world.session.background.tasks[event.task_id].run
-                    is_settled = any(isinstance(each, SettleParent) for each in found)
+                    is_settled = any(
+                        isinstance(each, TellRun) and each.name.startswith("task_settled") for each in found
+                    )
                     assert is_settled == self.world.session.is_open(parent)
                 case _:
                     pass
