@@ -15,6 +15,7 @@ from services.shared.tools.catalogue import Catalogue
 from .artifacts import routes as artifacts
 from .catalogue import routes as catalogue
 from .edge import description
+from .edge.addresses import Addresses
 from .edge.error_handlers import add_error_handlers
 from .edge.http_connection import connection_class
 from .edge.origins import Origins
@@ -46,6 +47,7 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        servers=[{"url": url}] if (url := parts.settings.public_url) else None,
         dependencies=[Depends(parts.guard.check)],
     )
     app.state.parts = parts
@@ -75,7 +77,7 @@ def build_server(settings: GatewaySettings) -> HttpServer:
             await cancelled(keys)
             await live.stop()
 
-    app, origins = build_app(parts), Origins(settings.cors_origins)
+    app, origins, addresses = build_app(parts), Origins(settings.cors_origins), Addresses(settings.public_url)
     protocol = connection_class(settings, origins)
     return HttpServer(
         link,
@@ -86,5 +88,5 @@ def build_server(settings: GatewaySettings) -> HttpServer:
         port=settings.port,
         keep_alive_s=settings.keep_alive_s,
         connections=protocol,
-        guard=origins.guard,
+        guard=lambda app: addresses.guard(origins.guard(app)),
     )

@@ -1,11 +1,27 @@
 """Settings of the gateway: environment variables `RUNWIRE_*`."""
 
+import re
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from services.shared.images.cleaner import ImageSettings
 from services.shared.runs.plan_settings import PlanSettings
+
+PATH_PREFIX = r"(?!/(?:v1|chat|livez|readyz|openapi\.json)(?:/|$))(?:/[A-Za-z0-9._~-]+)+"
+"""A path below which a proxy may serve the gateway. It begins with none of the gateway's own."""
+_PUBLIC_URL = re.compile(rf"https?://[^/?#@\s]+(?:{PATH_PREFIX})?", re.ASCII)
+
+
+def _public_url(given: str) -> str:
+    url = given.strip().rstrip("/")
+    if url and _PUBLIC_URL.fullmatch(url) is None:
+        raise ValueError(
+            "write scheme, host and path, such as https://example.org/agents; the path does not begin with one of the"
+            " gateway's own, such as /v1"
+        )
+    return url
 
 
 class GatewaySettings(ImageSettings, PlanSettings):
@@ -19,6 +35,9 @@ class GatewaySettings(ImageSettings, PlanSettings):
         "them; read again when it changes",
     )
     api_keys: str = Field(default="", description="the same, separated by commas or line breaks")
+    public_url: Annotated[str, AfterValidator(_public_url)] = Field(
+        default="", description="where clients reach the gateway behind a proxy; addresses in answers begin with it"
+    )
     cors_origins: str = Field(
         default="", description="origins whose web pages may call the gateway, exact, separated by commas"
     )

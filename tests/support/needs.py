@@ -17,9 +17,9 @@ PORTS = range(20_000, 32_768)
 
 
 def find_program(name: str) -> Path | None:
-    """The program `name`, from this environment's own folder before PATH; None where there is none."""
+    """The program `name`, from this environment's own folder before PATH and servers' folder; None: there is none."""
     here = Path(sys.prefix) / "bin"
-    found = shutil.which(name, path=os.pathsep.join([str(here), os.environ.get("PATH", os.defpath)]))
+    found = shutil.which(name, path=os.pathsep.join([str(here), os.environ.get("PATH", os.defpath), "/usr/sbin"]))
     return Path(found) if found else None
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Literal
 
+import httpx
 import typer
 
 from runwire.cli.frame import Agent, Found, Model, Url, asks, gateway_url, given, table
@@ -67,6 +68,13 @@ def _times(schedule: ScheduleView) -> str:
     return " ".join(filter(None, (schedule.cron, schedule.time_zone))) if schedule.cron else schedule.at or "webhook"
 
 
+def _address(gateway: str, webhook_url: str) -> str:
+    """Return where deliveries go: a gateway that knows it is behind a proxy says it with the proxy's path."""
+    base = httpx.URL(gateway)
+    below = base.path.rstrip("/")
+    return str(base.join(webhook_url if webhook_url.startswith((f"{below}/", "http")) else below + webhook_url))
+
+
 def _printed(schedule: ScheduleView, url: str | None) -> Callable[[], None]:
     fields: list[tuple[str, str | None]] = [
         ("schedule", schedule.schedule_id),
@@ -74,7 +82,7 @@ def _printed(schedule: ScheduleView, url: str | None) -> Callable[[], None]:
         ("question", str(schedule.run.get("query", ""))),
         ("times", _times(schedule))
         if schedule.webhook_url is None
-        else ("address", gateway_url(url).rstrip("/") + schedule.webhook_url),
+        else ("address", _address(gateway_url(url), schedule.webhook_url)),
         *(("next", at) for at in schedule.next),
         ("last", f"{schedule.last} · {schedule.last_run}" if schedule.last_run else None),
     ]

@@ -75,7 +75,9 @@ _HEALTH_PATHS = {
 def openapi(app: FastAPI) -> dict[str, Any]:
     """Return the document, which is generated once per application."""
     if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, servers=app.servers
+        )
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         described: list[type[BaseModel]] = [*BODY_MODELS.values(), ProblemBody, Alive, Readiness]
         _, found = models_json_schema(

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from contracts.runs.requests import LimitsInput, RunAccepted, RunInput, RunStatus, State
 from contracts.wire.base import HttpInput
+from services.gateway.edge.addresses import address_of
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import BodyLimit, parse, read_body, read_json
 from services.gateway.edge.request_headers import accepts_events, idempotency_key
@@ -77,7 +78,7 @@ async def create_run(
         parts.streams.check(caller.tenant)
     resumed = await run_at(parts, caller, last_event_id) if last_event_id else None
     accepted = await accept(parts, request, caller, RunInput, is_followed=is_streamed, resumed=resumed)
-    run, url = accepted.run, f"/v1/runs/{accepted.run}"
+    run, url = accepted.run, address_of(request, f"/v1/runs/{accepted.run}")
     if is_streamed and resumed:
         return await run_events(run, parts, caller, last_event_id, None, artifacts)
     if is_streamed:

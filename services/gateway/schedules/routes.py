@@ -1,10 +1,13 @@
 """Schedules and webhooks: make, list, read, delete; and the deliveries of webhooks."""
 
+from typing import TypeVar
+
 from fastapi import Request, Response
 from pydantic import BaseModel
 
 from contracts.runs.requests import RunAccepted
 from contracts.sessions.schedules import ScheduleCreated, ScheduleInput, ScheduleView
+from services.gateway.edge.addresses import address_of
 from services.gateway.edge.routing import RUN_HEADER, RequestCaller, body_of, json_answer, needs, new_router
 from services.gateway.parts import GatewayParts
 
@@ -19,6 +22,7 @@ DELIVERY = {
     ],
 }
 
+View = TypeVar("View", bound=ScheduleView)
 router = new_router("schedules")
 
 
@@ -41,19 +45,27 @@ async def create_schedule(parts: GatewayParts, request: Request, caller: Request
     With an `Idempotency-Key` header the same key and body always give the same schedule.
     """
     created = await schedules.create(parts, request, caller)
-    return json_answer(created, 201, {"Location": f"/v1/schedules/{created.schedule_id}"})
+    location = address_of(request, f"/v1/schedules/{created.schedule_id}")
+    return json_answer(_addressed(request, created), 201, {"Location": location})
 
 
 @router.get("/v1/schedules")
-async def list_schedules(parts: GatewayParts, caller: RequestCaller) -> ScheduleList:
+async def list_schedules(parts: GatewayParts, request: Request, caller: RequestCaller) -> ScheduleList:
     """List schedules and webhooks, newest first."""
-    return ScheduleList(schedules=await schedules.list_visible(parts, caller))
+    found = await schedules.list_visible(parts, caller)
+    return ScheduleList(schedules=[_addressed(request, each) for each in found])
 
 
 @router.get("/v1/schedules/{schedule_id}")
-async def get_schedule(schedule_id: str, parts: GatewayParts, caller: RequestCaller) -> ScheduleView:
+async def get_schedule(schedule_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> ScheduleView:
     """Return a schedule or webhook, with its next three times."""
-    return schedules.view_of((await schedules.find(parts, caller, schedule_id))[1])
+    return _addressed(request, schedules.view_of((await schedules.find(parts, caller, schedule_id))[1]))
+
+
+def _addressed(request: Request, view: View) -> View:
+    """Return a schedule with the address of its webhook as the client reaches it."""
+    url = view.webhook_url
+    return view if url is None else view.model_copy(update={"webhook_url": address_of(request, url)})
 
 
 @router.delete("/v1/schedules/{schedule_id}", status_code=204, dependencies=[needs("run")], response_class=Response)
@@ -69,6 +81,6 @@ async def receive_delivery(schedule_id: str, parts: GatewayParts, request: Reque
     The same `webhook-id` always gives the same run. The body is data for the model: `llm_context.webhook`.
     """
     run, session_id = await webhooks.deliver(parts, request, schedule_id)
-    url = f"/v1/runs/{run}"
+    url = address_of(request, f"/v1/runs/{run}")
     answer = RunAccepted(run_id=run, session_id=session_id, url=url, events_url=f"{url}/events")
     return json_answer(answer, 202, {"Location": url, RUN_HEADER: run})
