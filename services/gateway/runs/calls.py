@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.gateway.auth.caller import Caller
+from services.gateway.edge.addresses import address_of
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, body_of, needs, new_router
@@ -71,5 +72,5 @@ async def answer_of(
     if artifacts == "values" and status.payload is not None:
         status = status.model_copy(update={"payload": await parts.inliner.payload(caller.tenant, status.payload)})
     answer = await json_response(status, request.headers, status=202 if status.ended_at is None else 200)
-    answer.headers.update({"Location": f"/v1/runs/{status.run_id}", RUN_HEADER: status.run_id})
+    answer.headers.update({"Location": address_of(request, f"/v1/runs/{status.run_id}"), RUN_HEADER: status.run_id})
     return answer

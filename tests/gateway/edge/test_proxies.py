@@ -13,7 +13,7 @@ from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.gateways import ROOT, Served, Writer, serving
 from tests.support.nats_server import NatsServer
-from tests.support.needs import find_program, free_port
+from tests.support.needs import free_port, needs_program
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
@@ -42,9 +42,7 @@ _PROXIES = {
 async def proxied(language: str, served: Served, folder: Path, key: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the proxy, as one of example.org."""
     arguments, around, replaced = _PROXIES[language]
-    binary, port, snippet = find_program(arguments[0]), free_port(), _SNIPPETS[language]
-    if binary is None:
-        pytest.skip(f"{arguments[0]} is not installed")
+    binary, port, snippet = needs_program(arguments[0]), free_port(), _SNIPPETS[language]
     for old, new in {"127.0.0.1:8080": served.url.removeprefix("http://"), **replaced}.items():
         assert old in snippet
         snippet = snippet.replace(old, new.replace("{port}", str(port)))
