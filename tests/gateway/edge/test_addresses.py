@@ -1,6 +1,7 @@
 """Behind a proxy every address in an answer is the one that clients reach, and requests to it are answered."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from runwire.client import webhook_headers
 from services.gateway.settings import GatewaySettings
-from tests.support.gateways import Served, serving
+from tests.support.gateways import ROOT, Served, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 
@@ -114,6 +115,14 @@ async def test_every_address_of_the_document_is_looked_at(served: Served) -> Non
         if field.endswith("url")
     }
     assert fields == {field for _, field in _SHOWN} - {"location"}
+
+
+def test_no_location_is_written_without_the_public_address() -> None:
+    """In any module of the gateway."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "services" / "gateway").rglob("*.py"))
+    found = re.findall(r'"Location"\]?(?::| =) (\w+)', text)
+    assert len(found) >= 6
+    assert set(found) == {"address_of", "location", "url"}
 
 
 async def test_the_document_names_the_public_address(shared_nats: NatsServer) -> None:
