@@ -35,7 +35,7 @@ class Addresses:
             if before:
                 scope = {**scope, _KEY: before}
             if path and scope["path"].startswith(f"{path}/") and scope["raw_path"].startswith(f"{path}/".encode()):
-                scope |= {"path": scope["path"].removeprefix(path), "raw_path": scope["raw_path"][len(path) :]}
+                scope = {**scope, "path": scope["path"].removeprefix(path), "raw_path": scope["raw_path"][len(path) :]}
             await app(scope, receive, send)
 
         return answer
@@ -47,7 +47,7 @@ def address_of(request: Request, path: str) -> str:
 
 
 def _forwarded_prefix(scope: Scope) -> str:
-    found = [value.rstrip(b"/") for name, value in scope["headers"] if name == b"x-forwarded-prefix"]
+    found: list[bytes] = [value.rstrip(b"/") for name, value in scope["headers"] if name == b"x-forwarded-prefix"]
     if len(found) == 1 and scope["client"] and _PREFIX.fullmatch(found[0]):
         with suppress(ValueError):
             if ipaddress.ip_address(scope["client"][0]).is_loopback:

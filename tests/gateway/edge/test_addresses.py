@@ -13,7 +13,6 @@ from runwire.client import webhook_headers
 from services.gateway.settings import GatewaySettings
 from tests.support.gateways import ROOT, Served, serving
 from tests.support.nats_server import NatsServer
-from tests.support.stores import Store
 
 _PUBLIC = "https://agents.example.org/team/agents"
 _SHOWN = {
@@ -78,6 +77,7 @@ async def every_answer(http: httpx.AsyncClient, headers: dict[str, str]) -> dict
     return found
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("settings", "headers", "before"),
     [
@@ -90,10 +90,9 @@ async def every_answer(http: httpx.AsyncClient, headers: dict[str, str]) -> dict
     ],
 )
 async def test_all_addresses_are_those_that_clients_reach(
-    settings: dict[str, Any], headers: dict[str, str], before: str, shared_nats: NatsServer, store: Store
+    settings: dict[str, Any], headers: dict[str, str], before: str, shared_nats: NatsServer
 ) -> None:
     """Of every route that shows one, and of no other path than the gateway's."""
-    assert store
     async with serving(shared_nats.url, **settings) as served:
         found = await every_answer(served.http, headers)
         assert found.keys() == _SHOWN

@@ -14,7 +14,6 @@ from services.messaging.connection import Bus
 from tests.support.gateways import ROOT, Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port, needs_program
-from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 _PAGE = (ROOT / "docs" / "proxies.md").read_text(encoding="utf-8")
@@ -69,12 +68,10 @@ async def proxied(language: str, served: Served, folder: Path, key: str) -> Asyn
         await process.wait()
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("language", _PROXIES)
-async def test_it_works_as_documented(
-    language: str, shared_nats: NatsServer, bus: Bus, store: Store, tmp_path: Path
-) -> None:
+async def test_it_works_as_documented(language: str, shared_nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     """Streams come piece by piece, connections are kept, large bodies pass, and addresses have the path."""
-    assert store
     public, (key, line) = "http://example.org/agents", new_key("proxied")
     async with (
         serving(shared_nats.url, public_url=public, api_keys=line) as served,
