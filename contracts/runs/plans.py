@@ -82,6 +82,13 @@ class UnknownTool(Message):
     available_tools: list[str]
 
 
+class InvalidArgument(Message):
+    """A literal argument does not fit the tool's input schema, or one that it requires is missing."""
+
+    type: Literal["invalid_argument"] = "invalid_argument"
+    reason: str
+
+
 class OverLimit(Message):
     """The plan is larger than a limit allows, or its check would take too much work."""
 
@@ -113,6 +120,7 @@ PlanErrorDetail = Annotated[
     | ForwardReference
     | NoOutputSchema
     | UnknownTool
+    | InvalidArgument
     | OverLimit
     | PlainError,
     Field(discriminator="type"),

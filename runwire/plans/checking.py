@@ -2,18 +2,22 @@
 
 Rule 1: bounds come first. Of what is larger, nothing is read.
 Rule 2: all errors are collected, in the order of calls and, inside a call, of arguments.
-Rule 3: no value makes it raise. Its work is bounded (`Steps`): a plan that needs more is refused.
+Rule 3: arguments that no template gives are checked against the tool's input schema by `Faults`, where there is one: a
+JSON Schema validator is no part of this package. Without it, only missing arguments are found.
+Rule 4: no value makes it raise. Its work is bounded (`Steps`): a plan that needs more is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from contracts.runs.plans import (
     FieldNotFound,
     ForwardReference,
     IndexOutOfBounds,
+    InvalidArgument,
     NoOutputSchema,
     OverLimit,
     PlainError,
@@ -48,6 +52,9 @@ class PlanBounds:
 
 
 DEFAULT_BOUNDS = PlanBounds()
+Faults = Callable[[dict[str, Any], dict[str, Any], Callable[[str], bool]], Iterable[tuple[str, str]]]
+"""Takes arguments, the tool's input schema, and whether a string is a template. Returns path and reason of each fault
+that no value of a template changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +76,24 @@ def check_plan(
     calls: Sequence[PlanCall],
     tools: Mapping[str, ToolSpec],
     bounds: PlanBounds = DEFAULT_BOUNDS,
+    faults: Faults | None = None,
 ) -> PlanCheck:
     """Check the calls of a plan. `tools`: those that the run may use, by name."""
-    checker = _Checker(calls, tools, bounds)
+    checker = _Checker(calls, tools, bounds, faults)
     checker.check_all()
     findings = checker.findings
     return PlanCheck(findings.errors, findings.warnings, findings.left_out)
 
 
 class _Checker:
-    def __init__(self, calls: Sequence[PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds) -> None:
+    def __init__(
+        self, calls: Sequence[PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds, faults: Faults | None
+    ) -> None:
         self.findings = Findings()
         self._calls = calls
         self._tools = tools
         self._bounds = bounds
+        self._faults = faults
         self._steps = Steps()
         self._inputs: dict[str, Fields] = {}
         self._outputs: dict[str, Fields] = {}
@@ -116,7 +127,12 @@ class _Checker:
                 return
 
     def _check_arguments(self, index: int, call: PlanCall) -> bool:
-        """Check the strings of a call. False: the work of the whole check is used up."""
+        """Check the arguments of a call. False: the work of the whole check is used up."""
+        try:
+            self._check_literals(index, call)
+        except TooManySteps:
+            self.findings.add(index, OverLimit(type="schema_too_complex", limit=self._steps.limit))
+            return False
         for container, key, text in marked_strings(call.arguments):
             argument = partial(container.dotted, key)
             try:
@@ -128,6 +144,24 @@ class _Checker:
             if detail is not None:
                 self.findings.add(index, detail, argument, text)
         return True
+
+    def _check_literals(self, index: int, call: PlanCall) -> None:
+        """Check what no template gives: what is missing, and the values of the rest."""
+        if call.tool_name not in self._tools:
+            return
+        target = self._target(call.tool_name)
+        for name in sorted(target.required().difference(call.arguments)):
+            self.findings.add(index, InvalidArgument(reason="the tool requires it"), partial(str, name))
+        schema = self._tools[call.tool_name].input_schema
+        for path, reason in self._faults(call.arguments, schema, is_candidate) if self._faults is not None else ():
+            if path or "is a required property" not in reason:
+                self.findings.add(index, InvalidArgument(reason=shortened(reason)), partial(str, path))
+
+    def _target(self, name: str) -> Fields:
+        """Return the fields of a tool's input schema, read once."""
+        if name not in self._inputs:
+            self._inputs[name] = Fields(self._tools[name].input_schema, self._steps)
+        return self._inputs[name]
 
     def _check_string(self, index: int, container: Container, key: Key, text: str) -> PlanErrorDetail | None:
         self._steps.take()
@@ -171,9 +205,7 @@ class _Checker:
         called = self._calls[index].tool_name
         if called not in self._tools:
             return None
-        if called not in self._inputs:
-            self._inputs[called] = Fields(self._tools[called].input_schema, self._steps)
-        target = self._inputs[called]
+        target = self._target(called)
         fitted = fit(source, found, target, target.inside(self._schema_of(container, target), str(key)))
         if not fitted.fits:
             return TypeMismatch(

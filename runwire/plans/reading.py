@@ -5,7 +5,7 @@ Rule 2: the errors of all calls are collected, the first 100 of them. No value m
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from typing import Any
 
@@ -20,6 +20,8 @@ class DirectResponse:
 
     content: str
     """As the model wrote it."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """The other members of the object, unread."""
 
 
 def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
@@ -29,7 +31,8 @@ def read_plan(value: Any) -> DirectResponse | Plan | list[PlanError]:
     kind = value.get("type")
     if kind == DIRECT_RESPONSE:
         content = value.get("content")
-        return DirectResponse(content) if isinstance(content, str) else [_error("content_missing")]
+        others = {key: each for key, each in value.items() if key not in {"type", "content"}}
+        return DirectResponse(content, others) if isinstance(content, str) else [_error("content_missing")]
     if kind != TOOL_CALLS:
         return [_error("unknown_type")]
     calls = value.get("calls")

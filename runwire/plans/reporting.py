@@ -1,7 +1,6 @@
 """Everything that can be said of a plan without running it, for people and for programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan, PlanReport
@@ -9,12 +8,11 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
 
 from .arguments import json_size
-from .checking import DEFAULT_BOUNDS, PlanBounds, check_plan
+from .checking import DEFAULT_BOUNDS, Faults, PlanBounds, check_plan
 from .reading import DirectResponse, read_plan
 from .resolving import ArgumentsTooLarge, MissingOutputField, resolve
-from .texts import error_line, printable, warning_line
+from .texts import error_line, warning_line
 
-MAX_NOTES = 20
 _NO_TYPE = 'The plan has no type. A model has to give it: "type": "tool_calls"'
 
 
@@ -23,6 +21,7 @@ def report(
     tools: Mapping[str, ToolSpec],
     bounds: PlanBounds = DEFAULT_BOUNDS,
     outputs: Sequence[Any] | None = None,
+    faults: Faults | None = None,
 ) -> PlanReport:
     """Read and check a plan, and resolve its templates where there are outputs.
 
@@ -31,6 +30,7 @@ def report(
         tools: those that the run may use, by name.
         bounds: how large the plan may be.
         outputs: results of its calls, in order; None: nothing is resolved.
+        faults: what checks literal arguments; None: only missing ones are found.
     """
     notes = []
     if isinstance(plan, Mapping) and "type" not in plan and "calls" in plan:
@@ -41,12 +41,12 @@ def report(
         return PlanReport(valid=True, kind=DIRECT_RESPONSE)
     if isinstance(read, list):
         return PlanReport(valid=False, kind="invalid", errors=read, lines=[error_line(error, []) for error in read])
-    check = check_plan(read.calls, tools, bounds)
+    check = check_plan(read.calls, tools, bounds, faults)
     lines = [error_line(error, read.calls) for error in check.errors]
     if check.errors_left_out:
         lines.append(f"{check.errors_left_out} more errors are left out")
     lines += [warning_line(warning, read.calls) for warning in check.warnings]
-    lines += [*notes, *islice(_missing_arguments(read, tools), MAX_NOTES)] if check.valid else []
+    lines += notes if check.valid else []
     resolved = None if outputs is None or not check.valid else _resolved(read, outputs, lines)
     return PlanReport(
         valid=check.valid,
@@ -57,16 +57,6 @@ def report(
         lines=lines,
         resolved=resolved,
     )
-
-
-def _missing_arguments(plan: Plan, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
-    """Yield a line for each argument that a tool requires and its call lacks. A run finds it when the call is due."""
-    for index, call in enumerate(plan.calls):
-        required = tools[call.tool_name].input_schema.get("required") if call.tool_name in tools else None
-        for name in required if isinstance(required, list) else ():
-            if isinstance(name, str) and name not in call.arguments:
-                call_text = f"Call {index} ({printable(call.tool_name)})"
-                yield f"{call_text} would fail: the argument {printable(name)} is missing"
 
 
 def _resolved(plan: Plan, outputs: Sequence[Any], lines: list[str]) -> list[dict[str, Any] | None]:

@@ -69,29 +69,35 @@ def _text(detail: PlanErrorDetail) -> str:
         case plans.PlainError():
             return _PLAIN[detail.type]
         case plans.OverLimit():
-            found = f"more than {detail.limit}" if detail.found is None else str(detail.found)
-            return _LIMITS[detail.type].format(found=found, limit=detail.limit)
+            return _LIMITS[detail.type].format(found=detail.found or f"more than {detail.limit}", limit=detail.limit)
         case plans.UnknownTool():
             return f"there is no tool {printable(detail.tool_name)}; {_listed('the tools are', detail.available_tools)}"
+        case plans.InvalidArgument():
+            return f"{printable(detail.reason, MAX_SHOWN_TEMPLATE_CHARACTERS)}; correct the argument"
         case plans.NoOutputSchema():
             return f"{printable(detail.tool_name)} declares no output, so no template can refer to it"
         case plans.FieldNotFound():
             field = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS)
             place = "it has" if "." not in field else "there it has"
-            names = _listed(place, detail.available_fields) if detail.available_fields else "there are no fields there"
+            none = "it declares none" if "." not in field else "none is declared there"
+            names = _listed(place, detail.available_fields) if detail.available_fields else none
             return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
         case plans.TypeMismatch():
-            field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
-            if detail.source_types == detail.target_types:
-                return f'the items of "{field}" of {tool} are of other types than the argument takes'
-            given, taken = _types(detail.source_types), _types(detail.target_types)
-            return f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
+            return _mismatched(detail)
         case plans.ForwardReference():
             return f"call {detail.referenced_index} comes later; only the output of an earlier call can be used"
         case plans.IndexOutOfBounds():
             last = detail.max_valid_index
             known = "no call comes before this one" if last is None else f"use a number from 0 to {last}"
             return f"the plan has no call {detail.referenced_index}; {known}"
+
+
+def _mismatched(detail: plans.TypeMismatch) -> str:
+    field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
+    if detail.source_types == detail.target_types:
+        return f'the items of "{field}" of {tool} are of other types than the argument takes'
+    given, taken = _types(detail.source_types), _types(detail.target_types)
+    return f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
 
 
 def _types(names: Sequence[str]) -> str:

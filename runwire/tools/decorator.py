@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
@@ -26,6 +27,7 @@ from runwire.tools.pauses import Pauses
 from runwire.tools.responses import ToolResponse
 from runwire.tools.signatures import Signature
 
+logger = logging.getLogger("runwire.tools")
 P = ParamSpec("P")
 R = TypeVar("R")
 SideEffects = Literal["none", "read", "write", "external"]
@@ -228,6 +230,9 @@ def tool(
             flag = "desc" if fault["loc"][0] == "description" else str(fault["loc"][0])
             wrong = f"{flag}={fault['input']!r} is not allowed; it must be {_ALLOWED[flag]}"
             raise ValueError(f"tool {tool_name}: {wrong}") from None
+        shape = signature.output_schema or {}
+        if shape.get("additionalProperties") is True and shape.keys() <= {"type", "title", "additionalProperties"}:
+            logger.warning("%s: plans cannot refer to fields of a dict; return a model or a TypedDict", tool_name)
         return Tool(function, spec, version, signature)
 
     return decorate if function is None else decorate(function)

@@ -56,6 +56,8 @@ INVALID: dict[str, tuple[Say, str]] = {
     "a wrong type": (planned(RESEARCH, write(blog_id="x", words="$0.output.title")), "type_mismatch"),
     "an unknown tool": (planned(RESEARCH, {"tool_name": "nobody", "arguments": {}}), "unknown_tool"),
     "no arguments": (planned({"tool_name": "research", "arguments": "x"}), "arguments_not_object"),
+    "a missing argument": (planned(RESEARCH, write(text="$0.output.title")), "invalid_argument"),
+    "a wrong literal": (planned(RESEARCH, write(blog_id="$0.output.blog_id", words="many")), "invalid_argument"),
     "no calls": (native({"type": "tool_calls", "calls": []}), "empty_plan"),
     "no type": (native({"calls": []}), "unknown_type"),
     "no JSON": (Say(tool_calls=[{"name": "__planning__", "arguments": '{"type": "tool_c'}]), "unparseable"),
@@ -100,6 +102,60 @@ async def test_a_text_may_hold_the_plan(plan: Plan, provider: ModelServer, case:
     assert story.end.raw_answer == story.shown() == expected
     assert len(provider.ledger) == 1
     assert ("tools" in provider.ledger[0].body) == (transport == "tools")
+
+
+PLAN_IN_A_FENCE = json.dumps({"type": "tool_calls", "calls": [RESEARCH]})
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (f"I plan this:\n```json\n{PLAN_IN_A_FENCE}\n```\nShall I?", 1),
+        (f"Two ways:\n```json\n{PLAN_IN_A_FENCE}\n```\nor\n```json\n{PLAN_IN_A_FENCE}\n```", 0),
+        ('A plan has this form:\n```json\n{"type": "tool_calls", "calls": [{"tool_name": "mail"}]}\n```', 0),
+    ],
+)
+async def test_the_only_plan_in_a_prose_counts(plan: Plan, provider: ModelServer, text: str, calls: int) -> None:
+    """Where it would run: such a model cannot call functions. Any other text is the answer."""
+    tools = Tools()
+    provider.say(Say(text=text), Say(text="Done."))
+    story = await (await plan(tools.of())).tell(strategy="planned")
+    assert (len(tools.calls), story.end.raw_answer) == (calls, "Done." if calls else text)
+    assert ["its plan into a text" in line for line in story.end.warnings] == [True] * calls
+
+
+FIELDS = {"language": "de", "route": "sales", "suggested_actions": [{"action_id": "a", "label": "A"}], "other": 1}
+DIRECT = {"type": "direct_response", "content": "Which one?", "requires_followup": True, **FIELDS}
+
+
+@pytest.mark.parametrize("replies", [[native(DIRECT)], [planned(RESEARCH), Say(text=json.dumps(DIRECT))]])
+async def test_an_answer_may_have_fields(plan: Plan, provider: ModelServer, replies: list[Say]) -> None:
+    """So an agent with `followup: pause` waits for the user, and goes on with the reply."""
+    provider.say(*replies, native({"type": "direct_response", "content": "Then that one."}))
+    planning = await plan(Tools().of(), agents={"default": {"followup": "pause"}})
+    run = await planning.ask(strategy="planned")
+    [pause] = await planning.paused(run)
+    assert pause.title == "Which one?"
+    assert (await planning.add(run, "the first")).code is None
+    assert (await planning.ended(run)).end.raw_answer == "Then that one."
+
+
+async def test_an_answer_keeps_its_fields(plan: Plan, provider: ModelServer) -> None:
+    """Those that an answer may have."""
+    provider.say(planned(RESEARCH), Say(text=json.dumps(DIRECT)))
+    end = (await (await plan(Tools().of())).tell(strategy="planned")).end
+    assert (end.raw_answer, end.language, end.route, end.requires_followup) == ("Which one?", "de", "sales", True)
+    assert [action.label for action in end.suggested_actions] == ["A"]
+    assert "other" not in end.extra
+
+
+async def test_a_failed_request_for_the_answer_says_what_ran(plan: Plan, provider: ModelServer) -> None:
+    """The calls have had their effects."""
+    provider.say(planned(RESEARCH, write(blog_id="b")), Say(status=401))
+    story = await (await plan(Tools().of())).tell(strategy="planned")
+    ran = "the plan was carried out, its calls: research: success, write: success; "
+    assert story.end.error.startswith(ran)
+    assert any(line.startswith(ran) for line in story.end.payload.warnings)
 
 
 async def test_a_declared_field_that_is_absent_fails_the_call(plan: Plan, provider: ModelServer) -> None:

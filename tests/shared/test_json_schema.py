@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runwire.plans.json_schema.patterns import pattern_size
-from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
+from services.shared.json_schema.checks import InvalidSchema, certain_faults, check_schema, complaints
 from services.shared.redaction.separation import collect, redact
 from tests.support.schemas import chained
 
@@ -252,3 +252,49 @@ async def test_a_costly_check_says_the_same_in_another_process() -> None:
     schema = {"type": "array", "items": {"anyOf": [{"const": number} for number in range(40)]}}
     for value in ([1] * 9_000, [1] * 9_000 + [50]):
         assert await asyncio.to_thread(complaints, value, schema) == complaints(value, schema)
+
+
+FLAT = {
+    "properties": {
+        "n": {"type": "integer", "minimum": 1},
+        "s": {"enum": ["a", "b"]},
+        "u": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "o": {
+            "type": "object",
+            "required": ["x"],
+            "additionalProperties": False,
+            "properties": {"x": {"pattern": "^a"}},
+        },
+        "l": {"type": "array", "maxItems": 1, "uniqueItems": True, "items": {"type": "integer"}},
+        "t": {"type": "string"},
+    },
+    "required": ["n"],
+    "if": {"properties": {"s": {"const": "a"}}, "required": ["s"]},
+    "then": {"required": ["k"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "faults"),
+    [
+        ({"n": "$T", "u": "$T", "o": {"x": "$T"}, "l": ["$T"], "s": "$T"}, []),
+        ({"n": 0}, ["n"]),
+        ({"n": "1", "s": "c", "u": "x"}, ["n", "s", "u"]),
+        ({}, [""]),
+        ({"n": 1, "o": {"y": "$T"}}, ["o", "o"]),
+        ({"n": 1, "o": ["$T"], "t": {"a": "$T"}}, ["o", "t"]),
+        ({"n": 1, "l": ["$T", "$T"]}, ["l"]),
+        ({"n": 1, "l": ["$T", "x"]}, ["l", "l[1]"]),
+        ({"n": 1, "s": "a"}, [""]),
+        ({"n": "$T", "s": "a"}, []),
+    ],
+)
+def test_only_faults_that_no_value_changes_are_certain(arguments: dict[str, Any], faults: list[str]) -> None:
+    """`$T` stands for a value that is not known yet."""
+    found = certain_faults(arguments, FLAT, lambda text: text == "$T")
+    assert sorted(path for path, _ in found) == faults
+
+
+def test_a_schema_that_cannot_be_used_has_no_certain_fault() -> None:
+    """The call itself says what is wrong with it."""
+    assert certain_faults({}, {"type": "nonsense"}, bool) == []

@@ -20,6 +20,7 @@ from services.gateway.edge.routing import RequestCaller, body_of, needs, new_rou
 from services.gateway.errors import InvalidInput
 from services.gateway.parts import GatewayParts
 from services.runtime.check_worker import CheckTooCostly, run_check
+from services.shared.json_schema.checks import certain_faults
 from services.shared.redaction.placeholders import wire_size
 from services.shared.tools.catalogue import refused_tools
 
@@ -76,7 +77,7 @@ async def check_plan(parts: GatewayParts, request: Request, caller: RequestCalle
     """Say what is wrong with a plan, as a run would before its first call."""
     given = await read_json(request, PlanCheckInput, parts.settings.max_body_bytes)
     tools = _chosen(parts.tools(), caller, given.tools)
-    check = partial(report, given.plan, tools, parts.settings.bounds(), given.outputs)
+    check = partial(report, given.plan, tools, parts.settings.bounds(), given.outputs, certain_faults)
     is_small = wire_size([given.plan, given.outputs]) <= _MAX_SMALL_PLAN_BYTES
     try:
         async with parts.checks.of(caller.tenant):

@@ -9,7 +9,7 @@ is shown.
 import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from services.planner.replies import notations, thoughts
 from services.planner.replies.actions import Normalized, normalize_action
@@ -78,14 +78,14 @@ def read_plain(text: str, tools: AbstractSet[str] = frozenset(), *, is_expected:
     return Plain(without_end(parted.text), parted.thought, parted.is_unopened, None, action)
 
 
-def answer_in(plain: Plain, tools: AbstractSet[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the answer of a text that was asked for alone, with warnings. It is empty where an action is no answer."""
+def answer_in(plain: Plain, tools: AbstractSet[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arguments of an answer whose text was asked for alone, with warnings; none where it is no answer."""
     if plain.action:
         normalized = normalize_action(plain.action, tools=tools)
         if is_action(plain.action, normalized):
             args = normalized.action.args if normalized.action and normalized.action.is_terminal else {}
-            return str(args.get("answer", "")), normalized.warnings if args else ()
-    return plain.text, ()
+            return args, normalized.warnings if args else ()
+    return {"answer": plain.text}, ()
 
 
 def is_action(text: str, normalized: Normalized) -> bool:

@@ -8,7 +8,7 @@ Rule 3: a costly check in a thread beside the event loop is passed to another pr
 
 import json
 import threading
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
@@ -21,9 +21,10 @@ from services.shared.json_schema import bounds
 from services.shared.json_schema.bounds import InvalidSchema
 from services.shared.redaction.placeholders import wire_size
 
-__all__ = ["InvalidSchema", "check_schema", "complaints"]
+__all__ = ["InvalidSchema", "certain_faults", "check_schema", "complaints"]
 
 _MAX_COMPLAINTS = 5
+_MAX_CERTAIN_FAULTS = 100
 _MAX_MESSAGE_CHARACTERS = 300
 _MAX_COUNTED_PAIRS = 50_000
 """Pairs of a subschema and a part of a value that are counted before a check, plus one per byte of the value."""
@@ -41,6 +42,11 @@ _UNDECLARED = "<name>"
 """Stands for the name of a member that the schema does not declare: such names are part of the value."""
 _OF_NAMES = frozenset({"AdditionalProperties", "PropertyNames", "UnevaluatedProperties"})
 """Kinds of faults whose sentence quotes names of members."""
+_OF_FORM = frozenset(
+    {"Type", "Required", "AdditionalProperties", "MinItems", "MaxItems", "MinProperties", "MaxProperties"}
+)
+"""Kinds of faults of an object or list that no value inside of it changes."""
+_CONDITIONAL = frozenset({"if", "then", "else", "dependentSchemas"})
 _NO_DETAILS = "the value does not fit, and it or the schema is too large to say in which way"
 
 
@@ -68,13 +74,16 @@ class _Checker:
         return self._size.expanded * size > _COSTLY_STEPS or (self._size.counts and size > _COSTLY_COUNTED_BYTES)
 
     def complaints(self, value: Any) -> list[str]:
+        found = self.errors(value)
+        return [_NO_DETAILS] if found is None else [_sentence(error, self._declared) for error in found]
+
+    def errors(self, value: Any, most: int = _MAX_COMPLAINTS) -> list[Any] | None:
+        """Return why a value does not fit, as far as that costs no more than the check; None: it cannot be said."""
         size = wire_size(value)
         if self._size.counts or self._size.expanded * size > bounds.MAX_STEPS:
             bounds.work_of(self._root, value, _MAX_COUNTED_PAIRS + size)
-        return [] if self._validator.is_valid(value) else self._explained(value, size)
-
-    def _explained(self, value: Any, size: int) -> list[str]:
-        """Describe why a value does not fit, as far as that costs no more than the check."""
+        if self._validator.is_valid(value):
+            return []
         try:
             work = (
                 bounds.work_of(self._root, value, _MAX_EXPLAINED_PAIRS)
@@ -82,16 +91,15 @@ class _Checker:
                 else bounds.Work(0)
             )
         except bounds.TooMuchWork:
-            return [_NO_DETAILS]
+            return None
         if work.steps <= _MAX_LISTED_STEPS and work.alternatives <= _MAX_ALTERNATIVE_STEPS:
-            faults = islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)
-            return [_sentence(error, self._declared) for error in faults]
+            return [*islice(self._validator.iter_errors(value), most)]
         if work.worst > _MAX_ALTERNATIVE_STEPS:
-            return [_NO_DETAILS]
+            return None
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return [_sentence(error, self._declared)]
+            return [error]
         return []
 
 
@@ -143,15 +151,48 @@ def _complaints(text: bytes, mask: str | None, value: Any) -> list[str]:
     return _checker(text, mask).complaints(value)
 
 
+def certain_faults(
+    arguments: dict[str, Any], schema: dict[str, Any], is_open: Callable[[str], bool]
+) -> list[tuple[str, str]]:
+    """Return path and sentence of each fault that stays whatever values replace the open strings, such as templates.
+
+    Faults that cannot be told apart from those of open strings are none, nor are those of an unusable schema, or of
+    arguments whose check is costly: the call itself is checked.
+    """
+
+    def is_undecided(part: Any) -> bool:
+        box = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return is_open(part) if isinstance(part, str) else any(map(is_undecided, box))
+
+    try:
+        checker = _checker(_packed(schema))
+        errors = None if checker.is_costly(arguments) else checker.errors(arguments, _MAX_CERTAIN_FAULTS)
+    except InvalidSchema:
+        return []
+    found, depends = [], is_undecided(arguments)
+    for error in errors or ():
+        if depends and not _CONDITIONAL.isdisjoint(error.evaluation_path):
+            continue
+        is_of_form = isinstance(error.instance, dict | list) and type(error.kind).__name__ in _OF_FORM
+        if is_of_form or not is_undecided(error.instance):
+            found.append((_path(error.instance_path), _cut(error.message)))
+    return found
+
+
+def _path(parts: Sequence[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _MAX_MESSAGE_CHARACTERS else message[:_MAX_MESSAGE_CHARACTERS] + "…"
+
+
 def _sentence(error: Any, declared: Container[str] | None) -> str:
     """Describe a fault. `declared`: the only names of inner members that it may say; None: it may say all."""
     inner = list(error.instance_path)
     if declared is not None:
         inner[1:] = [part if isinstance(part, int) or part in declared else _UNDECLARED for part in inner[1:]]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner).lstrip(".")
-    message = error.message
+    path, message = _path(inner), error.message
     if declared is not None and inner and type(error.kind).__name__ in _OF_NAMES:
         message = "the value has a member whose name is not allowed"
-    if len(message) > _MAX_MESSAGE_CHARACTERS:
-        message = message[:_MAX_MESSAGE_CHARACTERS] + "…"
-    return f"{path}: {message}" if path else message
+    return f"{path}: {_cut(message)}" if path else _cut(message)

@@ -62,6 +62,9 @@ async def test_a_plan_is_checked_by_the_present_tools(served: Served) -> None:
     """Errors for programs, and a line each for people."""
     await are_present(served)
     assert await check(served, plan("$0.output.id")) == PlanReport(valid=True, kind="tool_calls").model_dump()
+    literal = await check(served, plan("$0.output.id") | {"calls": [{"tool_name": SEND.name, "arguments": {"id": 3}}]})
+    assert [(each["argument"], each["error"]["type"]) for each in literal["errors"]] == [("id", "invalid_argument")]
+    assert not literal["valid"]
     wrong = await check(served, plan("$0.output.idd"))
     assert (wrong["valid"], wrong["kind"]) == (False, "tool_calls")
     assert wrong["errors"][0]["error"] == {

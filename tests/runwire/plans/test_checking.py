@@ -117,6 +117,22 @@ def test_records_of_errors(arguments: dict[str, Any], argument: str, error: dict
     assert found.template in repr(arguments) or "\n" in found.template
 
 
+def test_literals_are_checked_by_what_is_given_for_it() -> None:
+    """It is told which strings are templates. A missing argument is said once."""
+    schema = {"allOf": [{"required": ["a", "b"]}], "properties": {"a": STRING}}
+    asked: list[tuple[Any, Any, list[bool]]] = []
+
+    def faults(arguments: Any, wanted: Any, is_open: Any) -> list[tuple[str, str]]:
+        asked.append((arguments, wanted, [is_open("$0.output.id"), is_open("$5.00 a month")]))
+        return [("", '"a" is a required property'), ("b[0]", "3 is not of type")]
+
+    calls = [PlanCall(tool_name="t", arguments={"b": [3]})]
+    (missing, wrong) = check_plan(calls, {"t": ToolSpec(name="t", input_schema=schema)}, faults=faults).errors
+    assert asked == [({"b": [3]}, schema, [True, False])]
+    assert (missing.argument, missing.error.type) == ("a", "invalid_argument")
+    assert (wrong.argument, wrong.error.model_dump()["reason"]) == ("b[0]", "3 is not of type")
+
+
 def test_warnings_do_not_keep_a_plan_from_running() -> None:
     """They come in the order of the arguments."""
     result = second({"text": "$0.output.maybe", "b": "see $0.output.id", "optional": "$0.output.maybe"})

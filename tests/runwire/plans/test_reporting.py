@@ -56,12 +56,12 @@ def test_templates_are_resolved_where_there_are_outputs() -> None:
     assert report(given, TOOLS, outputs=[]).resolved == [{}, None]
 
 
-def test_what_would_fail_in_a_run_is_said_of_a_valid_plan() -> None:
-    """A model has to give the type; a call that lacks an argument fails when it is due."""
+def test_what_a_model_has_to_give_is_said() -> None:
+    """The type of the plan, and the arguments that a tool requires."""
+    assert report({"calls": [FIND]}, TOOLS).lines == [
+        'The plan has no type. A model has to give it: "type": "tool_calls"'
+    ]
     strict = {"find": TOOLS["find"].model_copy(update={"input_schema": {"required": ["q"]}})}
     found = report({"calls": [FIND]}, strict)
-    assert found.valid
-    assert [line.partition(".")[0] for line in found.lines] == [
-        "The plan has no type",
-        "Call 0 (find) would fail: the argument q is missing",
-    ]
+    assert not found.valid
+    assert found.lines == ["Call 0 (find), argument q: the tool requires it; correct the argument"]

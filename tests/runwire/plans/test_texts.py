@@ -6,6 +6,7 @@ from contracts.runs.plans import (
     FieldNotFound,
     ForwardReference,
     IndexOutOfBounds,
+    InvalidArgument,
     NoOutputSchema,
     OverLimit,
     PlainError,
@@ -35,7 +36,9 @@ def mismatch(source: list[str], target: list[str]) -> TypeMismatch:
     [
         (not_found("artifactId", "id", "art"), 'research has no output field "artifactId"; it has id, art'),
         (not_found("art.x", "title"), 'research has no output field "art.x"; there it has title'),
-        (not_found("x"), 'research has no output field "x"; there are no fields there'),
+        (not_found("x"), 'research has no output field "x"; it declares none'),
+        (not_found("x.y"), 'research has no output field "x.y"; none is declared there'),
+        (InvalidArgument(reason="3 is not of type"), "3 is not of type; correct the argument"),
         (
             mismatch(["integer", "null"], ["string"]),
             '"a" of research is integer or null, and the argument takes string; refer to a field of that type',

@@ -83,6 +83,20 @@ def test_the_types_become_the_specification() -> None:
     assert spec.output_schema["properties"]["chart"]["artifact"] is True
 
 
+@pytest.mark.parametrize(
+    ("returned", "is_said"), [(dict, True), (dict[str, Any], True), (dict[str, int], False), (list[str], False)]
+)
+def test_a_result_without_fields_is_named(returned: Any, *, is_said: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Plans cannot refer to it."""
+
+    def listing() -> Any:
+        """List it."""
+
+    listing.__annotations__["return"] = returned
+    tool(listing)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["listing"] * is_said
+
+
 def test_plain_parameters_and_a_docstring_are_enough() -> None:
     """Each parameter is a field; others than these are refused."""
 

@@ -79,8 +79,8 @@ class StrategyState:
         return False
 
     @property
-    def halted(self) -> str | None:
-        """Why calls were halted before the request to the model in flight; the fault of a failed request quotes it."""
+    def ran(self) -> str | None:
+        """What came of calls before the request to the model in flight; the fault of a failed request quotes it."""
         return None
 
 

@@ -236,8 +236,8 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
     remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
     if remedy is None:
         fault = failures.combined(run, decision)
-        if (halted := run.strategy_state.halted) is not None:
-            fault = fault.model_copy(update={"reason": f"{halted}; {fault.reason}"})
+        if (ran := run.strategy_state.ran) is not None:
+            fault = fault.model_copy(update={"reason": f"{ran}; {fault.reason}"})
         if fault.code == "context_too_long":
             length = rules.strategy.length(run)
             size = f"compacted, it has {length.messages:,} messages with {length.characters:,} characters"

@@ -1,13 +1,15 @@
 """Finds the plan in a reply of the model: the arguments of a native call, or an object in a text. Pure."""
 
 import re
+from contextlib import suppress
 from typing import Any
 
-from contracts.runs.plans import PLAN_TYPES, OverLimit, PlainError, PlanError
+from contracts.runs.plans import PLAN_TYPES, TOOL_CALLS, OverLimit, PlainError, PlanError
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently
 
+_FENCES = re.compile(r"```\w*\s*(\{[^`]*\})\s*```")
 _FENCED = re.compile(r"```\w*\s*(\{.*\})\s*```", re.DOTALL)
 
 
@@ -73,6 +75,17 @@ def plan_alone_in(text: str, max_depth: int) -> dict[str, Any]:
     if not isinstance(value, dict) or not has_known_type(value):
         raise NoPlan
     return value
+
+
+def fenced_plans_in(text: str) -> list[dict[str, Any]]:
+    """Return the plans of calls in the code fences of a text."""
+    found = []
+    for fence in _FENCES.finditer(text):
+        with suppress(NotJson):
+            value = loads_leniently(fence[1])
+            if isinstance(value, dict) and value.get("type") == TOOL_CALLS:
+                found.append(value)
+    return found
 
 
 def has_known_type(value: dict[str, Any]) -> bool:

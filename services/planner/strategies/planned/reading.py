@@ -1,6 +1,6 @@
 """Reads the replies of the strategy `planned` while they stream: a plan, and the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,21 +9,31 @@ from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCa
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import meant, renamed
+from services.planner.replies.actions import FINAL_FIELDS, meant, renamed
+from services.planner.replies.actions.reading import bounded
 from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
 from services.planner.replies.thoughts import Habit, Head, apart
 from services.planner.run.turn.decision import Decision, Final
-from services.planner.strategies.planned.finding import NoPlan, arguments_of, has_known_type, plan_alone_in, plan_in
+from services.planner.strategies.planned.finding import (
+    NoPlan,
+    arguments_of,
+    fenced_plans_in,
+    has_known_type,
+    plan_alone_in,
+    plan_in,
+)
 from services.planner.strategies.planned.rendering import PLANNING
 from services.planner.strategies.planned.state import PLAN, Planned
 from services.planner.strategies.planned.stream import PlanStream
+from services.shared.json_schema.checks import certain_faults
 from services.shared.redaction.json_values import cut
 
 MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""
 _BEGINS = partial(begins_action, keys=PLAN_KEYS)
 _SEVERAL = "the model called several functions in one reply; its first plan counts"
+_FENCED = f"the model wrote its plan into a text instead of calling {PLANNING}; that plan counts"
 _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
 
 
@@ -87,10 +97,12 @@ class PlanReading:
             found, warnings = self._read(reply, plain)
         except NoPlan as error:
             if plain.written is None and (error.error is None or (self._is_native and not reply.tool_calls)):
-                return _direct(plain.text, has_text=bool(plain.text.strip()), **common)
+                if self._is_native and (planned := self._only_fenced(plain.text, common)) is not None:
+                    return planned
+                return _direct(DirectResponse(plain.text), has_text=bool(plain.text.strip()), **common)
             found, warnings = [error.error or PlanError(tool_index=None, error=PlainError(type="unparseable"))], ()
         if isinstance(found, DirectResponse):
-            return _direct(found.content, warnings=warnings, **common)
+            return _direct(found, warnings=warnings, **common)
         if isinstance(found, Plan) and self._stream.shown:  # It has two types, and listeners have read its content.
             found = [PlanError(tool_index=None, error=PlainError(type="unparseable"))]
         return self._planned(found, {**common, "warnings": warnings})
@@ -124,6 +136,14 @@ class PlanReading:
             calls.append({"tool_name": call.name, "arguments": call.fitted(spec.input_schema if spec else {})})
         return {"type": TOOL_CALLS, "calls": calls}
 
+    def _only_fenced(self, text: str, common: dict[str, Any]) -> Planned | None:
+        """Return the plan in a fence of a prose, where it is the only one and would run: the model cannot call."""
+        found = [read_plan(each) for each in fenced_plans_in(text)]
+        if len(found) != 1 or not isinstance(found[0], Plan):
+            return None
+        planned = self._planned(found[0], {**common, "warnings": (_FENCED,)})
+        return None if planned.errors else planned
+
     def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
         """Check a plan. Of one that cannot be read, or is too large as a whole, only the errors are kept."""
         if isinstance(found, list):
@@ -133,7 +153,7 @@ class PlanReading:
         renamings = filter(None, (renamed(*pair) for pair in names.items()))
         calls = [call.model_copy(update={"tool_name": names[call.tool_name]}) for call in found.calls]
         found = found.model_copy(update={"calls": calls})
-        checked = check_plan(found.calls, self._specs, self._bounds)
+        checked = check_plan(found.calls, self._specs, self._bounds, certain_faults)
         if not checked.valid:
             plan = Plan(reasoning=reasoning, calls=_kept_calls(found, checked))
             errors = tuple(checked.errors)
@@ -187,10 +207,11 @@ class AnswerReading:
         """Return the answer; without a text, it is asked for once more."""
         plain = read_plain(reply.text, is_expected=self._habit.is_expected)
         self._habit.note(is_unopened=plain.is_unopened)
-        text, warnings = answer_in(plain, frozenset())
+        found, warnings = answer_in(plain, frozenset())
         if _BEGINS(plain.text):
-            text = _content_of(plain.text, text)
-        args = {**self._args, "answer": text} if text.strip() else dict(self._args)
+            found = _content_of(plain.text, found)
+        text = str(found.get("answer", ""))
+        args = {**found, **self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         return Final(
             args=args,
@@ -203,8 +224,8 @@ class AnswerReading:
         )
 
 
-def _content_of(text: str, otherwise: str) -> str:
-    """Return the content of a direct response, nothing of a plan of calls; for any other text, `otherwise`."""
+def _content_of(text: str, otherwise: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of a direct response, nothing of a plan of calls; for any other text, `otherwise`."""
     try:
         value = plan_in(text, PlanBounds().max_depth)
     except NoPlan:
@@ -212,11 +233,19 @@ def _content_of(text: str, otherwise: str) -> str:
     if not has_known_type(value):
         return otherwise
     found = read_plan(value)
-    return found.content if isinstance(found, DirectResponse) else ""
+    return _args_of(found, []) if isinstance(found, DirectResponse) else {}
 
 
-def _direct(content: str, **fields: Any) -> Final:
-    return Final(args={"answer": content}, node=PLAN, **fields)
+def _args_of(response: DirectResponse, warnings: list[str]) -> dict[str, Any]:
+    """Return a direct response as the arguments of an answer, with the known fields beside its content."""
+    fields = {key: value for key, value in response.others.items() if key in FINAL_FIELDS}
+    return {"answer": response.content, **bounded(fields, warnings)}
+
+
+def _direct(response: DirectResponse, warnings: Sequence[str] = (), **fields: Any) -> Final:
+    said = [*warnings]
+    args = _args_of(response, said)
+    return Final(args=args, node=PLAN, warnings=tuple(said), **fields)
 
 
 def _kept_calls(plan: Plan, checked: PlanCheck) -> list[PlanCall]:

@@ -27,6 +27,13 @@ from services.planner.strategies.planned.state import call_id, outline
 
 PLANNING = "__planning__"
 """The one function that a request for a plan offers."""
+_BESIDE = {
+    "requires_followup": {"type": "boolean"},
+    "suggested_actions": {"type": "array", "items": {"type": "object"}},
+    "language": {"type": "string"},
+    "route": {"type": "string"},
+}
+"""What may stand beside the content of an answer."""
 MAX_RESULT_CHARACTERS = 16_000
 MAX_ALL_RESULTS_CHARACTERS = 96_000
 """Of all results together. Each has an equal share, and `MAX_RESULT_CHARACTERS` at most."""
@@ -74,6 +81,7 @@ def planning_function(tools: Sequence[ToolSpec]) -> dict[str, Any]:
         "properties": {
             "type": {"type": "string", "enum": [DIRECT_RESPONSE, TOOL_CALLS] if names else [DIRECT_RESPONSE]},
             "content": {"type": "string"},
+            **_BESIDE,
             **(of_calls if names else {}),
         },
     }

@@ -17,6 +17,7 @@ from services.planner.run.turn.decision import OwnDecision
 
 PLAN, EXECUTE, RESPOND = "plan", "execute", "respond"
 """Nodes of the steps. Steps of the strategy `react` may have the node `plan` too: with calls, and without a plan."""
+MAX_NAMED_CALLS = 20
 MAX_OUTLINE_CHARACTERS = 1000
 """Of the reasoning of a plan that is too large to be shown."""
 _STATUS: dict[str, CallStatus] = {"succeeded": "success", "failed": "failed"}
@@ -44,6 +45,8 @@ class ActivePlan:
     """The deadline has halted it."""
     halt_reason: str | None = None
     """Why calls of it were not executed, or failed."""
+    ended_as: Sequence[CallStatus] = ()
+    """The statuses of its calls, once all have ended."""
 
     @property
     def calls(self) -> Sequence[PlanCall]:
@@ -79,10 +82,15 @@ class PlannedState(StrategyState):
         return self.plan is not None and self.plan.is_late
 
     @property
-    def halted(self) -> str | None:
-        """Why the plan was halted."""
-        reason = self.plan.halt_reason if self.plan is not None else None
-        return None if reason is None else f"the plan was halted ({reason})"
+    def ran(self) -> str | None:
+        """What came of the plan that was carried out, call by call."""
+        if self.plan is None or not self.plan.ended_as:
+            return None
+        pairs = zip(self.plan.calls, self.plan.ended_as, strict=False)
+        calls = [f"{call.tool_name}: {status.replace('_', ' ')}" for call, status in pairs]
+        more = f" and {len(calls) - MAX_NAMED_CALLS} more" if len(calls) > MAX_NAMED_CALLS else ""
+        reason = f"was halted ({self.plan.halt_reason})" if self.plan.halt_reason is not None else "was carried out"
+        return f"the plan {reason}, its calls: {', '.join(calls[:MAX_NAMED_CALLS])}{more}"
 
     @property
     def stage(self) -> str:
@@ -112,7 +120,7 @@ def fold(run: Run, event: RunEvent) -> PlannedState:
                 return replace(state, plan=replace(state.plan, has_begun=True))
             is_late = event.deadline_at is not None
             ended = replace(state.plan, has_ended=True, is_late=is_late, halt_reason=event.halt_reason)
-            return replace(state, plan=ended)
+            return replace(state, plan=replace(ended, ended_as=tuple(event.statuses)))
         case _:
             return state
 

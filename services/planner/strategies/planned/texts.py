@@ -8,7 +8,9 @@ carry it out, and the second is the answer, from what they returned. There is no
 
 _FORM = """\
 - To answer directly, "type" is "direct_response" and "content" is the whole answer, addressed to the user and in the \
-user's language. Do so where no tool is needed, or none fits: then say what is missing.
+user's language. Do so where no tool is needed, or none fits: then say what is missing. Optional beside it, only where \
+they add something: "requires_followup" (true where the user has to reply), "suggested_actions" (list of {"action_id", \
+"label", "params"}), "language", "route".
 - To call tools, "type" is "tool_calls", "reasoning" says in one or two sentences why, and "calls" lists the calls in \
 their order: {"tool_name": …, "arguments": …}. Give every required argument, and only those that the tool's schema \
 lists. Never make up a value that you do not know."""
@@ -58,7 +60,9 @@ REJECTED = "# The plan was rejected\nIt has errors, so no call was executed:"
 ANSWER_NOW = """\
 Write the answer to the user's question now, from what stands above: as plain text or Markdown, addressed to the user \
 and in the user's language. No JSON, no plan, and no call of a tool: none can be called in this reply. Where something \
-is missing or has failed, say so plainly. Refer to artifacts by their id, and never rebuild or invent their content."""
+is missing or has failed, say so plainly. Refer to artifacts by their id, and never rebuild or invent their content. \
+Only where the user has to reply, or a field adds something, write one JSON object instead, with the answer as its \
+"content": {"type": "direct_response", "content": "Which order do you mean?", "requires_followup": true}."""
 
 SHORTENED = "(shortened: {characters:,} characters in all)"
 

@@ -324,7 +324,8 @@ class TextReading(ReactReading):
         """Return a Final for any reply: with its text, with the answer of its action, or without a text."""
         plain = read_plain(reply.text, self._names, is_expected=self._habit.is_expected)
         self._habit.note(is_unopened=plain.is_unopened)
-        text, warnings = answer_in(plain, self._names)
+        found, warnings = answer_in(plain, self._names)
+        text = str(found.get("answer", ""))
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         return Final(
