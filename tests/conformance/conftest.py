@@ -107,8 +107,9 @@ def cases(folder: Path) -> Iterator[Any]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The vectors of one file."""
+    """The vectors of one file, each with what the file says of all of them."""
     try:
-        return list(json.loads(path.read_text(encoding="utf-8-sig"))["vectors"])
+        whole = json.loads(path.read_text(encoding="utf-8-sig"))
+        return [{"file": whole, **vector} for vector in whole["vectors"]]
     except (ValueError, KeyError, TypeError) as error:
         raise pytest.UsageError(f"{path} is no file of vectors: {error!r}") from error

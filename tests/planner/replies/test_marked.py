@@ -1,0 +1,256 @@
+"""Marked responses: where a block begins and ends, what becomes of it, and what is shown."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from services.planner.replies.marked.blocks import Page
+from services.planner.replies.marked.payload_types import PAYLOADS_OF_PAGES, manifest, summary
+from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, Echoes, MarkerScanner
+
+VIEW = Page(PAYLOADS_OF_PAGES["table_view"], frozenset({"export"}))
+V = '[{"label": "A", "value": "a"}]'
+C = '[{"label": "Close", "action": "close_chat", "handler": "client"}]'
+S = '{"mode": "update", "operations": [{"action": "remove", "column_id": "col_a"}]}'
+D = '{"operations": [{"action": "delete", "row_id": 1}]}'
+N = "SUGGESTED_VALUES"
+
+
+def read(text: str, page: Page = VIEW, echoes: Echoes | None = None) -> dict[str, Any]:
+    """The response, the same at once, by character, and in two chunks wherever these are cut."""
+    found = []
+    for chunks in ([text], list(text), *((text[:cut], text[cut:]) for cut in range(1, min(len(text), 400)))):
+        scanner = MarkerScanner(page, echoes)
+        shown = "".join(map(scanner.feed, chunks))
+        last, response = scanner.finish()
+        assert shown + last == response.message == scanner.message
+        found.append(asdict(response))
+    assert all(each == found[0] for each in found)
+    return found[0]
+
+
+#: Text -> what is shown; `v`, `c`, `s` and `d` for what was found; warnings.
+BEGINNINGS: dict[str, tuple[str, str, str]] = {
+    # No letter, digit or _ before the name.
+    f"X{N}: {V}": (f"X{N}: {V}", "", ""),
+    f"9{N}: {V}": (f"9{N}: {V}", "", ""),
+    f"_{N}: {V}": (f"_{N}: {V}", "", ""),
+    f"\u00e9{N}: {V}": ("\u00e9", "v", ""),
+    f"\u597d{N}: {V}": ("\u597d", "v", ""),
+    f"({N}: {V})": ("()", "v", ""),
+    f"a**{N}**: {V}": ("a", "v", ""),
+    f"{N}S: {V}": (f"{N}S: {V}", "", ""),
+    f"{N.lower()}: {V}": (f"{N.lower()}: {V}", "", ""),
+    # Bold.
+    f"__{N}__: {V}": ("", "v", ""),
+    f"__{N}:__ {V}": ("", "v", ""),
+    f"__{N}: {V}__ x": ("x", "v", ""),
+    f"****{N}***: {V}": ("*", "v", ""),
+    f"**{N}: {V}** x": ("x", "v", ""),
+    f"**{N}** : **{V} x": ("x", "v", ""),
+    f"{N}**: {V}": ("", "v", ""),
+    f"*{N}: {V}*x*": ("x*", "v", ""),
+    f"**{N}: {V}\n**x**": ("**x**", "v", ""),
+    f"_{N}_: {V}": (f"_{N}_: {V}", "", ""),
+    # Code.
+    f"`{N}: {V}`": (f"`{N}: {V}`", "", ""),
+    f"`**{N}**: {V}`": (f"`**{N}**: {V}`", "", ""),
+    f"`****{N}: {V}`": (f"`****{N}: {V}`", "", ""),
+    f"``{N}`: {V}": (f"``{N}`: {V}", "", ""),
+    f"`{N}:` {V}": ("", "v", ""),
+    f"**`{N}`**: {V}": ("", "v", ""),
+    f"**`{N}:`** {V}": ("", "v", ""),
+    f"`{N}\uff1a`{V}": ("", "v", ""),
+    f"see `x` {N}: {V}": ("see `x`", "v", ""),
+    f"```{N}: {V}```": (f"```{N}: {V}```", "", ""),
+    # What stands before the marker on its line.
+    f"###### {N}: {V}": ("", "v", ""),
+    f"####### {N}: {V}": ("#######", "v", ""),
+    f"##{N}: {V}": ("##", "v", ""),
+    f"> **{N}**: {V}": ("", "v", ""),
+    f"* {N}: {V}": ("", "v", ""),
+    f"1. {N}: {V}": ("", "v", ""),
+    f"x - {N}: {V}": ("x -", "v", ""),
+    f"x\r\n- {N}: {V}": ("x", "v", ""),
+    # Without a colon.
+    f"**{N}**\n{V}": ("", "v", ""),
+    f"`{N}`\n{V}": ("", "v", ""),
+    f"**{N}**\r\n  {V} x": ("x", "v", ""),
+    f"**{N}**\n```json\n{V}\n```\nx": ("x", "v", ""),
+    f"{N}\n{V}": (f"{N}\n{V}", "", ""),
+    f"**{N}** {V}": (f"**{N}** {V}", "", ""),
+    f"**{N}**\n\n{V}": (f"**{N}**\n\n{V}", "", ""),
+    f"so **{N}**\n{V}": (f"so **{N}**\n{V}", "", ""),
+    # Fences.
+    f"```\n\n**{N}:**\n{V}\n\n```\nx": ("x", "v", ""),
+    f"x ```\n{N}: {V}\n```": ("x ```\n\n```", "v", ""),
+    f"   ```\n{N}: {V}```": ("", "v", ""),
+    f"    ```\n{N}: {V}\n```": ("```\n\n```", "v", ""),
+    f"- a\n  - b\n    ```\n    {N}: {V}\n    ```\nx": ("- a\n  - b\n    \nx", "v", ""),
+    f"{N}: ```json\r\n{V}\r\n```": ("", "v", ""),
+    f"{N}:\n````json\n{V}\n```": (f"{N}:\n````json\n{V}\n```", "", ""),
+    f"{N}:\n```js on\n{V}\n```": (f"{N}:\n```js on\n{V}\n```", "", ""),
+    f"{N}:\n```json\n{V}\nno fence": ("no fence", "v", ""),
+    f"{N}: {V}\n```py\nx\n```": ("```py\nx\n```", "v", ""),
+    # What follows the colon.
+    f"{N}\t\r\n :\t\r\n {V}": ("", "v", ""),
+    f"{N}\u00a0: {V}": (f"{N}\u00a0: {V}", "", ""),
+    f"{N}: see {V}": (f"{N}: see {V}", "", ""),
+    f"{N}:: {V}": (f"{N}:: {V}", "", ""),
+    f"{N}: {N}: {V}": (f"{N}:", "v", ""),
+    f"{N}: [nullable]": (f"{N}: [nullable]", "", ""),
+    f"{N}: [a]": (f"{N}: [a]", "", ""),
+    f"{N}: [ null ]": ("", "v", "invalid_suggestion_item"),
+    f"{N}: [1]x": ("x", "v", "invalid_suggestion_item"),
+    f"{N}: ['a'] x": ("x", "", "invalid_json"),
+    f"{N}: (1)": (f"{N}: (1)", "", ""),
+}
+
+
+@pytest.mark.parametrize("text", BEGINNINGS)
+def test_beginnings(text: str) -> None:
+    """Which text begins a block, and which is prose."""
+    shown, found, warnings = BEGINNINGS[text]
+    response = read(text)
+    assert response["message"] == shown
+    fields = {"v": "suggested_values", "c": "suggested_actions"}
+    assert "".join(key for key, field in fields.items() if response[field] is not None) == found
+    assert response["warnings"] == warnings.split()
+
+
+LABEL = json.dumps('A\u2028\U0001f600 \\" [ } SCHEMA_PROPOSAL: {')
+FATES: dict[str, tuple[str, dict[str, Any]]] = {
+    f"{N}: []": ("", {"suggested_values": []}),
+    f"{N}: {{}} x": ("x", {"warnings": ["wrong_json_type"]}),
+    f"DATA_PROPOSAL: [{D}] x": ("x", {"warnings": ["wrong_json_type"]}),
+    f'{N}: [{{"label": {LABEL}, "value": "a"}}]x': (
+        "x",
+        {"suggested_values": [{"label": json.loads(LABEL), "value": "a"}]},
+    ),
+    f'{N}: ["a", {{"label": "\\t", "value": "a"}}, {{"label": "\u00a0", "value": "b"}}, {{"label": 1, "value": ""}}]': (
+        "",
+        {"suggested_values": [{"label": "\u00a0", "value": "b"}], "warnings": ["invalid_suggestion_item"] * 3},
+    ),
+    f"{N}: []\n{N}: {V}": ("", {"suggested_values": [], "warnings": ["duplicate_block"]}),
+    'SUGGESTED_ACTIONS: [{"label": "E", "action": "export", "handler": "client", "data": 1}]': (
+        "",
+        {"suggested_actions": [{"label": "E", "action": "export", "handler": "client"}]},
+    ),
+    'SUGGESTED_ACTIONS: [{"label": "E", "action": "export"}, {"label": "E", "action": "x"}, {"action": "export"}]': (
+        "",
+        {
+            "suggested_actions": [],
+            "warnings": ["invalid_action_handler", "invalid_suggestion_item", "unregistered_action"],
+        },
+    ),
+    f"SCHEMA_PROPOSAL: {S}\nSCHEMA_PROPOSAL: {S}\n{N}: {V}": (
+        "",
+        {
+            "custom_payload": {"type": "schema_proposal", "data": json.loads(S)},
+            "suggested_values": json.loads(V),
+            "warnings": ["extra_payload_dropped", "suggestions_with_proposal"],
+        },
+    ),
+    f"SCHEMA_PROPOSAL: {{}}\nDATA_PROPOSAL: {D}": (
+        "",
+        {
+            "custom_payload": {"type": "data_proposal", "data": json.loads(D)},
+            "warnings": ["mode_missing", "operations_missing"],
+        },
+    ),
+    'a SCHEMA_PROPOSAL: {"mode": "Update", "operations": []} b': (
+        "a  b",
+        {"warnings": ["mode_invalid", "operations_empty"]},
+    ),
+    'DATA_PROPOSAL: {"operations": {"action": "add"}}': ("", {"warnings": ["operations_empty"]}),
+    'DATA_PROPOSAL: {"a": 1e400}': ("", {"warnings": ["invalid_json"]}),
+    'DATA_PROPOSAL: {"a": NaN}': ("", {"warnings": ["invalid_json"]}),
+    'DATA_PROPOSAL: {"operations": [], "operations": [{"action": "delete", "row_id": 1}]}': (
+        "",
+        {"custom_payload": {"type": "data_proposal", "data": json.loads(D)}},
+    ),
+    f"{N}: [{'[' * 64}{']' * 64}]": ("", {"warnings": ["invalid_json"]}),
+    f"{N}: [{'[' * 63}{']' * 63}]": ("", {"suggested_values": [], "warnings": ["invalid_suggestion_item"]}),
+    # The end of the text.
+    f"x {N}": (f"x {N}", {}),
+    f"x **{N}** \n": (f"x **{N}**", {}),
+    f"x {N} :": ("x", {"warnings": ["truncated_marker"]}),
+    f"x `{N}:": ("x", {"warnings": ["truncated_marker"]}),
+    f"x {N}: [ ": ("x", {"warnings": ["truncated_marker"]}),
+    f'x {N}: ["': ("x", {"warnings": ["truncated_json"]}),
+    f"x\n**{N}**\n[": (f"x\n**{N}**\n[", {}),
+    "x\n```json\n": ("x\n```json", {}),
+    "x\n- ": ("x\n-", {}),
+    f"**{N}: {V}**": ("", {"suggested_values": json.loads(V)}),
+    f"{N}:\n```\n{V}\n``": ("``", {"suggested_values": json.loads(V)}),
+    " \n\u00a0x\u00a0\r\n": ("\u00a0x\u00a0", {}),
+}
+
+
+@pytest.mark.parametrize("text", FATES)
+def test_fates(text: str) -> None:
+    """What becomes of a block, and of one that the text does not end."""
+    shown, fields = FATES[text]
+    expected: dict[str, Any] = {
+        "suggested_values": None,
+        "suggested_actions": None,
+        "custom_payload": None,
+        "warnings": [],
+    }
+    assert read(text) == {"message": shown, **expected, **fields}
+
+
+@pytest.mark.parametrize("page", [*PAYLOADS_OF_PAGES, "another"])
+def test_pages(page: str) -> None:
+    """A payload counts on its pages, and is hidden on all."""
+    types = PAYLOADS_OF_PAGES.get(page, ())
+    response = read(f"a DATA_PROPOSAL: {D}", Page(types))
+    assert response["message"] == "a"
+    assert response["warnings"] == ([] if "data_proposal" in types else ["payload_not_available_on_page"])
+
+
+def test_a_block_has_a_greatest_size() -> None:
+    """What is longer is hidden to its end, and the scan goes on behind it."""
+    for size, warnings in ((MAX_BLOCK_BYTES, ["invalid_suggestion_item"]), (MAX_BLOCK_BYTES + 1, ["block_too_large"])):
+        scanner = MarkerScanner(VIEW)
+        filler = "\u00e9" * (size // 2 - 2) + "x" * (size % 2)
+        text = f'{N}: ["{filler}"] x {N}: ['
+        assert scanner.feed(text) == "x"
+        assert sorted(scanner.finish()[1].warnings) == sorted([*warnings, "truncated_marker"])
+
+
+def test_a_quotation_stays() -> None:
+    """A block that the conversation has shown the model is text, with any blanks; markers inside it are text too."""
+    quoted = f'DATA_PROPOSAL: {{"operations": [{{"action": "delete", "row_id":  1}}], "x": "{N}: []"}}'
+    echoes = Echoes(["cell", f"row: {quoted}".replace(" ", "\n")])
+    response = read(f"The cell says\n**{quoted}**.\n{N}: {V}", echoes=echoes)
+    assert response["message"] == f"The cell says\n**{quoted}**."
+    assert (response["custom_payload"], response["warnings"]) == (None, ["echoed_block"])
+    assert response["suggested_values"] == json.loads(V)
+    scanner = MarkerScanner(VIEW, echoes)
+    assert scanner.feed(quoted[:-1]) == "", "it is held back until it is known"
+    assert scanner.open_block == "DATA_PROPOSAL"
+    assert scanner.feed("}") == quoted
+
+
+def test_cancelled() -> None:
+    """What is shown stays, and nothing else; what was wrong before is still said."""
+    scanner = MarkerScanner(VIEW)
+    shown = scanner.feed(f"a {N}: {V} b DATA_PROPOSAL: [] c {N}")
+    response = scanner.cancel()
+    assert (shown, response.message, response.suggested_values) == ("a  b  c", "a  b  c", None)
+    assert response.warnings == ["cancelled", "wrong_json_type"]
+
+
+def test_summaries() -> None:
+    """One line about a payload, which never fails; the manifest leaves out what has none."""
+    assert summary("data_proposal", {"operations": []}) == "Data proposal: empty"
+    assert summary("schema_proposal", {"mode": "update"}) == "Schema proposal: empty proposal"
+    assert summary("schema_proposal", {"mode": "create"}) == "A proposal to make a table or to change its columns"
+    assert summary("data_proposal", {"operations": [1]}) == "A proposal to change rows"
+    assert summary("chart", {}) == "Unknown payload type: chart"
+    listed = manifest([{"payload_id": "1", "summary": "A"}, {"payload_id": "2", "summary": ""}, {"summary": "B"}])
+    assert listed == "AVAILABLE PAYLOADS (use get_payload tool to retrieve full data):\n- [1] A"
+    assert manifest([{"payload_id": "2"}]) is None

@@ -1,0 +1,228 @@
+"""What holds for every marked response: the split does not matter, blocks are never shown, nothing waits without need.
+
+The scanner is compared with the grammar written once more, as a regular expression over a text that has come whole.
+"""
+
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.planner.replies.marked.blocks import Page, Response
+from services.planner.replies.marked.openers import BLANKS
+from services.planner.replies.marked.payload_types import MARKERS, PAYLOADS_OF_PAGES
+from services.planner.replies.marked.scanner import MarkerScanner
+
+VIEW = Page(PAYLOADS_OF_PAGES["table_view"])
+PIECES = [
+    *MARKERS,
+    *(name[:cut] for name in MARKERS for cut in (1, 4, len(name) - 1)),
+    *(f"{left}{name}{right}" for name in MARKERS[:3] for left, right in (("**", "**:"), ("`", "`:"), ("__", ":__"))),
+    *(
+        '[{"label": "A", "value": "a"}]',
+        '{"operations": [{"action": "delete", "row_id": 1}]}',
+        "[]",
+        "{}",
+        "[1",
+        "null",
+    ),
+    *("*", "**", "***", "_", "__", "`", "```", "```json\n", "```\n", "   ```", "- ", "# ", "1. ", "> ", "12", "#"),
+    *(
+        ":",
+        "\uff1a",
+        ": ",
+        " ",
+        "\n",
+        "\r\n",
+        "\t",
+        "\u00a0",
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        "\\",
+        "'",
+        "a",
+        "S",
+        "D",
+        "9",
+        "\u00e9",
+    ),
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+
+BOLD = r"(?:\*{1,3}|__)"
+BLANK = f"[{BLANKS}]*"
+FENCE = rf"```[A-Za-z0-9_+-]*[ \t\r]*\n{BLANK}"
+START = re.compile(
+    rf"(?P<lead>(?:\#{{1,6}}|[-*>]|[0-9]{{1,9}}\.)[ ])?(?P<fence>{FENCE})?(?P<bold>{BOLD})?(?P<tick>`)?"
+    rf"(?:{'|'.join(MARKERS)})(?(tick)(?:(?P<within>[:\uff1a])?`))(?P<closing>{BOLD})?"
+    rf"(?:(?(within)|{BLANK}[:\uff1a]){BLANK}(?P<later>{BOLD})?{BLANK}|(?P<bare>[ \t\r]*\n[ \t\r]*))"
+    rf"(?P<inner>{FENCE})?(?=\{{{BLANK}[\"'}}]|\[{BLANK}(?:[{{\[\"'\]0-9-]|(?:true|false|null)(?![A-Za-z0-9_])))"
+)
+ITEM = re.compile(r"(?m)^([\t\r ]*(?:[-*+]|[0-9]{1,9}[.)])[\t ])")
+
+
+def message_of(text: str) -> str:
+    """What is shown of a text in the end, found without reading it in order; blocks may not be cut at its end."""
+    kept, here, before = [], 0, ""
+    while here < len(text):
+        found = START.match(text, here)
+        if found is None or not begins(found, before):
+            kept.append(text[here])
+            before += text[here]
+            here += 1
+            continue
+        here = end_of_json(text, found.end())
+        sign = "" if found["closing"] or found["later"] else (found["bold"] or "")[:1]
+        bold = {"": "", "*": r"\*{0,3}", "_": "(?:__)?"}[sign]
+        fence = f"(?:{BLANK}```)?" if found["fence"] or found["inner"] else ""
+        closed = re.compile(bold + fence).match(text, here)
+        assert closed is not None
+        here, before = closed.end(), before + "]"
+    return "".join(kept).strip(BLANKS)
+
+
+def begins(found: re.Match[str], before: str) -> bool:
+    """Whether what stands before a match lets it be a block."""
+    line = before.rpartition("\n")[2]
+    is_blank = not line.strip(BLANKS)
+    items = ITEM.findall(before)
+    if found["lead"] and (line or found["fence"]):
+        return False
+    if found["fence"] and not (is_blank and len(line) <= max(3, len(items[-1]) if items else 0)):
+        return False
+    if found["bare"] and not ((found["tick"] or (found["bold"] and found["closing"])) and (is_blank or found["fence"])):
+        return False
+    if found["lead"] or found["fence"]:
+        return True
+    if before.rstrip("*_").endswith("`"):
+        return False
+    return bool(found["bold"] or found["tick"]) or not re.search(r"[A-Za-z0-9_]\Z", before)
+
+
+def end_of_json(text: str, start: int) -> int:
+    """Where the brackets are balanced, or the end."""
+    depth, in_string, here = 0, False, start
+    while here < len(text):
+        here += 1
+        sign = text[here - 1]
+        if in_string:
+            here += sign == "\\"
+            in_string = sign != '"'
+        elif sign == '"':
+            in_string = True
+        elif sign in (text[start], {"{": "}", "[": "]"}[text[start]]):
+            depth += 1 if sign == text[start] else -1
+            if not depth:
+                return here
+    return len(text)
+
+
+def read(*chunks: str) -> tuple[list[str], Response]:
+    """What is shown after each chunk and at the end, and the response."""
+    scanner = MarkerScanner(VIEW)
+    deltas = [scanner.feed(chunk) for chunk in chunks]
+    last, response = scanner.finish()
+    return [*deltas, last], response
+
+
+@settings(derandomize=True)
+@given(text=texts, seed=st.integers(0, 1 << 16))
+def test_the_split_does_not_matter(text: str, seed: int) -> None:
+    """Any chunks show what the whole text shows; a scanner that was fed some parts again goes on as the first."""
+    rng = random.Random(seed)
+    cuts = sorted(rng.randint(0, len(text)) for _ in range(rng.randint(0, 9)))
+    deltas, response = read(*(text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)))
+    assert response == read(text)[1]
+    assert "".join(deltas) == response.message, "nothing is taken back"
+    fed_again, first = MarkerScanner(VIEW), MarkerScanner(VIEW)
+    cut = rng.randint(0, len(text))
+    assert fed_again.feed(text[:cut]) == "".join(map(first.feed, text[:cut]))
+    assert fed_again.feed(text[cut:]) == "".join(map(first.feed, text[cut:]))
+    assert fed_again.finish() == first.finish()
+
+
+@settings(derandomize=True)
+@given(text=texts)
+def test_no_block_is_shown(text: str) -> None:
+    """The message is the text without what the grammar calls a block."""
+    text += " \u00b6"  # Ends what could still become a marker.
+    assert read(*text)[1].message == message_of(text)
+
+
+#: What completes the beginning of a block, whatever is there of it.
+REST = [
+    f"{some}{name[cut:]}{end}"
+    for name in MARKERS
+    for cut in range(len(name) + 1)
+    for some in ("", " ", "\n", "*", "_", "`", "``", "```", ". ")
+    for end in (": []", "`: []", ":` []", "**\n[]")
+] + [
+    "\n[]",
+    "[]",
+    "]",
+    "1]",
+    *(word[cut:] + "]" for word in ("true", "false", "null") for cut in (1, 2, 3, 4)),
+    "{}",
+    "}",
+]
+
+
+@settings(derandomize=True)
+@given(text=texts)
+def test_nothing_waits_without_need(text: str) -> None:
+    """What is not shown yet, but for blanks at the end, is part of a block in some longer text."""
+    scanner = MarkerScanner(VIEW)
+    shown = scanner.feed(text)
+    if scanner.open_block is not None:
+        return
+    held = "".join(scanner.finish()[0]).strip(BLANKS)
+    if held:
+        assert any(read(text + rest)[1].message in {shown, shown.strip(BLANKS)} for rest in REST), (shown, held)
+
+
+MB = 1 << 20
+BLOCK = 'SUGGESTED_VALUES: [{"label": "A", "value": "a"}]\n'
+SHAPES: dict[str, tuple[Callable[[int], str], int, int]] = {
+    "prose": (lambda n: "Some words. " * (n // 12), 4 * MB, 512),
+    "prose in small chunks": (lambda n: "Some words. " * (n // 12), MB // 2, 3),
+    "lines": (lambda n: "- a line\n" * (n // 9), MB // 4, 64),
+    "stars": (lambda n: "*" * n, MB // 4, 64),
+    "backticks": (lambda n: "`" * n, MB // 2, 512),
+    "fences": (lambda n: "```\n" * (n // 4), MB // 32, 30),
+    "underscores": (lambda n: "_" * n, MB // 8, 64),
+    "every third an S": (lambda n: "S, " * (n // 3), MB // 8, 4),
+    "blanks": (lambda n: "\n " * (n // 2), 4 * MB, 512),
+    "blanks before a colon": (lambda n: "SUGGESTED_VALUES" + " " * n + ": x", 4 * MB, 64),
+    "blanks behind a colon": (lambda n: "SUGGESTED_VALUES:\n```\n" + " " * n + "x", MB // 4, 1),
+    "blanks behind a bracket": (lambda n: "SUGGESTED_VALUES: [" + " " * n + "x", MB // 4, 1),
+    "a language": (lambda n: "```" + "a" * n + "\nSUGGESTED_VALUES: x", MB // 4, 1),
+    "blanks behind a block": (lambda n: "```\n" + BLOCK + "\n" * n + "``x", MB // 4, 1),
+    "blocks": (lambda n: BLOCK * (n // len(BLOCK)), MB // 4, 64),
+    "blocks at once": (lambda n: BLOCK * (n // len(BLOCK)), MB // 2, MB),
+    "a string in a block": (lambda n: 'DATA_PROPOSAL: {"a": "' + "word " * (n // 5) + '"} x', 4 * MB, 512),
+    "escapes in a block": (lambda n: 'DATA_PROPOSAL: {"a": "' + "\\n" * (n // 2) + '"} x', MB // 2, 30),
+    "brackets": (lambda n: "SUGGESTED_VALUES: " + "[" * n, MB // 2, 30),
+}
+
+
+def work(text: str, size: int) -> int:
+    """Characters examined when `text` comes in chunks of `size`."""
+    scanner = MarkerScanner(VIEW)
+    for start in range(0, len(text), size):
+        scanner.feed(text[start : start + size])
+    scanner.finish()
+    return scanner.characters_examined
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_work_grows_with_the_text(shape: str) -> None:
+    """Twice the text, twice the characters examined."""
+    make, size, chunk = SHAPES[shape]
+    half, whole = work(make(size // 2), chunk), work(make(size), chunk)
+    assert half < whole < 2.1 * half
