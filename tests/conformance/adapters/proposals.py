@@ -4,6 +4,7 @@ import atexit
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,13 +21,14 @@ from services.tables.values import Column
 from tests.conformance.compare import assert_same
 
 TENANT = "vectors"
-OWN_TABLES = json.loads((Path(__file__).parents[1] / "vectors" / "proposals.json").read_text(encoding="utf-8"))["tables"]
+OWN = Path(__file__).parents[1] / "vectors" / "proposals.json"
+"""Its tables are there for other files too."""
 
 
 def check(vector: dict[str, Any]) -> None:
     """Do what `op` says; only the fields that the vector names are compared."""
     given, expected = vector["input"], vector["expected"]
-    tables = OWN_TABLES | vector["file"].get("tables", {})
+    tables = json.loads(OWN.read_text(encoding="utf-8"))["tables"] | vector["file"].get("tables", {})
     found = OPS[vector["op"]](given | {"table": tables[given.get("table", "T1")]})
     assert_same(projected(found, expected), expected, vector["op"])
 
@@ -154,8 +156,17 @@ def action_bar(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def manifest(given: dict[str, Any]) -> dict[str, Any]:
-    """The list of the payloads that a conversation has."""
-    return {"manifest": payload_types.manifest(given["payloads"])}
+    """The list of the payloads that a conversation has, of its answers alone."""
+    return {"manifest": payload_types.manifest(list(payloads_in(given)))}
+
+
+def payloads_in(value: Any) -> Iterator[dict[str, Any]]:
+    """What looks like a payload, in the order in which it comes."""
+    if isinstance(value, dict) and {"id", "payload_id", "summary"} & set(value):
+        yield {"payload_id": value.get("payload_id") or value.get("id"), "summary": value.get("summary")}
+    elif isinstance(value, list | dict) and not (isinstance(value, dict) and value.get("role") == "user"):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from payloads_in(each)
 
 
 OPS = {
