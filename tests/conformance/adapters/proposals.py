@@ -4,7 +4,7 @@ import atexit
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -169,7 +169,7 @@ def payloads_in(value: Any) -> Iterator[dict[str, Any]]:
             yield from payloads_in(each)
 
 
-OPS = {
+OPS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "validate_schema": validate_schema,
     "validate_data": validate_data,
     "apply_data": apply_data,

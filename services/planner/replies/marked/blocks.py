@@ -56,11 +56,12 @@ class Blocks:
 
     def add(self, name: str, text: str) -> None:
         """Take a block: its name and its JSON."""
+        found: Any = None
         try:
             found = exact_json.loads_strictly(text.encode())
             is_json = not _is_deep(found)
         except (ValueError, RecursionError):
-            found, is_json = None, False
+            is_json = False
         kind = BY_MARKER.get(name)
         needed: type = list if kind is None else dict
         if not is_json:
