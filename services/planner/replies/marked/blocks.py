@@ -56,17 +56,16 @@ class Blocks:
 
     def add(self, name: str, text: str) -> None:
         """Take a block: its name and its JSON."""
-        found: Any = None
         try:
             found = exact_json.loads_strictly(text.encode())
             is_json = not _is_deep(found)
         except (ValueError, RecursionError):
-            is_json = False
+            found, is_json = None, False
         kind = BY_MARKER.get(name)
-        needed: type = list if kind is None else dict
+        is_right_type = isinstance(found, list) if kind is None else isinstance(found, dict)
         if not is_json:
             self.warn("invalid_json")
-        elif not isinstance(found, needed):
+        elif not is_right_type:
             self.warn("wrong_json_type")
         elif kind is None:
             self._add_suggestions(name, found)
