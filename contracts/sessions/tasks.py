@@ -24,9 +24,13 @@ MergeStrategy = Literal["APPEND", "REPLACE", "HUMAN_GATED"]
 nowhere until a person applies it."""
 ReportMode = Literal["all", "any", "none"]
 """`all`: one report for the group. `any`: one for each task. `none`: no report."""
-TaskStatusName = Literal["running", "succeeded", "failed", "cancelled"]
+TaskOutcome = Literal["succeeded", "partial", "failed", "cancelled"]
+"""`partial`: it ran out of its share of the budget, and has an answer."""
+TaskStatusName = Literal["running", "succeeded", "partial", "failed", "cancelled"]
+WITH_RESULT = frozenset({"succeeded", "partial"})
+"""How a task ends that has a result."""
 GroupStatusName = Literal["open", "sealed", "complete", "failed"]
-"""`complete`: it is sealed, all its tasks have ended, and one has succeeded. `failed`: none has."""
+"""`complete`: it is sealed, all its tasks have ended, and one has a result. `failed`: none has."""
 TaskAction = Literal["spawn", "list", "status", "seal", "cancel", "apply", "reject"]
 TaskControlAction = Literal["seal", "cancel", "apply", "reject"]
 
@@ -157,7 +161,7 @@ class TaskEnded(Message):
 
     type: Literal["task_ended"] = "task_ended"
     task_id: str
-    outcome: Literal["succeeded", "failed", "cancelled"]
+    outcome: TaskOutcome
     code: str | None = None
     digest: str = ""
     spent: Usage = Field(
@@ -306,7 +310,7 @@ class TaskView(Message):
     depth: int = 1
     requested_at: int = Field(description="Unix ms")
     ended_at: int | None = None
-    code: str | None = Field(default=None, description="of a failed task")
+    code: str | None = Field(default=None, description="of a failed or partial task")
     result: str = Field(default="", description="what it found, at most 8 KiB; empty in lists")
     is_held: bool = Field(default=False, description="a person has yet to apply or reject its result")
     is_merged: bool = Field(default=False, description="later runs of the session are shown its result")
@@ -323,6 +327,7 @@ class GroupView(Message):
     merge: MergeStrategy
     tasks: list[str] = Field(description="ids")
     succeeded: list[str] = Field(default_factory=list)
+    partial: list[str] = Field(default_factory=list, description="they ran out of their share, and have a result")
     failed: list[str] = Field(default_factory=list, description="cancelled ones included")
     awaits_decision: bool = False
     decision: Literal["applied", "rejected"] | None = None

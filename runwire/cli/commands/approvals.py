@@ -79,8 +79,7 @@ async def _results(client: Client, session: str | None) -> list[GroupView | Task
     found: list[GroupView | TaskView] = []
     for session_id in sessions:
         found += [group for group in await client.groups(session_id) if group.awaits_decision]
-        tasks = await client.tasks(session_id, "succeeded")
-        found += [task for task in tasks if task.is_held and task.group_id is None]
+        found += [task for task in await client.tasks(session_id) if task.is_held and task.group_id is None]
     return found
 
 

@@ -84,7 +84,9 @@ def of_session(session: Session, memory: Memory, reported: Collection[str] = ())
         older=older,
         context=session.context,
         results=tuple(
-            {"task_id": each.task_id, "name": each.name, "result": each.digest}
+            each.model_dump(include={"task_id", "name"})
+            | ({"status": each.status} if each.status == "partial" else {})
+            | {"result": each.digest}
             for each in session.background.results
             if each.task_id not in reported
         ),

@@ -145,7 +145,8 @@ def _merged(background: Background, event: events.ResultsMerged, _at: int) -> Ba
         task = background.tasks.get(task_id)
         if task is not None:
             kept = [each for each in results if not slot or each.slot != slot]
-            result = Result(task_id=task_id, group_id=group.group_id, slot=slot, name=task.name, digest=task.digest)
+            fields = task.model_dump(include={"task_id", "group_id", "name", "status", "digest"})
+            result = Result(**fields, slot=slot)
             results = [*kept, result]
     background = _with(_with_tasks(background, event.tasks, is_merged=True), results=_newest(results))
     decision = {"decision": "applied"} if group.merge == "HUMAN_GATED" else {}

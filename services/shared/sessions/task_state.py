@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from contracts.sessions.tasks import GroupStatusName, MergeStrategy, ReportMode, Reservation, TaskMode, TaskStatusName
+from contracts.sessions.tasks import (
+    WITH_RESULT,
+    GroupStatusName,
+    MergeStrategy,
+    ReportMode,
+    Reservation,
+    TaskMode,
+    TaskStatusName,
+)
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
 
@@ -41,6 +49,16 @@ class Task(Message):
     is_cancelling: bool = False
     waits_seq: int = 0
     """Sequence of the record of its run that the newest message about its pauses came from."""
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it succeeded, at least in part."""
+        return self.status in WITH_RESULT
+
+    @property
+    def shown_status(self) -> TaskStatusName:
+        """Its status for a run that waits: the run of a task that is being cancelled may have yet to end."""
+        return "cancelled" if self.is_cancelling and self.status == "running" else self.status
 
 
 class Waiter(Message):
@@ -108,6 +126,7 @@ class Result(Message):
     slot: str = ""
     """What REPLACE replaces: results of the same slot."""
     name: str = ""
+    status: TaskStatusName = "succeeded"
     digest: str
 
 

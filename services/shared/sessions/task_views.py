@@ -25,7 +25,7 @@ def task_view(session: Session, task: Task, *, with_result: bool = True) -> Task
 
 def is_held(task: Task, group: Group) -> bool:
     """Whether the result of a task waits for a person's decision, or for its group."""
-    return task.status == "succeeded" and group.merge == "HUMAN_GATED" and group.decision is None
+    return task.has_result and group.merge == "HUMAN_GATED" and group.decision is None
 
 
 def group_view(session: Session, group: Group) -> GroupView:
@@ -34,6 +34,7 @@ def group_view(session: Session, group: Group) -> GroupView:
     return GroupView(
         session_id=session.session_id,
         succeeded=[task.task_id for task in tasks if task.status == "succeeded"],
+        partial=[task.task_id for task in tasks if task.status == "partial"],
         failed=[task.task_id for task in tasks if task.status in {"failed", "cancelled"}],
         awaits_decision=group.awaits_decision,
         **group.model_dump(

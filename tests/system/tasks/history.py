@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
+from contracts.sessions.tasks import WITH_RESULT
 from tests.system.traces import Event, StoredRecord
 
 
@@ -48,7 +49,7 @@ class GroupHistory:
     @property
     def succeeded(self) -> set[str]:
         """Its tasks that have found something."""
-        return {name for name, task in self.tasks.items() if task.outcome == "succeeded"}
+        return {name for name, task in self.tasks.items() if task.outcome in WITH_RESULT}
 
     @property
     def merged(self) -> set[str]:

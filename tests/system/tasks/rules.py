@@ -7,6 +7,7 @@ of tasks, their budgets, schedules and webhooks in `run_rules`, those of convers
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from contracts.sessions.tasks import WITH_RESULT
 from tests.system.conversations import rules as of_conversations
 from tests.system.tasks.evidence import TaskStorm, start_of
 from tests.system.tasks.history import GroupHistory
@@ -147,7 +148,7 @@ def loses_no_result(storm: TaskStorm) -> Iterator[str]:
     for session, history in storm.histories():
         for task_id, task, group in history.tasks():
             ended = next((event for _, event in task.events if event["type"] == "task_ended"), None)
-            if task.outcome != "succeeded" or ended is None:
+            if task.outcome not in WITH_RESULT or ended is None:
                 continue
             is_held = group.is_gated and not group.merged
             if task_id not in group.merged and not is_held:

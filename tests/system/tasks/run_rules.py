@@ -51,7 +51,7 @@ def _outcome(run: RunEvidence) -> str:
     if event["type"] != "done":
         return "cancelled" if event["type"] == "cancelled" else "failed"
     is_partial = event["reason"] == "budget_exhausted" and event["raw_answer"] != NO_ANSWER
-    return "succeeded" if event["reason"] == "answer_complete" or is_partial else "failed"
+    return "succeeded" if event["reason"] == "answer_complete" else "partial" if is_partial else "failed"
 
 
 def answers_each_spawn_once(storm: TaskStorm) -> Iterator[str]:

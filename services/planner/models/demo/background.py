@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from contracts.sessions.tasks import WITH_RESULT
 from services.planner.models.demo.situation import Situation
 
 MAX_TASKS = 8
@@ -50,7 +51,7 @@ def report(tasks: list[dict[str, Any]]) -> str:
 
 def _line(task: dict[str, Any]) -> str:
     name = task.get("name") or task.get("query") or task.get("tool") or task.get("task_id")
-    if task.get("status") == "succeeded":
+    if task.get("status") in WITH_RESULT:
         return f"- {name}: {task.get('result', '')}"
     return f"- {name}: {task.get('status')}" + (f" ({task['code']})" if task.get("code") else "")
 

@@ -41,9 +41,10 @@ def of_waiter(session: Session, group: Group) -> CallFinished | None:
         return None
     tasks = session.background.tasks_of(group)
     of_call = next((task for task in tasks if (task.run, task.call_id) == (waiter.run, waiter.call_id)), tasks[0])
+    is_cancelled = waiter.state == "answered" and not group.has_ended
     observation = {
         **_of_task(of_call, group),
-        "status": group.status,
+        "status": "cancelled" if is_cancelled else group.status,
         "timed_out": waiter.state == "timed_out",
         "results": shown(group, tasks, MAX_ANSWERED_BYTES),
     }
@@ -76,7 +77,7 @@ def dropped_task(session: Session, call: SessionTaskCalled) -> str | None:
     if call.action != "status" or not isinstance(task_id, str):
         return None
     task = session.background.tasks.get(task_id)
-    return task_id if task is None or (task.status == "succeeded" and not task.digest) else None
+    return task_id if task is None or (task.has_result and not task.digest) else None
 
 
 def _of_task(task: Task, group: Group) -> dict[str, Any]:

@@ -13,7 +13,7 @@ handled before. What may become of a group:
 | time-out | sealed, complete, failed | sealed |
 | apply, reject | open | sealed |
 
-complete: it is sealed, all tasks have ended, and one has succeeded. failed: none has. Neither changes. its run: the
+complete: it is sealed, all tasks have ended, and one has a result. failed: none has. Neither changes. its run: the
 one that made it.
 
 What else follows, each once:
@@ -45,6 +45,7 @@ from contracts.sessions.tasks import (
     TaskControlRefused,
     TaskEnded,
     TaskEvent,
+    TaskOutcome,
     TasksCancelled,
     WaiterReleased,
 )
@@ -130,21 +131,22 @@ def _groups_of(background: Background, run: str) -> list[Group]:
 
 def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -> None:
     ended = message.ended
-    has_answer = message.reason in {None, "answer_complete"} or (message.reason == "budget_exhausted" and ended.answer)
-    done = "succeeded" if has_answer else "failed"
+    is_partial = message.reason == "budget_exhausted" and bool(ended.answer)
+    done: TaskOutcome = "partial" if is_partial else "failed"
+    done = "succeeded" if message.reason in {None, "answer_complete"} else done
     transition.add(
         TaskEnded(
             task_id=task.task_id,
             outcome=done if ended.outcome == "done" else "cancelled" if ended.outcome == "cancelled" else "failed",
-            code=ended.code or (message.reason if done == "failed" else None),
+            code=ended.code or (message.reason if done != "succeeded" else None),
             digest=cut(ended.answer, MAX_DIGEST_BYTES),
             spent=reports.spent_by(message, task, transition.background.groups.get(task.group_id)),
             usage=ended.usage,
         )
     )
     group = transition.background.groups.get(task.group_id)
-    succeeded = transition.background.tasks[task.task_id].status == "succeeded"
-    if group is not None and succeeded and group.merge != "HUMAN_GATED":
+    has_result = transition.background.tasks[task.task_id].has_result
+    if group is not None and has_result and group.merge != "HUMAN_GATED":
         transition.add(ResultsMerged(group_id=group.group_id, tasks=[task.task_id]))
 
 
@@ -219,7 +221,7 @@ def _decided(transition: _Transition, found: Target, action: TaskControlAction, 
     if action == "reject":
         transition.add(ResultsRejected(group_id=group.group_id, by=by))
     else:
-        tasks = [task.task_id for task in transition.background.tasks_of(group) if task.status == "succeeded"]
+        tasks = [task.task_id for task in transition.background.tasks_of(group) if task.has_result]
         transition.add(ResultsMerged(group_id=group.group_id, tasks=tasks, by=by))
     _follow_up(transition, group.group_id)
     return None
@@ -253,9 +255,9 @@ def _follow_up(transition: _Transition, group_id: str) -> None:
         return
     tasks = transition.background.tasks_of(group)
     if group.status == "sealed" and all(task.status != "running" for task in tasks):
-        succeeded = any(task.status == "succeeded" for task in tasks)
-        status = "complete" if succeeded else "failed"
-        holds = succeeded and group.merge == "HUMAN_GATED"
+        has_result = any(task.has_result for task in tasks)
+        status = "complete" if has_result else "failed"
+        holds = has_result and group.merge == "HUMAN_GATED"
         transition.add(GroupEnded(group_id=group_id, status=status, awaits_decision=holds))
         group = transition.background.groups[group_id]
     if group.has_ended and not group.awaits_decision:

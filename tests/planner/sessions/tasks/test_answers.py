@@ -1,6 +1,7 @@
 """What a model reads as the outcome of its calls about tasks."""
 
 from services.planner.sessions.tasks.answers import dropped_task
+from services.shared.sessions.task_views import group_view
 from tests.planner.sessions.tasks.session_world import busy, called, control, ended, run_id, spawned
 
 
@@ -22,3 +23,22 @@ def test_a_model_is_not_shown_what_a_person_has_not_applied() -> None:
     assert "result" not in world.answer()["results"][0]
     world.take(called("r", "status", "d", task_id=run_id("a")))
     assert "result" not in world.answer()
+
+
+def test_what_did_not_simply_succeed_is_said() -> None:
+    """A task that ran out of its share; and a group that a person cancels while its task goes on."""
+    world = busy()
+    world.take(spawned("r", "a", group="g"), spawned("r", "b", group="g", retain_turn=True))
+    world.take(ended("a", reason="budget_exhausted", answer="so far"), control("cancel", group="a"))
+    answer = world.answer()
+    assert (answer["status"], answer["timed_out"]) == ("cancelled", False)
+    assert [(each["status"], each.get("code")) for each in answer["results"]] == [
+        ("partial", "budget_exhausted"),
+        ("cancelled", None),
+    ]
+    world.take(ended("b", "cancelled"))
+    (group,) = world.session.background.groups.values()
+    assert (group_view(world.session, group).status, group_view(world.session, group).partial) == (
+        "complete",
+        [run_id("a")],
+    )

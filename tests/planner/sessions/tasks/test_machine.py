@@ -121,7 +121,7 @@ def test_an_answer_at_the_end_of_a_budget_is_a_result() -> None:
     ):
         world.take(spawned("r", task), ended(task, answer=answer, reason=reason))
     assert [(each.outcome, each.code) for each in world.of("task_ended")] == [
-        ("succeeded", None),
+        ("partial", "budget_exhausted"),
         ("failed", "budget_exhausted"),
         ("failed", "no_path"),
     ]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.sessions.records import KnownSessionEvent
-from contracts.sessions.tasks import SessionGroupDue, TaskControlAction
+from contracts.sessions.tasks import WITH_RESULT, SessionGroupDue, TaskControlAction
 from services.planner.sessions.tasks import commands
 from services.planner.sessions.tasks.commands import (
     AnswerCall,
@@ -256,7 +256,7 @@ def test_no_result_is_lost(steps: list[tuple[int, int]]) -> None:
     tasks = story.world.session.background.tasks
     for event in story.world.of("task_ended"):
         is_rejected = tasks[event.task_id].group_id in rejected
-        assert (event.task_id in merged) == (event.outcome == "succeeded" and not is_rejected)
+        assert (event.task_id in merged) == (event.outcome in WITH_RESULT and not is_rejected)
 
 
 @given(STEPS)
