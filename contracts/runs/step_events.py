@@ -210,12 +210,13 @@ class Compacted(Message):
 class Chunk(Message):
     """Characters of the answer, in reading order.
 
-    If there are several attempts, the newest counts. `seq` counts from 0 in each attempt.
+    A listener drops of what it has the text from `offset` on, then appends `text`. `seq` counts from 0 in each attempt.
     """
 
     type: Literal["chunk"] = "chunk"
     stream_id: str = "answer"
     seq: int
+    offset: int = Field(default=0, description="place of the first character in the answer, in Unicode code points")
     text: str
     done: bool = False
     channel: Literal["answer"] = "answer"
@@ -230,6 +231,7 @@ class Thinking(Message):
     type: Literal["thinking"] = "thinking"
     stream_id: str = "thinking"
     seq: int
+    offset: int = Field(default=0, description="place of the first character in the reasoning, in Unicode code points")
     text: str
     done: bool = False
     channel: Literal["thinking"] = "thinking"

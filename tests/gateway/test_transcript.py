@@ -75,7 +75,7 @@ def streamed(body: bytes) -> str:
         kind, _, data = frame.partition("\ndata: ")
         if kind == "event: chunk":
             piece = json.loads(data.partition("\n")[0])
-            chunk = {**piece, "seq": 0, "text": chunk.get("text", "") + piece["text"]}
+            chunk = {**piece, "seq": 0, "offset": 0, "text": chunk.get("text", "")[: piece["offset"]] + piece["text"]}
             continue
         if chunk:
             frames.append(f"event: chunk\ndata: {json.dumps(chunk, separators=(',', ':'))}\nid: <cursor>")

@@ -92,7 +92,12 @@ class Story:
         chunks = self.chunks()
         assert [chunk.seq for chunk in chunks] == list(range(len(chunks)))
         assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-        return "".join(chunk.text for chunk in chunks)
+        text = ""
+        for chunk in (event for event in self.events if isinstance(event, Chunk)):
+            assert chunk.offset <= len(text), "a gap"
+            text = text[: chunk.offset] + chunk.text
+        assert text == "".join(chunk.text for chunk in chunks)
+        return text
 
 
 @dataclass

@@ -73,6 +73,11 @@ def streams_the_answer(run: RunEvidence) -> Iterator[str]:
     part = [chunk for chunk in chunks if (chunk["action_seq"], chunk["attempt"]) == last]
     if "".join(chunk["text"] for chunk in part) != end[1]["raw_answer"]:
         yield "the chunks of the last attempt are not the answer"
+    shown = ""
+    for chunk in chunks:
+        shown = shown[: chunk["offset"]] + chunk["text"]
+    if shown != end[1]["raw_answer"]:
+        yield "the chunks, each put at its offset, are not the answer"
     if [chunk["seq"] for chunk in part] != list(range(len(part))):
         yield f"chunk numbers {[chunk['seq'] for chunk in part]}"
     if not part[-1]["done"]:

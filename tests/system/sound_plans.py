@@ -39,7 +39,7 @@ def _plan(script: Plan) -> dict[str, Any]:
 
 
 def _answer(turn: int, node: str = "respond") -> Events:
-    chunk = {"type": "chunk", "action_seq": turn, "attempt": 1, "seq": 0, "text": "word0", "done": True}
+    chunk = {"type": "chunk", "action_seq": turn, "attempt": 1, "seq": 0, "offset": 0, "text": "word0", "done": True}
     started = _step(node, "started", turn)
     return [chunk, started, _step(node, "succeeded", turn), {"type": "done", **_DONE}]
 

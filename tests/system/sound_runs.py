@@ -33,7 +33,7 @@ def sound() -> Evidence:
                 {"type": "asked", "turn": 2, "attempt": 1},
             ],
         ),
-        (5, "stream", [{**chunk, "attempt": 1, "seq": 0, "text": "4"}]),
+        (5, "stream", [{**chunk, "attempt": 1, "seq": 0, "offset": 0, "text": "4"}]),
         (
             6,
             "log",
@@ -42,8 +42,8 @@ def sound() -> Evidence:
                 {"type": "asked", "turn": 2, "attempt": 2, "cause": "provider", "model": "spare"},
             ],
         ),
-        (7, "stream", [{**chunk, "attempt": 2, "seq": 0, "text": "4"}]),
-        (8, "stream", [{**chunk, "attempt": 2, "seq": 1, "text": "2", "done": True}]),
+        (7, "stream", [{**chunk, "attempt": 2, "seq": 0, "offset": 0, "text": "4"}]),
+        (8, "stream", [{**chunk, "attempt": 2, "seq": 1, "offset": 1, "text": "2", "done": True}]),
         (
             9,
             "log",
@@ -62,7 +62,7 @@ def sound() -> Evidence:
         seen=[("", {"type": "run_started"}), ("", {"type": "cancelled"})],
         in_index="cancelled",
     )
-    chunk = {"type": "chunk", "action_seq": 2, "attempt": 1, "seq": 0, "text": "5", "done": True}
+    chunk = {"type": "chunk", "action_seq": 2, "attempt": 1, "seq": 0, "offset": 0, "text": "5", "done": True}
     log = [
         (30, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
         (31, "log", [{"type": "step", "step": 1, "status": "started", "attempt": 1, "calls": [DIRECT]}]),

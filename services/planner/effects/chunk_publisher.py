@@ -115,6 +115,7 @@ class ChunkPublisher:
         self._tail = tail
         self._waiting: list[tuple[Channel, str, bool]] = []
         self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
+        self._offsets = self._numbers.copy()
         self._writing: asyncio.Task[None] | None = None
         self._is_queued = False
         """It waits for `ChunkPace` to begin its next write."""
@@ -218,12 +219,14 @@ class ChunkPublisher:
         if len(text) > MAX_CHUNK_CHARACTERS:
             self._waiting.insert(0, (channel, text[MAX_CHUNK_CHARACTERS:], done))
             text, done = text[:MAX_CHUNK_CHARACTERS], False
-        number = self._numbers[channel]
+        number, offset = self._numbers[channel], self._offsets[channel]
         self._numbers[channel] = number + 1
+        self._offsets[channel] = offset + len(text)
         return {
             "type": "chunk" if channel == "answer" else "thinking",
             "stream_id": channel,
             "seq": number,
+            "offset": offset,
             "text": text,
             "done": done,
             "channel": channel,

@@ -111,6 +111,6 @@ async def test_the_end_of_a_reply_is_held_for_its_decision(bus: Bus) -> None:
     await reply.publisher.drained()
     assert reply.publisher.is_brief
     held = reply.publisher.last_words()
-    assert [(event.seq, event.text) for event in await reply.events()] == [(0, "one ")]
-    assert [(event.seq, event.text, event.done) for event in held] == [(1, "two three", True)]
+    assert [(event.seq, event.offset, event.text) for event in await reply.events()] == [(0, 0, "one ")]
+    assert [(event.seq, event.offset, event.text, event.done) for event in held] == [(1, 4, "two three", True)]
     assert reply.publisher.last_words() == ()
