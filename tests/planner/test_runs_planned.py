@@ -86,7 +86,7 @@ AS_TEXT: dict[str, tuple[Say, str]] = {
     "JSON": (Say(text='{"type": "direct_response", "content": "Hello"}'), "Hello"),
     "fenced JSON": (Say(text='```json\n{"type": "direct_response", "content": "Hello"}\n```'), "Hello"),
     "prose": (Say(text="Hello there"), "Hello there"),
-    "prose with blanks": (Say(text="\n  Hello there \n"), "Hello there \n"),
+    "prose with blanks": (Say(text="\n  Hello there \n"), "  Hello there \n"),
     "content with blanks": (Say(text='{"type": "direct_response", "content": " Hello\\n"}'), " Hello\n"),
     "content first": (Say(text='{"content": "Hello", "type": "direct_response"}'), "Hello"),
 }

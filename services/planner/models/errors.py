@@ -153,7 +153,7 @@ _LIKELY_TOO_LONG = _any_of(
     # Bedrock, Fireworks, Anthropic, Zhipu
     rf"{_SAID}.{{0,60}}(?:too (?:long|large|big)|exceeds?\b|(?:longer|greater) than)",
     # Gemini, Copilot, Cohere, watsonx, and TGI behind Together
-    r"\btokens?\b.{0,80}(?:exceed|too (?:long|large)|(?:more|larger|greater) than|must be <)",
+    r"\btokens?\b.{0,80}(?:exceed|too (?:long|large)|(?:more|larger|greater) than|must be <|only \d)",
     r"(?:too many|(?:less|fewer) than \d+|exceed\w*.{0,40})(?: \w+)? tokens?\b",  # TGI, Moonshot
 )
 """Wordings that mean it where no other part of a request is named."""

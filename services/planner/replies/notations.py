@@ -96,13 +96,19 @@ NOTATIONS = (
         rf"(?:<\|start\|>assistant)?\s?(?:<\|channel\|>\s?\w+\s)?\s?to={_NAME}\s*(?:<\|channel\|>\s?\w+)?"
         r"\s*(?:<\|constrain\|>\s?\w+\s*)?(?:json\s*)?<\|message\|>\s*",
     ),
+    _of(
+        "Cline and other prompts for tools of MCP",
+        r"<(?P<tag>use_mcp_tool|tool_use)>\s*(?:<server_name>[^<>]{0,200}</server_name>\s*)?<(?:tool_)?name>"
+        r"(?P<name>[^<>]{1,200})</(?:tool_)?name>\s*<arguments>(?P<body>.*?)</arguments>\s*</(?P=tag)>",
+        r"(?!)",
+    ),
     _of("prompts in the manner of ReAct", rf"Action:\s*{_NAME}\s*\n\s*Action Input:\s*"),
 )
 BEGINS = (
     rf"</?{_NS}(?:tool_?calls?|function_?calls?|invoke)\b[^<>]{{0,80}}>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
     r"|<\|tool_calls?(?:_(?:section_)?(?:begin|start))?\|?>|<｜tool[▁_]calls?[▁_]begin｜>|<start_function_call>"
     r"|<\|(?:START_ACTION|action_start|tools_prefix)\|>|<\|channel\|>\s?commentary\s[^<]{0,20}\bto="
-    r"|<\|start\|>assistant\s?to="
+    r"|<\|start\|>assistant\s?to=|<(?:use_mcp_tool|tool_use)>"
 )
 LINE_BEGINS = r"^Action:(?=[ \t]*\S)"
 _BEGINS = re.compile(BEGINS, re.IGNORECASE)
@@ -167,7 +173,7 @@ def _read(text: str, start: int) -> Written:
             elif text[here : here + 1] in {"{", "["} and not text.startswith("[TOOL_CALLS]", here):
                 value, here = reader.read(here)
                 for item in value if isinstance(value, list) else [value]:
-                    named = calls_of(item) if isinstance(item, dict) else []
+                    named = calls_of(item) or _by_name(item) if isinstance(item, dict) else []
                     calls += [Call(each["next_node"], each["args"] or {}) for each in named]
                     marks = 0
                     if not named:
@@ -179,6 +185,11 @@ def _read(text: str, start: int) -> Written:
         except NotJson:
             return Written(start, (), is_whole=False)
     return Written(start, tuple(calls), is_whole=bool(calls) and here == len(text))
+
+
+def _by_name(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the call of an object whose only member is named like the tool, as Apertus writes it."""
+    return [{"next_node": name, "args": args} for name, args in item.items() if len(item) == 1 and type(args) is dict]
 
 
 def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Call, int]:

@@ -41,7 +41,7 @@ _OBJECT = re.compile(
 _STOPS = re.compile(
     rf"(?P<close>{thoughts.CLOSING})|(?P<call>(?i:{notations.BEGINS})|{notations.LINE_BEGINS})"
     rf"|(?P<function>\(\s{{0,4}}\{{)|(?P<member>\"\s{{0,4}}:\s{{0,4}}\{{)"
-    rf"|(?P<token>{notations.END_TOKENS})|(?P<object>{_OBJECT.pattern})",
+    rf"|(?P<token>{notations.END_TOKENS})|(?P<wrapping></(?:answer|response)>)|(?P<object>{_OBJECT.pattern})",
     re.MULTILINE,
 )
 _MAY_STOP = re.compile(r"[<\[◁{(\"]|^A", re.MULTILINE)
@@ -108,6 +108,7 @@ def without_end(text: str) -> str:
 
 def begins_action(text: str, keys: AbstractSet[str] = _KEYS) -> bool | None:
     """Whether a text begins like an action, in a fence or not. None: only more of it can show that."""
+    text = text.lstrip()
     if "Thought:".startswith(text[:8]) or text.startswith("Action:"):
         return True if len(text) >= len("Action:") else None
     text = text[:MAX_BEGINNING_CHARACTERS]
@@ -212,6 +213,8 @@ class TextStream:
     def _certain(self, text: str) -> str:
         """Return the beginning of a text that is certain to be a part of the answer. The rest waits, or is over."""
         for stop in _STOPS.finditer(text):
+            if stop.lastgroup == "wrapping" and not self.head.is_wrapped:
+                continue
             self._doubts += 1
             before = "".join(self._shown)
             whole, offset = before + text, len(before)

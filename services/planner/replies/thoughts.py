@@ -53,6 +53,7 @@ def _words(opening: str, closing: str, source: str) -> Mark:
 
 
 _FINAL = r"<\|channel\|>\s?(?i:final)\s?(?:<\|constrain\|>\s?\w{0,20}\s?)?<\|message\|>"
+_THINKING = "think(?:ing)?|thoughts?|reasoning|reflection|scratchpad|cot|chain_of_thought"
 MARKS = (
     _tag("think", "Qwen3, QwQ, DeepSeek-R1, MiniMax-M2, GLM-4.5, Hunyuan and most others"),
     _tag("thinking", "prompts of several frameworks"),
@@ -60,13 +61,24 @@ MARKS = (
         r"(?:[a-z]{1,16}[:_]|ant)think(?:ing)?|think(?:ing)?[:_]\w{1,20}",
         "Seed-OSS (seed:think), LongCat (longcat_think), Claude (antThinking), Hunyuan (think:opensource)",
     ),
-    _tag("thoughts?|inner_(?:thoughts?|monologue)", "EXAONE Deep, prompts in the manner of MemGPT"),
-    _tag("reasoning", "prompts of several frameworks"),
-    _tag("reflection|scratchpad", "Reflection-Llama, Anthropic's prompts"),
-    _words("[THINK]", "[/THINK]", "Magistral"),
+    _tag("thoughts?|(?:inner|internal)_(?:thoughts?|monologue)", "EXAONE Deep, prompts in the manner of MemGPT"),
+    _tag("reasoning", "Reka Flash, prompts of several frameworks"),
+    _tag("reflection|scratchpad|cot|chain_of_thought", "Reflection-Llama, Anthropic's prompts"),
+    Mark(
+        r"\[(?i:think(?:ing)?|reasoning)\]",
+        r"\[/(?i:think(?:ing)?|reasoning)\]",
+        (),
+        "Magistral ([THINK]), and words alike in its brackets",
+        r"\[/?[a-zA-Z_]{0,20}",
+    ),
+    Mark(
+        rf"<\|(?i:(?:(?:begin|start)_(?:of_)?)?(?:{_THINKING})(?:_(?:start|begin))?)\|>",
+        rf"<\|(?i:/\s?(?:{_THINKING})|end_(?:of_)?(?:{_THINKING})|(?:{_THINKING})_end)\|>",
+        (),
+        "OpenThinker, Sky-T1 (<|begin_of_thought|>), Command A Reasoning (<|START_THINKING|>), and tokens alike",
+        r"<\|/?\s?\w{0,30}\|?",
+    ),
     _words("◁think▷", "◁/think▷", "Kimi-VL"),
-    _words("<|begin_of_thought|>", "<|end_of_thought|>", "OpenThinker, Sky-T1"),
-    _words("<|START_THINKING|>", "<|END_THINKING|>", "Command A Reasoning"),
     _words("<|inner_prefix|>", "<|inner_suffix|>", "Apertus"),
     _words("<|channel>thought", "<channel|>", "Gemma 4"),
     _words("<unused94>thought", "<unused95>", "MedGemma"),
@@ -96,6 +108,7 @@ OPENING = "|".join(mark.opening for mark in MARKS)
 CLOSING = "|".join(mark.unopened or mark.closing for mark in MARKS)
 CHANNELS = "|".join(mark.unopened for mark in MARKS if mark.unopened)
 MAX_MARK_CHARACTERS = 120
+MAX_INDENTATION = 200
 MAX_PARTS_OF_MARK = 4
 """A mark of harmony has up to so many `<`."""
 FIRST_CHARACTERS = "<[◁"
@@ -112,6 +125,8 @@ _CODE = re.compile(r"```|`|\n")
 _IN_TEXT = re.compile(rf"(?P<channel>{CHANNELS})|(?P<close>{CLOSING})|(?P<open>{OPENING})")
 _CLOSING = re.compile(CLOSING)
 _BLANKS = re.compile(r"\s+")
+_WRAPPING = re.compile(r"<(answer|response)>")
+"""What Hunyuan and ERNIE put around the answer behind a thought. Without a thought before it, it is text."""
 _PREFIXES = frozenset(begin[:end] for mark in MARKS for begin in mark.begins for end in range(1, len(begin)))
 _UNFINISHED = re.compile("|".join(mark.unfinished for mark in MARKS if mark.unfinished))
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
@@ -133,6 +148,11 @@ class Parted(NamedTuple):
     is_unopened: bool = False
 
 
+def _indented(text: str, at: int) -> int:
+    """Return where the line begins whose first character that is no blank is at `at`: its indentation is text."""
+    return max(text.rfind("\n", 0, at) + 1, at - MAX_INDENTATION)
+
+
 def apart(text: str, *, is_expected: bool = False) -> Parted:
     """Separate the thoughts before a text. `is_expected`: the model is known to leave the opening mark out."""
     begin = _said(text, 0)
@@ -145,7 +165,18 @@ def apart(text: str, *, is_expected: bool = False) -> Parted:
     if unopened > start:
         end, is_open = _behind(text, _said(text, unopened))
     thought = said_in(text if is_open else text[begin:end])
-    return Parted("" if is_open else text[end:], end, thought, is_open, unopened > start == begin)
+    is_unopened = unopened > start == begin
+    if is_open:
+        return Parted("", end, thought, is_open, is_unopened)
+    if end == begin:
+        return Parted(text[_indented(text, begin) :], begin)
+    wrapped = _WRAPPING.match(text, end)
+    if wrapped is None:
+        return Parted(text[end:], end, thought, is_open, is_unopened)
+    end = _said(text, wrapped.end())
+    closed = text.rstrip().removesuffix(f"</{wrapped[1]}>")
+    body = closed.rstrip() if len(closed) < len(text.rstrip()) else text
+    return Parted(body[end:], end, thought, is_open, is_unopened)
 
 
 def _behind(text: str, start: int) -> tuple[int, bool]:
@@ -315,6 +346,9 @@ class Head:
         """What may be a thought whose opening mark was left out."""
         self._tries = 0
         self._may_be_closed = False
+        self._has_thought = False
+        self.is_wrapped = False
+        """The answer stands in a tag of its own, whose end is no part of it."""
 
     def feed(self, text: str) -> str:
         """Return what follows the thoughts; empty while it has not begun."""
@@ -325,7 +359,7 @@ class Head:
             text = self._behind_thoughts(text)
             if not text or self._held:
                 return ""
-        if self._is_expected and (self._drafted or text[0] not in self._sure):
+        if self._is_expected and (self._drafted or text.lstrip()[:1] not in self._sure):
             text = self._behind_draft(text)
             text = self._behind_thoughts(text) if text else ""
         self.begun = bool(text) and not self._held
@@ -350,10 +384,17 @@ class Head:
                     return ""
             at = _said(text, at)
             self._number, self._depth = opens(text, at), 0
+            self._has_thought = self._has_thought or self._number is not None
             if self._number is None:
                 break
-        text = text[at:]
-        self._held = text if unfinished_from(text) == 0 else ""
+        if self._has_thought and (wrapped := _WRAPPING.match(text, at)) is not None:
+            self._has_thought, self.is_wrapped = False, True
+            at = _said(text, wrapped.end())
+        text = text[at if self._has_thought or self.is_wrapped else _indented(text, at) :]
+        if not text.strip() and not self._drafted:
+            self._held = text
+            return ""
+        self._held = text if unfinished_from(text.lstrip()) == 0 else ""
         return text
 
     def _behind_draft(self, text: str) -> str:
@@ -369,7 +410,7 @@ class Head:
         self._may_be_closed = parted.is_unopened
         if not parted.is_unopened or not (parted.text or parted.is_open):
             return ""
-        text, self._held = "".join(self._drafted)[parted.start :] + self._held, ""
+        text, self._held, self._has_thought = "".join(self._drafted)[parted.start :] + self._held, "", True
         self._drafted.clear()
         self._is_expected = False
         return text

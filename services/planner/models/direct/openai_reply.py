@@ -160,7 +160,7 @@ class ReplyReader(Gathered):
             if not isinstance(choices, list) and not self._usage:
                 self._keep(data)
             return ()
-        finish = choice.get("finish_reason")
+        finish = choice.get("finish_reason") or choice.get("stop_reason")
         finish = finish.get("type") if isinstance(finish, dict) else finish  # SGLang
         is_last = isinstance(finish, str) and bool(finish)
         self.finish_reason = finish if is_last else self.finish_reason

@@ -19,7 +19,7 @@ MAX_SECONDS = 5.0
     ("text", "answer"),
     [
         ("<think>a > b, <b>so</b> </thin</think>\n <THOUGHT></THOUGHT>\nDone <think>.", "Done <think>."),
-        ("\n <thin air>", "<thin air>"),
+        ("\n <thin air>", " <thin air>"),
         ("<think>never closed > ", ""),
         ('<think>{"</think>{"type": "direct_response", "content": "Hi"}', "Hi"),
     ],
