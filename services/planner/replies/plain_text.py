@@ -202,6 +202,9 @@ class TextStream:
                 return self._action.feed(text)
         if _MAY_STOP.search(text) is not None:
             text = self._certain(text)
+        if self.head.is_wrapped:  # Blanks before the closing tag are no part of the answer.
+            said = text.rstrip()
+            text, self._held = said, text[len(said) :] + self._held
         is_announcement = text.rstrip()[-1:] in _ENDS_SENTENCE and len(text) <= MAX_ANNOUNCEMENT_CHARACTERS
         if self._may_announce and not self._shown and is_announcement and not self._is_over:
             self._held = text + self._held

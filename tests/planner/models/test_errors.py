@@ -88,6 +88,7 @@ def test_a_reply_without_content_is_described(
         "tokens in request more than max tokens allowed",
         "too many tokens: the prompt cannot exceed 4081",
         "your request exceeded model token limit: 8192",
+        "the prompt has 9000 tokens but only 8192 fit",
         "输入过长",
         "上下文长度超过模型限制",
     ],

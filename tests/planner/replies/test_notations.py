@@ -40,6 +40,10 @@ NOTATIONS = {
     "<longcat_arg_value>tea</longcat_arg_value>\n</longcat_tool_call>",
     "Gemma": '<|tool_call>call:look{q:<|"|>tea<|"|>}<tool_call|>',
     "Nemotron": f'<TOOLCALL>[{{"name": "look", "arguments": {JSON}}}]</TOOLCALL>',
+    "Cline": f"<use_mcp_tool>\n<server_name>x</server_name>\n<tool_name>look</tool_name>\n"
+    f"<arguments>\n{JSON}\n</arguments>\n</use_mcp_tool>",
+    "tool_use": f"<tool_use>\n<name>look</name>\n<arguments>{JSON}</arguments>\n</tool_use>",
+    "Apertus": f'<|tools_prefix|>[{{"look": {JSON}}}]<|tools_suffix|>',
     "Python": '[look(q="tea")]',
     "JavaScript": f"look({JSON})",
     "its name as an element": "<look>\n<q>tea</q>\n</look>",

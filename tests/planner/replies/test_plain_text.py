@@ -33,6 +33,7 @@ AS_WRITTEN = [
     "<s>old</s> is struck out",
     "Thoughtful. Actions: speak louder.\nAction: buy milk",
     "It ends with a blank. ",
+    "Write <answer>Tea</answer> there.",
 ]
 THOUGHTS = ["<think>Keep it short.</think>\n\n", "[THINK]Hm.[/THINK]", "Keep it short.\n</think>\n\n"]
 
@@ -65,6 +66,28 @@ def test_a_text_is_the_answer_as_it_was_written(text: str, cuts: list[int]) -> N
             assert decision.args == {"answer": text}
             assert text.startswith(shown)
             assert shown == reading.shown
+
+
+@given(cuts=st.lists(st.integers(0, 90), max_size=12))
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("\n\n    x = 1\n    y = 2", "    x = 1\n    y = 2"),
+        ("<answer>Tea</answer>", "<answer>Tea</answer>"),
+        ("<think>Hm.</think>\n<answer>\nTea.\n</answer>", "Tea."),
+        ("<think>Hm.</think>\n\n<response>\nTea </response> is.\n</response>\n", "Tea </response> is."),
+        ("<think>Hm.</think><answer>Tea. </answer> Done.", "Tea. </answer> Done."),
+        ("<think>Hm.</think>  Tea.", "Tea."),
+    ],
+)
+def test_what_belongs_to_the_answer_and_what_is_around_it(text: str, answer: str, cuts: list[int]) -> None:
+    """Its indentation; but no tag around the answer behind a thought."""
+    for reading in readings(Habit(ThinkingFirst(), "m")):
+        shown = "".join(map(reading.feed, parts(text, cuts)))
+        decision = reading.decide(Reply(text=text))
+        assert isinstance(decision, Final)
+        assert decision.args == {"answer": answer}
+        assert answer.startswith(shown)
 
 
 @given(cuts=st.lists(st.integers(0, 120), max_size=12))

@@ -74,6 +74,12 @@ def test_usage_is_read_wherever_it_stands(*, usage_beside_choices: bool) -> None
     )
 
 
+def test_the_end_may_be_called_a_stop_reason() -> None:
+    """Where there is no finish reason."""
+    reader, _ = read(chunk({"content": "a"}), chunk({}, finish_reason=None, stop_reason="max_tokens"))
+    assert reader.finish_reason == "max_tokens"
+
+
 def test_without_usage_there_is_none() -> None:
     """An estimate is made by the caller, and marked."""
     assert read(chunk({"content": "yes"}), b'data: {"choices": [], "usage": null}')[0].usage is None
