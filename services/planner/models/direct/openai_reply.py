@@ -144,7 +144,7 @@ class ReplyReader(Gathered):
         return deltas
 
     def _read_chunk(self, data: bytes, chunk: dict[str, Any]) -> Sequence[Delta]:
-        usage = chunk.get("usage") or _object(chunk.get("x_groq")).get("usage")
+        usage = chunk.get("usage") or ("x_groq" in chunk and _object(chunk["x_groq"]).get("usage"))
         if isinstance(usage, dict):
             self._usage = usage
         choices = chunk.get("choices")
@@ -182,19 +182,18 @@ class ReplyReader(Gathered):
         return {name: value for name, value in message.items() if not come.get(aliases.get(name, name))}
 
     def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> list[Delta]:
+        text = delta.get("content")
+        if len(delta) == 1 and isinstance(text, str):  # Nearly all are so.
+            self._check_repetition(text)
+            return self._add(text, "", is_last=is_last)
         if not OPAQUE_FIELDS.isdisjoint(delta):
             self.opaque.take(delta)
-        text, thought = _texts(delta.get("content"))
+        text, thought = _texts(text)
         # vLLM and DeepSeek say `reasoning_content`, OpenRouter, Groq and Ollama `reasoning`.
         thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
         if refusal := _text(delta.get("refusal")):
             self._refusal.add(refusal)
-        if text:
-            is_same = self._last_text == text and len(text) >= MIN_LOOPING_CHARACTERS
-            self._last_text = text
-            self._repetitions = self._repetitions + 1 if is_same else 0
-            if self._repetitions >= MAX_REPETITIONS:
-                raise failure(REPETITIVE, self._model)
+        self._check_repetition(text)
         deltas = self._add(text, thought, is_last=is_last)
         calls = delta.get("tool_calls")
         # The old form of a call has no list around it, and no number.
@@ -205,6 +204,16 @@ class ReplyReader(Gathered):
             if isinstance(piece, dict):
                 deltas += self._add_call(_piece_of(piece))
         return deltas
+
+    def _check_repetition(self, text: str) -> None:
+        if not text:
+            return
+        if self._last_text != text or len(text) < MIN_LOOPING_CHARACTERS:
+            self._last_text, self._repetitions = text, 0
+            return
+        self._repetitions += 1
+        if self._repetitions >= MAX_REPETITIONS:
+            raise failure(REPETITIVE, self._model)
 
 
 def _piece_of(piece: dict[str, Any]) -> Piece:
