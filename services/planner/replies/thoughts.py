@@ -11,7 +11,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -113,9 +113,6 @@ MAX_PARTS_OF_MARK = 4
 """A mark of harmony has up to so many `<`."""
 FIRST_CHARACTERS = "<[◁"
 MAX_TRIES = 16
-MAX_MODELS = 1000
-FORGOTTEN_AFTER = 20
-"""Replies in a row without a closing mark, after which a model no longer counts as one that leaves the other out."""
 
 _MARKS = re.compile(f"{OPENING}|{CLOSING}")
 _OPENINGS = [re.compile(mark.opening) for mark in MARKS]
@@ -286,44 +283,6 @@ def unfinished_from(text: str) -> int:
         if _BLANKS.sub("", text[at:]).lower() in _PREFIXES or _UNFINISHED.fullmatch(text, at):
             found = at
     return found
-
-
-class ThinkingFirst:
-    """The models that leave the opening mark out: those declared, and those whose replies did so in this process."""
-
-    def __init__(self, declared: Collection[str] = ()) -> None:
-        self._declared = frozenset(declared)
-        self._since: dict[str, int] = {}
-        """Model -> its replies since the last one that left the mark out."""
-
-    def __contains__(self, model: str) -> bool:
-        return model in self._declared or model in self._since
-
-    def note(self, model: str, *, is_unopened: bool) -> None:
-        """Note whether a reply left the mark out."""
-        if is_unopened and (model in self._since or len(self._since) < MAX_MODELS):
-            self._since[model] = 0
-        elif model in self._since:
-            self._since[model] += 1
-            if self._since[model] >= FORGOTTEN_AFTER:
-                del self._since[model]
-
-
-class Habit(NamedTuple):
-    """What is known of one model."""
-
-    models: ThinkingFirst = ThinkingFirst()
-    model: str = ""
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether its reply may begin with a thought without an opening mark."""
-        return self.model in self.models
-
-    def note(self, *, is_unopened: bool) -> None:
-        """Note whether its reply did so."""
-        if self.model:
-            self.models.note(self.model, is_unopened=is_unopened)
 
 
 class Head:

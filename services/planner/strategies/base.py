@@ -19,7 +19,7 @@ from services.planner.conversation.messages import Message
 from services.planner.conversation.rendering import dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
-from services.planner.replies.thoughts import Habit, ThinkingFirst
+from services.planner.replies.habits import Habit, ThinkingFirst
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
 from services.planner.run.state.history import Length

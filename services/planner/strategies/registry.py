@@ -7,7 +7,7 @@ belongs to runs with the cause `job`.
 from collections.abc import Callable
 from typing import Any
 
-from services.planner.replies.thoughts import ThinkingFirst
+from services.planner.replies.habits import ThinkingFirst
 from services.planner.run.state.run import StrategyState
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import JOB, Strategies, Strategy

@@ -11,9 +11,10 @@ from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, rea
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import FINAL_FIELDS, meant, renamed
 from services.planner.replies.actions.reading import bounded
+from services.planner.replies.habits import Habit
 from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
-from services.planner.replies.thoughts import Habit, Head, apart
+from services.planner.replies.thoughts import Head, apart
 from services.planner.run.turn.decision import Decision, Final
 from services.planner.strategies.planned.finding import (
     NoPlan,

@@ -19,9 +19,10 @@ from services.planner.replies.actions import Normalized, meant, normalize_action
 from services.planner.replies.actions.arguments import task_args
 from services.planner.replies.actions.names import ALIAS_MODES, spelled
 from services.planner.replies.answer_stream import AnswerStream, settle
+from services.planner.replies.habits import Habit
 from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
 from services.planner.replies.plain_text import TextStream, answer_in, read_plain
-from services.planner.replies.thoughts import Habit, Head, apart
+from services.planner.replies.thoughts import Head, apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
