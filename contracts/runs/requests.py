@@ -284,6 +284,7 @@ class RunDeletion(Message):
     requested_at: int | None = Field(
         default=None, description="of the run, which is part of its key in the index; null: not known"
     )
+    session_id: str | None = Field(default=None, description="of the run: its session forgets it")
 
 
 class AgentModels(Message):

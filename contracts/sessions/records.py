@@ -4,8 +4,7 @@ A session ties runs together: one conversation, in which one run at a time has t
 
 Rule 1: a fact about a run is written to the run's log first; a message then notifies the session, which takes each
 fact once.
-Rule 2: the session keeps the question and the answer of each turn, so runs may be purged without a change to the
-conversation.
+Rule 2: the session keeps the question and the answer of each turn. When a run is deleted or purged, it forgets them.
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -148,6 +147,13 @@ class ApprovedForSession(Message):
     by: str = ""
 
 
+class RunsForgotten(Message):
+    """Runs were deleted, or purged after their retention: the session keeps nothing that was said in them."""
+
+    type: Literal["runs_forgotten"] = "runs_forgotten"
+    runs: list[str]
+
+
 class SessionDeleting(Message):
     """The session is being deleted: its open runs are cancelled, and no run may join it until it is gone."""
 
@@ -181,6 +187,7 @@ KnownSessionEvent = Annotated[
     | ContextSet
     | Summarised
     | ApprovedForSession
+    | RunsForgotten
     | SessionDeleting
     | SessionDeleted
     | Checkpoint
@@ -279,6 +286,14 @@ class SessionApproved(Message):
     approved: ApprovedForSession
 
 
+class SessionRunsForgotten(Message):
+    """Runs of the session were deleted or purged."""
+
+    v: Literal[1] = 1
+    kind: Literal["forget"] = "forget"
+    runs: list[str]
+
+
 class SessionDeletionRequested(Message):
     """A caller deletes the session."""
 
@@ -294,6 +309,7 @@ _SessionMessage = (
     | SessionQueueExpired
     | SessionContextRequested
     | SessionApproved
+    | SessionRunsForgotten
     | SessionDeletionRequested
     | SessionTaskMessage
 )

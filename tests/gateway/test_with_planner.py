@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from contracts.runs.events import Chunk, Done
+from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
 from runwire.client import Client
@@ -94,8 +95,8 @@ async def shown(served: Served, session_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("planner", "store")
-async def test_a_session_goes_on_until_it_is_deleted(served: Served) -> None:
-    """Two questions, a context between them; the same id starts anew afterwards."""
+async def test_a_session_goes_on_until_it_is_deleted(served: Served, bus: Bus) -> None:
+    """Two questions, a context between them; what was said in a deleted run is gone; the same id starts anew later."""
     name = f"desk/{new_id()}"
     path = f"/v1/sessions/{quote(name, safe='')}"
     for query in ("What can you do?", "And what else?"):
@@ -110,12 +111,28 @@ async def test_a_session_goes_on_until_it_is_deleted(served: Served) -> None:
 
     await wait_until(both_ended, what="the session knows that both runs have ended")
     assert set((await shown(served, name))["context"]) == {"What can you do?", "And what else?"}
+
+    first = (await shown(served, name))["recent_runs"][-1]["run_id"]
+    assert (await served.http.delete(f"/v1/runs/{first}")).status_code == 202
+    log = subjects.session_log("default", keys.session_key(name))
+
+    async def is_forgotten() -> bool:
+        stored = await (await bus.reader("SESSIONS")).messages(log)
+        said = b"".join(message.data for message in stored)
+        assert b"And what else?" in said
+        return b'"question":"What can you do?"' not in said
+
+    await wait_until(is_forgotten, what="the session has forgotten the deleted run")
+    await served.http.post("/chat", json={"query": "A third?", "session_id": name})
+    second = (await shown(served, name))["recent_runs"][-1]["run_id"]
     assert (await served.http.delete(path)).status_code == 202
 
     async def is_gone() -> bool:
         return await shown(served, name) == {}
 
     await wait_until(is_gone, what="the session is deleted")
+    # Its runs too, although the beginning of its log was gone.
+    assert (await served.http.get(f"/v1/runs/{second}")).status_code == 404
     await served.http.post("/chat", json={"query": "Anew?", "session_id": name})
     found = await shown(served, name)
     assert (found["runs"], found["context"]) == (1, {})

@@ -65,6 +65,7 @@ class SessionWriter:
             created_at=self.state.created_at,
             updated_at=self.state.updated_at,
             runs=self.state.runs,
+            current_run=self.state.current.run if self.state.current is not None else None,
             open_decisions=sum(group.awaits_decision for group in self.state.background.groups.values()),
         )
         place = keys.session_entry_key(self.tenant, entry.created_at, self.key)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import structlog
 
 from contracts.runs.requests import RunDeletion
-from contracts.wire import keys
+from contracts.wire import keys, names
 from contracts.wire.names import unix_ms
 from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
@@ -24,9 +24,11 @@ class Deletions:
     def __init__(self, bus: Bus) -> None:
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
 
-    async def delete(self, tenant: str, run: str, requested_at: int | None) -> None:
+    async def delete(self, tenant: str, run: str, requested_at: int | None, session_id: str | None = None) -> None:
         """Mark a run as deleted. Raises TryAgain when that may not be stored; repeating it is harmless."""
-        deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
+        deletion = RunDeletion(
+            at=unix_ms(), requested_at=requested_at, session_id=session_id or names.own_session_id(run)
+        )
         try:
             await self._bucket.put(keys.run_deletion(tenant, run), deletion)
         except (Refused, Unsure) as error:

@@ -152,7 +152,8 @@ async def delete_run(run_id: str, parts: GatewayParts, caller: RequestCaller) ->
     From now on it is not found; one that has not ended is cancelled first.
     """
     request = (await parts.runs.get_to_change(caller, run_id)).request()
-    await parts.deletions.delete(caller.tenant, run_id, request.requested_at if request else None)
+    known = (request.requested_at, request.session_id) if request else (None, None)
+    await parts.deletions.delete(caller.tenant, run_id, *known)
 
 
 @router.post(

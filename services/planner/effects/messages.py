@@ -3,6 +3,7 @@
 A timer is a scheduled message of NATS, which reaches the control consumer when it is due.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -11,7 +12,8 @@ from pydantic import BaseModel
 
 from contracts.runs.inbox import GroupDue, TimerFired, TimerName
 from contracts.runs.requests import RunRequested
-from contracts.wire import subjects
+from contracts.sessions.records import SessionRunsForgotten
+from contracts.wire import keys, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 
@@ -29,6 +31,15 @@ async def request_run(bus: Bus, request: RunRequested) -> None:
     except Refused as refusal:
         if not refusal.is_second_of_subject:
             raise
+
+
+async def forget_runs(bus: Bus, tenant: str, session_id: str, runs: Sequence[str]) -> None:
+    """Tell a session, if there is one, that runs of it were deleted."""
+    key = keys.session_key(session_id)
+    if await bus.last(subjects.SESSIONS, subjects.session_log(tenant, key)) is not None:
+        body = SessionRunsForgotten(runs=list(runs)).model_dump_json().encode()
+        name = f"forget-{runs[0]}"
+        await bus.publish_surely(subjects.session_inbox(tenant, key, name), body, f"{key}.{name}")
 
 
 async def set_timer(bus: Bus, request: RunRequested, name: TimerName, at_ms: int) -> None:

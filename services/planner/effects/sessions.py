@@ -16,7 +16,7 @@ import structlog
 
 from contracts.runs import inbox
 from contracts.runs.events import TERMINAL
-from contracts.runs.requests import RunDeletion, RunRequested
+from contracts.runs.requests import RunDeletion, RunRequested, RunStatus
 from contracts.sessions.records import (
     SESSION_MESSAGE,
     RunQueued,
@@ -227,6 +227,8 @@ class Sessions:
                 request = memory.summary_request(tenant, session, command)
                 if request is not None:
                     await messages.request_run(self._bus, request)
+            case decide.Trim():
+                await self._logs.trim(address)
             case decide.Purge():
                 await self._delete(address, session)
             case decide.Tell(run, message, about):
@@ -275,11 +277,11 @@ class Sessions:
     async def _delete(self, address: SessionAddress, session: Session) -> None:
         """Delete what is left of a session of which no run is open. Any planner may repeat any step.
 
-        Its runs are deleted as single runs are (`services.planner.upkeep.deletions`); the session's log names all of
-        them. One record, `deleted`, stays on the log: a planner with an older state is refused.
+        Its runs are deleted as single runs are (`services.planner.upkeep.deletions`). One record, `deleted`, stays on
+        the log for a day: a planner with an older state is refused.
         """
         tenant = address.tenant
-        await self._delete_runs(address)
+        await self._delete_runs(address, session)
         for group in session.background.groups.values():  # Kept for reports that are not requested any more.
             for report in {report_id(session.session_id, group, task_id) for task_id in group.tasks}:
                 await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report))
@@ -297,10 +299,17 @@ class Sessions:
         await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
         logger.info("session_deleted", tenant=tenant, session=address.key)
 
-    async def _delete_runs(self, address: SessionAddress) -> None:
+    async def _delete_runs(self, address: SessionAddress, session: Session) -> None:
+        """Delete the runs that the session's log names, and, where its beginning is gone, those in the index."""
         bucket = Bucket(self._bus, keys.RUNS_BUCKET)
         runs: dict[str, int | None] = {}
-        for record in await self._logs.whole(address):
+        records = await self._logs.whole(address)
+        if not any("session_started" in record.types() for record in records):
+            async for page in bucket.pages():
+                of_tenant = [entry.parsed(RunStatus) for entry in page if entry.key.startswith(f"{address.tenant}.")]
+                found = [each for each in of_tenant if each is not None and each.session_id == session.session_id]
+                runs |= {each.run_id: each.requested_at for each in found}
+        for record in records:
             for event in record.events:
                 match event:
                     case RunQueued():

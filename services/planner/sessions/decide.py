@@ -18,6 +18,7 @@ message only, so a redelivery of the message repeats the commands. What each mes
 | queue_expired | nothing | run_refused; Refuse | run_refused; Refuse |
 | context | session_started, context_set | context_set | context_set |
 | approved | nothing | approved_for_session | approved_for_session |
+| forget | nothing | runs_forgotten; Trim | Trim |
 | delete | nothing | deleting; Purge | deleting; Cancel |
 
 none: there is no session, or it was deleted. idle: nobody has the turn. busy: a run has it. While that run does nothing
@@ -57,6 +58,7 @@ Received = (
     | records.SessionQueueExpired
     | records.SessionContextRequested
     | records.SessionApproved
+    | records.SessionRunsForgotten
     | records.SessionDeletionRequested
     | tasks.SessionTaskMessage
 )
@@ -90,11 +92,16 @@ class WriteEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Trim:
+    """Delete all records up to a checkpoint, with what they say of forgotten runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Purge:
     """Delete the session, its runs and its artifacts: no run of it is open any more."""
 
 
-Command = Begin | Tell | memory.RequestSummary | WriteEntry | Purge
+Command = Begin | Tell | memory.RequestSummary | WriteEntry | Trim | Purge
 """What follows from the state of a session. All commands are idempotent."""
 
 
@@ -212,15 +219,25 @@ def _received(session: Session, message: Received, by: str) -> Events:
             return [records.RunRefusedBySession(run=run, fault=fault)] if session.queued(run) is not None else []
         case records.SessionContextRequested():
             return _context(session, message, by)
-        case records.SessionApproved(approved=approved):
-            known = (approved.rule, approved.tool, approved.agent, approved.user_id) in session.approvals
-            return [] if known else [approved]
-        case records.SessionDeletionRequested():
-            return [] if session.is_deleting else [records.SessionDeleting(by=message.by)]
+        case records.SessionApproved() | records.SessionRunsForgotten() | records.SessionDeletionRequested():
+            fact = _fact(message)
+            return [fact] if after(session, [fact]) != session else []
         case tasks.SessionTaskCalled() | tasks.SessionTaskControl() | tasks.SessionGroupDue():
             return [*machine.receive(session, message)]
         case _:
             assert_never(message)
+
+
+def _fact(
+    message: records.SessionApproved | records.SessionRunsForgotten | records.SessionDeletionRequested,
+) -> records.KnownSessionEvent:
+    match message:
+        case records.SessionApproved(approved=approved):
+            return approved
+        case records.SessionRunsForgotten(runs=runs):
+            return records.RunsForgotten(runs=runs)
+        case records.SessionDeletionRequested(by=by):
+            return records.SessionDeleting(by=by)
 
 
 def _is_news(session: Session, waits: records.RunWaits) -> bool:
@@ -324,6 +341,8 @@ def _of_cause(session: Session, cause: RunRequested | Received) -> list[Command]
                 return [Tell(run, inbox.RunMerged(into=recent.merged_into), run)]
             fault = recent.fault if recent is not None else None
             return [Tell(run, inbox.RunRefused(fault=fault), run)] if fault is not None else []
+        case records.SessionRunsForgotten():
+            return [Trim()]
         case records.SessionRunEnded(ended=ended, memory=kept) if kept is not None:
             is_due = session.summary_run == memory.summary_run(session.session_id, ended.run)
             return [memory.RequestSummary(session.summary_run, kept, cause.key_id, cause.key_budget)] if is_due else []

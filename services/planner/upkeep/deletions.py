@@ -5,8 +5,9 @@ Any planner may repeat any step, so another planner can finish the deletion if t
 1. An open run is cancelled, with the same message as a client's cancel. 2. Its log is reduced to one fact, `deleted`.
 That fact stays for a day: a suspended handling that resumes then finds the log changed, and does not start the run
 again. 3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact
-shares. 4. After 30 seconds step 3 is repeated: a tool or service that was still working may have written again. 5.
-After a day step 3 is repeated, and the log and the deletion itself are removed.
+shares; its session is told to forget what was said in it. 4. After 30 seconds step 3 is repeated: a tool or service
+that was still working may have written again. 5. After a day step 3 is repeated, and the log and the deletion itself
+are removed.
 """
 
 import heapq
@@ -25,6 +26,7 @@ from contracts.wire.records import EVENTS_HEADER, Record, types_in
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket
+from services.planner.effects.messages import forget_runs
 from services.runtime.tasks import every
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
@@ -133,6 +135,8 @@ class Deletions:
         if requested_at is not None:
             await self._bucket.purge(keys.run_key(tenant, requested_at, run))
         await self._artifacts.delete_all(tenant, run=run)
+        if due.deletion.session_id is not None:
+            await forget_runs(self._bus, tenant, due.deletion.session_id, [run])
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:
         await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": pattern, **({"keep": keep} if keep else {})})

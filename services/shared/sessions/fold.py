@@ -31,7 +31,9 @@ MAX_STATE_BYTES = MAX_RECORD_BYTES - 1024
 
 def fold(session: Session, seq: int, record: SessionRecord) -> Session:
     """Return the session after a record. An event of a newer version changes nothing."""
-    session = _with(session, seq=seq, records=session.records + 1, updated_at=record.at)
+    # What is forgotten does not make a session younger: it may be the last thing before its own retention ends.
+    at = session.updated_at if record.types() == "runs_forgotten" else record.at
+    session = _with(session, seq=seq, records=session.records + 1, updated_at=at)
     if "context_set" in record.types():
         session = _with(session, context_by=record.by)
     return after(session, record.events)
@@ -191,6 +193,18 @@ def _summarised(session: Session, event: records.Summarised) -> Session:
     )
 
 
+def _forgotten(session: Session, event: records.RunsForgotten) -> Session:
+    forgotten, older = set(event.runs), session.older_turns
+    places = [place for place, turn in enumerate(session.turns) if turn.run in forgotten]
+    may_be_older = older > 0 and len(places) < len(forgotten)
+    in_summary = may_be_older or any(older + place < session.summarised_turns for place in places)
+    turns = [turn for turn in session.turns if turn.run not in forgotten]
+    session = _with(session, turns=turns, background=tasks.forgotten(session.background, forgotten))
+    if in_summary:
+        session = _with(session, summary="", summarised_turns=0)
+    return _with(session, summary_run="") if in_summary or places else session
+
+
 def _checkpoint(session: Session, event: Checkpoint) -> Session:
     state = Session.model_validate(event.state)
     return _with(state, seq=session.seq, checkpoint_seq=session.seq, records=0)
@@ -213,6 +227,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
     "approved_for_session": lambda session, event: _with(
         session, approvals=session.approvals | {(event.rule, event.tool, event.agent, event.user_id)}
     ),
+    "runs_forgotten": _forgotten,
     "deleting": lambda session, _event: _with(session, is_deleting=True),
     "deleted": lambda session, _event: Session(seq=session.seq, records=session.records, deleted_seq=session.seq),
     "checkpoint": _checkpoint,

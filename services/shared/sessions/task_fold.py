@@ -13,6 +13,7 @@ What is not settled is bounded where tasks are spawned (`services.planner.sessio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from contracts.sessions import tasks as events
@@ -54,6 +55,12 @@ def run_ended(background: Background, run: str) -> Background:
 def run_waits(background: Background, task_id: str, seq: int) -> Background:
     """Return the tasks after a message about the pauses of a task's run. `seq`: of the run's record."""
     return _with_tasks(background, [task_id], waits_seq=seq)
+
+
+def forgotten(background: Background, runs: AbstractSet[str]) -> Background:
+    """Return the tasks without what was asked of, or found by, some of them: their runs were deleted."""
+    results = [result for result in background.results if result.task_id not in runs]
+    return _with_tasks(_with(background, results=results), sorted(runs), query="", digest="")
 
 
 def key_of(report_as: dict[str, Any]) -> str:

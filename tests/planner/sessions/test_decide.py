@@ -22,6 +22,7 @@ from contracts.sessions.records import (
     SessionQueueExpired,
     SessionRecord,
     SessionRunEnded,
+    SessionRunsForgotten,
     SessionRunWaits,
 )
 from contracts.wire.names import own_session_id
@@ -137,6 +138,7 @@ MESSAGES: dict[str, decide.Received | RunRequested] = {
     "run_ended, queued run": ended(B),
     "run_waits": SessionRunWaits(waits=RunWaits(run=A, seq=7, waits=True)),
     "input_taken": SessionInputTaken(run=B, into=A, taken=True),
+    "forget": SessionRunsForgotten(runs=[A]),
     "input_missed": SessionInputTaken(run=B, into=A, taken=False),
     "queue_expired": SessionQueueExpired(run=B),
     "context": SessionContextRequested(values={"city": "Bern"}, session_id="s"),

@@ -12,6 +12,7 @@ from contracts.runs.events import Cancelled
 from contracts.runs.inbox import INBOX_MESSAGE, CancelRequested
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunDeletion
+from contracts.sessions.records import SESSION_MESSAGE, SessionDeletionRequested
 from contracts.wire import keys, subjects
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
@@ -24,6 +25,7 @@ from services.shared.artifacts.errors import ArtifactNotFound
 from tests.support.gateways import Writer, connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
+from tests.support.session_writer import SessionWriter
 from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
@@ -197,3 +199,26 @@ async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> Non
     for kept in (open_, young):
         assert len((await store.client.list("default", run=kept.run)).artifacts) == 2
         assert {subject for subject in await traces(store.bus, kept.run) if subject.startswith(("emit.", "$KV.runs."))}
+
+
+async def test_sessions_forget_swept_runs_and_go_with_their_last_one(store: Store) -> None:
+    """Each is told once for all of its runs; one in which nothing happened since is deleted, if nobody waits in it."""
+    runs = [await a_run(store) for _ in range(2)]
+    old, busy = SessionWriter(store.bus, "old"), SessionWriter(store.bus, "busy")
+    young = SessionWriter(store.bus, "s")  # That of the runs.
+    for writer in (old, busy, young):
+        await writer.start()
+    await busy.begin("c" * 32)
+    for writer, at in ((old, 4000), (busy, 4000), (young, 6000)):
+        writer.state = writer.state.model_copy(update={"created_at": at, "updated_at": at})
+        await writer.enter()
+    assert await retention.sweep(store.bus, store.client, before=5000) == 2
+
+    async def told(writer: SessionWriter, name: str) -> Any:
+        found = await store.bus.last("INBOX", subjects.session_inbox("default", writer.key, name))
+        return found and SESSION_MESSAGE.validate_json(found.data)
+
+    assert await told(old, "delete") == SessionDeletionRequested(by="retention")
+    assert [await told(writer, "delete") for writer in (busy, young)] == [None, None]
+    forgotten = [await told(young, f"forget-{each.run}") for each in runs]
+    assert sorted(next(each for each in forgotten if each).runs) == sorted(each.run for each in runs)

@@ -10,8 +10,10 @@ from contracts.sessions.records import (
     RunBegun,
     RunEnded,
     RunQueued,
+    RunsForgotten,
     SessionRecord,
     SessionStarted,
+    Summarised,
 )
 from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskSpawned
 from contracts.wire.limits import MAX_RECORD_BYTES
@@ -89,3 +91,17 @@ def test_a_checkpoint_is_the_state_before_it() -> None:
     same = {"seq": 0, "checkpoint_seq": 0, "records": 0}
     assert loaded.model_copy(update=same) == session.model_copy(update=same)
     assert loaded.context == {"city": "Bern"}
+
+
+def test_a_forgotten_turn_takes_a_summary_with_it_that_may_hold_it() -> None:
+    """A later turn leaves the summary, and the session is no younger for it."""
+    session = with_turns(4)
+    session = folded(session, Summarised(through=f"{1:032x}", run="e" * 32, text="they said yes"))
+    later = folded(session, RunsForgotten(runs=[f"{3:032x}"]))
+    assert (later.summary, later.summarised_turns, later.updated_at) == ("they said yes", 2, session.updated_at)
+    assert [turn.run for turn in later.turns] == [f"{number:032x}" for number in range(3)]
+    for runs in ([f"{1:032x}"], ["d" * 32]):
+        older = session.model_copy(update={"older_turns": 0 if runs[0][0] == "0" else 1})
+        forgotten = folded(older, RunsForgotten(runs=runs))
+        assert (forgotten.summary, forgotten.summarised_turns) == ("", 0)
+    assert folded(session, RunsForgotten(runs=["d" * 32])).summary == "they said yes"
