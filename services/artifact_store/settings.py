@@ -53,6 +53,8 @@ class ArtifactStoreSettings(BusSettings):
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
         self.endpoint()
+        if re.search(r"\.\.|^[\d.]+$", self.s3_bucket):
+            raise ValueError("RUNWIRE_S3_BUCKET is no name that S3 takes: no two dots in a row, and no address")
         if not all(self.keys()):
             # Without keys some servers let everybody in; an open server has to be configured on purpose, elsewhere.
             raise ValueError("RUNWIRE_S3_ACCESS_KEY and RUNWIRE_S3_SECRET_KEY (or their _FILE forms) are needed")

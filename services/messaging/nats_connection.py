@@ -27,6 +27,7 @@ from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
 from services.messaging.errors import (
     NATS_ERRORS,
     NO_LEADER,
+    NoResponders,
     Refused,
     Unavailable,
     Unsure,
@@ -194,7 +195,8 @@ class NatsConnection:
         try:
             answer = await self.request(subjects.jetstream(subject), orjson.dumps(body), wait_s)
         except Unavailable as error:
-            raise Unavailable(f"JetStream did not answer {subject}: {error}") from error
+            advice = "; is it on, for this account too? (nats-server -js)" if isinstance(error, NoResponders) else ""
+            raise Unavailable(f"JetStream did not answer {subject}: {error}{advice}") from error
         reply: dict[str, Any] = orjson.loads(answer.data)
         if (error_body := reply.get("error")) is not None:
             if error_body.get("err_code") in NO_LEADER:

@@ -94,8 +94,8 @@ class NatsLink:
 
     def problems(self) -> list[str]:
         """Return problems of the connection and background tasks that have died; empty when all is well."""
-        refused = f": {self.bus.refused}" if self.bus.refused else ""
-        found = [] if self.bus.is_connected else [f"NATS is not connected{refused}"]
+        reason = self.bus.refused or f"no NATS answers at {', '.join(_addresses(self.settings.nats_url))}"
+        found = [] if self.bus.is_connected else [f"NATS is not connected: {reason}"]
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
         if self._missing:

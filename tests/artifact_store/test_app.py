@@ -84,6 +84,13 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
         _settings(s3_endpoint=endpoint)
 
 
+@pytest.mark.parametrize("bucket", ["my..bucket", "192.168.0.1", "Bucket", "b"])
+def test_what_is_no_bucket_is_refused(bucket: str) -> None:
+    """By its name already: a server would not be asked."""
+    with pytest.raises(ValidationError, match=r"(?i)s3_bucket"):
+        _settings(s3_bucket=bucket)
+
+
 def test_key_files_are_read_again(tmp_path: Path) -> None:
     """Keys are rotated. A byte order mark is no part of a key, and a missing file is named."""
     file = tmp_path / "key"

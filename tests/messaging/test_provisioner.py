@@ -11,13 +11,14 @@ import pytest
 from contracts.wire import subjects
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.messaging.connection import Bus
-from services.messaging.errors import Misconfigured
+from services.messaging.errors import Misconfigured, Unavailable
 from services.messaging.provisioner.__main__ import provision_once
 from services.messaging.streams.definitions import BUCKETS, STREAMS
 from services.messaging.streams.provision import missing
 from services.runtime.settings import BusSettings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port, needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +65,24 @@ async def test_what_cannot_be_changed_ends_it_with_the_reason(own_nats_server: N
     ended = await provisioner(own_nats_server.url)
     assert ended.returncode == EXIT_WRONG_SETTINGS
     assert ended.stderr.splitlines()[-1].startswith("stream CALLS: ")
+
+
+async def test_an_address_without_nats_is_named() -> None:
+    """Without user and password."""
+    with pytest.raises(TimeoutError, match=r"NATS is not connected: no NATS answers at 127\.0\.0\.1:1$"):
+        await provision_once(BusSettings(nats_url="nats://user:secret@127.0.0.1:1"), 1)
+
+
+async def test_without_jetstream_its_switch_is_named() -> None:
+    """To services that wait for the streams, too."""
+    port = free_port()
+    command = [str(needs_program("nats-server")), "-a", "127.0.0.1", "-p", str(port)]
+    server = await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)
+    async with connected(f"nats://127.0.0.1:{port}") as bus:
+        with pytest.raises(Unavailable, match="is it on, for this account too"):
+            await missing(bus)
+    server.terminate()
+    await server.wait()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ _ADVICE = {
     "AuthorizationHeaderMalformed": "RUNWIRE_S3_REGION is another one than the bucket's",
     "PermanentRedirect": "RUNWIRE_S3_ENDPOINT or RUNWIRE_S3_REGION is another one than the bucket's",
     "InvalidAccessKeyId": "RUNWIRE_S3_ACCESS_KEY is unknown there",
-    "SignatureDoesNotMatch": "RUNWIRE_S3_SECRET_KEY is wrong",
+    "SignatureDoesNotMatch": "RUNWIRE_S3_SECRET_KEY is wrong, or a proxy before the server changes `Host`",
     "ExpiredToken": "the key has expired",
     "AccessDenied": "the key needs GetObject, PutObject, DeleteObject and ListBucket for RUNWIRE_S3_BUCKET",
 }

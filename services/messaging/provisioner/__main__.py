@@ -32,7 +32,7 @@ async def provision_once(settings: BusSettings, wait_s: float = _WAIT_S) -> None
             await link.connect()
             await provision(link.bus)
     except TimeoutError as error:
-        problems = "; ".join(link.problems()) or "JetStream did not answer (is it on? nats-server -js)"
+        problems = "; ".join(link.problems()) or "JetStream did not answer: is it on, for this account too?"
         raise TimeoutError(f"not provisioned within {wait_s:g} s: {problems}") from error
     finally:
         await link.leave()

@@ -68,9 +68,9 @@ def error(status: int, code: str, **headers: str) -> Answer:
     return Answer(status, body.encode(), {"Content-Type": "application/xml", **headers})
 
 
-def listing(*rows: str) -> Answer:
+def listing(*rows: str, token: str = "<NextContinuationToken>a</NextContinuationToken>") -> Answer:
     """A listing with these objects and no end."""
-    text = "<Name>runwire</Name><IsTruncated>true</IsTruncated><NextContinuationToken>a</NextContinuationToken>"
+    text = f"<Name>runwire</Name><IsTruncated>true</IsTruncated>{token}"
     for key, at in map(str.split, rows):
         text += f"<Contents><Key>{key}</Key><LastModified>{at}</LastModified></Contents>"
     space = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -116,6 +116,8 @@ CASES: dict[str, tuple[Call, Answers, Any]] = {
     "a listing": (("listed", (None, 1)), {"GET": listing(f"a {AT}")}, "one"),
     "a listing with an odd date": (LIST, {"GET": listing("a yesterday")}, "invalid answer"),
     "a listing without an end": (LIST, {"GET": listing(f"a {AT}", f"b {AT}")}, "the same objects again"),
+    "a listing that goes on nowhere": (LIST, {"GET": listing(f"a {AT}", f"b {AT}", token="")}, "the same objects"),
+    "another signature": (ENSURE, {"GET": error(403, "SignatureDoesNotMatch")}, "RUNWIRE_S3_SECRET_KEY .* a proxy"),
     "a listing cut short": (LIST, {"GET": Answer(200, b"<ListBucketResult><Na")}, "invalid answer"),
     "the clock is wrong": (ENSURE, {"GET": error(403, "RequestTimeTooSkewed")}, "RequestTimeTooSkewed; set the clock"),
     "another region": (ENSURE, {"GET": error(400, "AuthorizationHeaderMalformed")}, "RUNWIRE_S3_REGION"),
