@@ -2,8 +2,8 @@
 
 Beside it, the obvious alternative: parse everything received so far, leniently, once per chunk, and show what the
 answer grew by. That is `pydantic_core.from_json(..., allow_partial="trailing-strings")`, the fastest such parser at
-hand. It is run on short replies only, since its work grows with the square of the reply. Run: python -m
-benchmarks.answer_stream
+hand. It is run on short replies only, since its work grows with the square of the reply. And the scanner of marked
+responses, beside the stream of an answer in chunks of the same size. Run: python -m benchmarks.answer_stream
 """
 
 import time
@@ -12,6 +12,8 @@ from collections.abc import Callable
 import pydantic_core
 
 from services.planner.replies.answer_stream import AnswerStream
+from services.planner.replies.marked.blocks import Page
+from services.planner.replies.marked.scanner import MarkerScanner
 
 MB = 1 << 20
 HEAD = '{"next_node": "final_response", "args": {"answer": "'
@@ -24,6 +26,12 @@ REPLIES: dict[str, Callable[[int], str]] = {
     ),
     "a tool call": lambda size: '{"next_node": "save", "args": {"text": "' + "word " * (size // 5) + '"}}',
 }
+MARKED: dict[str, Callable[[int], str]] = {
+    "prose": lambda size: "Some words of an answer. " * (size // 25),
+    "Markdown": lambda size: "- **A point** of 12 words, `code` too\n" * (size // 37),
+    "a proposal": lambda size: 'DATA_PROPOSAL: {"operations": ["' + "word " * (size // 5) + '"]}',
+}
+PLAIN = REPLIES["an answer"]
 CHUNKS = (4, 64, 4096)
 COMPARED = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
 
@@ -32,6 +40,12 @@ def stream(text: str, chunk: int) -> int:
     """Read a reply as the planner does; return how many characters were shown."""
     answer = AnswerStream()
     return sum(len(answer.feed(text[start : start + chunk])) for start in range(0, len(text), chunk))
+
+
+def scan(text: str, chunk: int) -> int:
+    """Read a marked response; return how many characters were shown."""
+    scanner = MarkerScanner(Page(("data_proposal",)))
+    return sum(len(scanner.feed(text[start : start + chunk])) for start in range(0, len(text), chunk))
 
 
 def parse_again(text: str, chunk: int) -> int:
@@ -56,7 +70,7 @@ def seconds(work: Callable[[str, int], int], text: str, chunk: int, least: float
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     print(f"{'reply of 1 MB':<26}{'chunk':>7}{'s/MB':>9}{'us/chunk':>10}{'examined':>11}")
     for name, make in REPLIES.items():
         text = make(MB)
@@ -73,6 +87,12 @@ def main() -> None:
         assert stream(text, 16) == parse_again(text, 16)  # noqa: S101, both show the same
         mine, other = seconds(stream, text, 16), seconds(parse_again, text, 16)
         print(f"{'':<26}{size >> 10:>7}{mine:>10.4f}{other:>10.4f}{other / mine:>13.1f}x")
+    print(f"\n{'marked text, 64 KB':<26}{'chunk':>7}{'us/chunk':>10}{'beside an answer':>18}")
+    for name, make in MARKED.items():
+        for chunk in CHUNKS:
+            count = (64 << 10) / chunk
+            mine, other = (seconds(way, of(64 << 10), chunk) / count for way, of in ((scan, make), (stream, PLAIN)))
+            print(f"{name:<26}{chunk:>7}{mine * 1e6:>10.2f}{mine / other:>17.1f}x")
 
 
 if __name__ == "__main__":

@@ -154,13 +154,14 @@ def render_outcome(count: int, report: Mapping[str, Any] | None) -> dict[str, An
     applied = report["applied"] if report is not None else 0
     failed = len(done) - applied
     statuses = {"applied": "success", "failed": "error"}
+    toast = f"Applied {applied} of {len(done)} - {failed} failed" if failed else f"All {applied} changes applied"
     return {
         "executed": sorted(done),
         "statuses": [statuses[done[number]] if number in done else "skipped" for number in range(count)],
         "applied": applied,
         "failed": failed,
         "refetch": applied > 0,
-        "toast": f"Applied {applied} of {len(done)} - {failed} failed" if failed else f"All {applied} changes applied",
+        "toast": None if report is None else toast,
         "proposal_cleared": True,
         "data_changed": applied > 0,
     }

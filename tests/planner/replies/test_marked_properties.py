@@ -15,6 +15,7 @@ from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.openers import BLANKS
 from services.planner.replies.marked.payload_types import MARKERS, PAYLOADS_OF_PAGES
 from services.planner.replies.marked.scanner import MarkerScanner
+from tests.support import samples
 
 VIEW = Page(PAYLOADS_OF_PAGES["table_view"])
 PIECES = [
@@ -55,6 +56,8 @@ PIECES = [
 ]
 texts = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 
+END = " \u00b6"
+"""Ends what could still become a marker."""
 BOLD = r"(?:\*{1,3}|__)"
 BLANK = f"[{BLANKS}]*"
 FENCE = rf"```[A-Za-z0-9_+-]*[ \t\r]*\n{BLANK}"
@@ -151,8 +154,19 @@ def test_the_split_does_not_matter(text: str, seed: int) -> None:
 @given(text=texts)
 def test_no_block_is_shown(text: str) -> None:
     """The message is the text without what the grammar calls a block."""
-    text += " \u00b6"  # Ends what could still become a marker.
-    assert read(*text)[1].message == message_of(text)
+    assert read(*text, *END)[1].message == message_of(text + END)
+
+
+@pytest.mark.parametrize("seed", samples.seeds(5))
+def test_many_texts(seed: int) -> None:
+    """The same of longer texts: however they are cut, they show what the grammar leaves of them."""
+    rng = random.Random(seed)
+    for _ in range(20 * settings().max_examples):
+        text = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 20))) + END
+        cuts = sorted(rng.randint(0, len(text)) for _ in range(rng.randint(0, 9)))
+        deltas, response = read(*(text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)))
+        assert "".join(deltas) == response.message == message_of(text), (text, cuts)
+        assert response == read(text)[1], (text, cuts)
 
 
 #: What completes the beginning of a block, whatever is there of it.

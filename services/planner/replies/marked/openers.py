@@ -13,7 +13,7 @@ Rule 4: the text may end anywhere. `Undecided` says that a longer text could sti
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 BLANKS = "\t\n\r "
@@ -33,7 +33,7 @@ _RUNS = {
 """By what a run may consist of; the third is the language of a fence."""
 _LANGUAGE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-"
 _MAX_INDENT, _LINE_CHARACTERS = 64, 12
-_LIST_ITEM = re.compile(r"^([\t\r ]*+)([-*+]|[0-9]{1,9}[.)])[\t ]", re.MULTILINE)
+_LIST_ITEM = re.compile(r"\n[\t\r ]*+(?:[-*+]|[0-9]{1,9}[.)])[\t ]")
 
 
 class NotBlock(Exception):
@@ -95,9 +95,9 @@ class Before:
             self.is_code = before_bold[-1] == "`"
         if self._is_line_known and "\n" not in text:
             return
-        lines = self._line + text
+        lines = f"\n{self._line}{text}"
         for item in _LIST_ITEM.finditer(lines):
-            self.list_indent = len(item[0])
+            self.list_indent = len(item[0]) - 1
         line = lines[lines.rfind("\n") + 1 :]
         rest = line.lstrip(BLANKS)
         self._line = line[: min(len(line) - len(rest), _MAX_INDENT)] + rest[:_LINE_CHARACTERS]
@@ -112,19 +112,17 @@ class Before:
 class Openers:
     """The grammar for these names."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Collection[str]) -> None:
         self._names = sorted(names, key=len, reverse=True)
         """The longest first, which counts where one begins with another."""
         firsts = "".join(sorted({name[0] for name in self._names}))
-        parts = {name[:end] + r"\Z" for name in self._names for end in range(1, len(name))} | set(self._names)
-        # Each name with its first letter looked back at, since a search is quick where it begins with a set.
-        some = "|".join(f"(?<={part[0]}){part[1:]}" for part in sorted(parts))
+        # A search is quick where it begins with a set, so that each branch looks back at the character it begins with.
         self._candidate = re.compile(
             rf"""[#>0-9\-*_`{firsts}](?:
-              (?<=\n[#>0-9-]) | (?<=\n[*])(?:[ ]|\Z)                     # a lead
-            | (?<=`)(?<!``)(?:`|\Z|{"|".join(sorted(parts))})              # a fence, or NAME in backticks
+              (?<=[{firsts}])(?<![A-Za-z0-9_].)(?:{"|".join(f"(?<={each}){_rest(each, names)}" for each in firsts)})
+            | (?<=\n[#>*0-9-])(?:\#*|[0-9]*\.?)(?:\Z|[ ][*_`]*(?:\Z|[{firsts}]))  # a lead
+            | (?<=`)(?<!``)(?:`|\Z|[{firsts}])  # a fence, or NAME in backticks
             | (?<=[*])[*]{{0,2}}(?:[`{firsts}]|\Z) | (?<=_)(?:\Z|_(?:[`{firsts}]|\Z))
-            | (?<![A-Za-z0-9_][{firsts}])(?:{some})
             )""",
             re.VERBOSE,
         )
@@ -137,6 +135,14 @@ class Openers:
     def reading(self, text: str, start: int, before: Before) -> "Reading":
         """Begin to read at `start`."""
         return Reading(self._names, text, start, before)
+
+
+def _rest(first: str, names: Collection[str]) -> str:
+    """Return a pattern of what follows the first letter of names, or is cut at the end."""
+    rests = {name[1:] for name in names if name.startswith(first)}
+    if "" in rests:
+        return ""
+    return rf"(?:\Z|{'|'.join(each + _rest(each, rests) for each in sorted({rest[0] for rest in rests}))})"
 
 
 class Reading:
