@@ -9,7 +9,7 @@ from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
 from ..wire.faults import Fault
 from .pauses import PauseDecision, PauseDefault, PauseReason, TasksPaused
-from .payload import Source, Usage
+from .payload import Source, TaskFindings, Usage
 
 TimerName = Literal["deadline", "pause", "retry", "queue"]
 """The timers of a run. Those of sessions and schedules have other names."""
@@ -41,6 +41,7 @@ class CallFinished(Message):
         exclude_if=is_absent,
         description="of a result in the standard form (`tool_responses`): its artifact",
     )
+    of_tasks: TaskFindings | None = Field(default=None, exclude_if=is_absent, description="of tasks waited for")
 
 
 class TimerFired(Message):

@@ -18,6 +18,16 @@ class Source(Message):
     relevance_score: float | None = None
 
 
+class TaskFindings(Message):
+    """What tasks have made, for the payload of the run that waited for them, or that reports on them."""
+
+    artifacts: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="`<tool>#<task id>` -> dotted path -> JSON value or ArtifactRef"
+    )
+    sources: list[Source] = Field(default_factory=list)
+    whole: str | None = Field(default=None, description="the artifact with all results, where they were cut")
+
+
 class SuggestedAction(Message):
     """A suggestion for what the user may do next. The client knows the meaning of `action_id`."""
 

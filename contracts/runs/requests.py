@@ -7,7 +7,7 @@ from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_v
 from ..artifacts.images import ImageInput, ImageRef, VisionMode
 from ..wire.base import HttpInput, Message, is_absent
 from .pauses import OpenPause, PauseDecision
-from .payload import FinalPayload, Reason, Usage
+from .payload import FinalPayload, Reason, TaskFindings, Usage
 
 Effort = Literal["low", "medium", "high"]
 """How much a model reasons before it answers."""
@@ -238,6 +238,7 @@ class RunRequested(Message):
         exclude_if=is_absent,
         description="the only run that `on_busy` and `on_paused` may steer or cancel, or its own id: none; null: any",
     )
+    of_tasks: TaskFindings | None = Field(default=None, exclude_if=is_absent, description="of a report")
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
     body_sha256: str = Field(default="", description="of the request body, to detect a reused idempotency key")
 

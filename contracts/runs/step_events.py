@@ -12,7 +12,7 @@ from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
 from ..wire.faults import Fault
 from .actions import Join
-from .payload import Source, Usage
+from .payload import Source, TaskFindings, Usage
 from .plans import CallStatus, Plan, PlanError
 
 StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
@@ -160,6 +160,7 @@ class Observed(Message):
         exclude_if=is_absent,
         description="of a result in the standard form (`tool_responses`): its artifact",
     )
+    of_tasks: TaskFindings | None = Field(default=None, exclude_if=is_absent, description="of tasks waited for")
 
 
 class Repaired(Message):

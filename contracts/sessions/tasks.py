@@ -311,7 +311,7 @@ class TaskView(Message):
     requested_at: int = Field(description="Unix ms")
     ended_at: int | None = None
     code: str | None = Field(default=None, description="of a failed or partial task")
-    result: str = Field(default="", description="what it found, at most 8 KiB; empty in lists")
+    result: str = Field(default="", description="what it found; empty in lists")
     is_held: bool = Field(default=False, description="a person has yet to apply or reject its result")
     is_merged: bool = Field(default=False, description="later runs of the session are shown its result")
 

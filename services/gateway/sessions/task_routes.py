@@ -20,6 +20,7 @@ from services.gateway.edge.routing import RequestCaller, body_of, needs, new_rou
 from services.gateway.errors import NotFound, RefusedByPlanner
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.decisions import LATER, STOPPING
+from services.shared.redaction.json_values import CUT_MARK
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_views import group_view, shown_groups, task_view
 
@@ -73,7 +74,12 @@ async def get_task(
 ) -> Response:
     """Return a task with what it found. Its run has the same id."""
     session = await _session_of(parts, caller, task_id, session_id)
-    return await json_response(_shown(session, "task", task_id), request.headers)
+    view = _shown(session, "task", task_id)
+    if isinstance(view, TaskView) and view.result.endswith(CUT_MARK):
+        run = await parts.runs.find(caller.tenant, task_id)
+        payload = run.status().payload if run is not None else None
+        view = view.model_copy(update={"result": payload.raw_answer}) if payload is not None else view
+    return await json_response(view, request.headers)
 
 
 @router.get("/v1/groups", response_model=GroupList)

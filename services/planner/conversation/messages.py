@@ -177,7 +177,8 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
         content = {"content": observed.content} if observed.content else {}
         said |= content | {"observation": observed.observation}
         # The rest of a truncated observation is read by this action.
-        if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
+        of_tasks = observed.of_tasks.whole if observed.of_tasks is not None else None
+        if (artifact_id := of_tasks or readable_in(observed.observation, observed.artifacts)) is not None:
             read = {"artifact_id": artifact_id, "offset": 0, "length": 8000}
             said["more"] = {"next_node": READ_ARTIFACT, "args": read}
         return said

@@ -38,6 +38,7 @@ from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.logs.task_results import TaskResults
 from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Busy, Place, Waiting
@@ -68,6 +69,7 @@ class Sessions:
         self._bus = bus
         self._runs = runs
         self._logs = logs
+        self._results = TaskResults(bus)
         self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
 
     async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
@@ -248,8 +250,8 @@ class Sessions:
                 if report_id is not None and request.tool_context:
                     await self._runs.keep_context(Address(tenant, report_id), request.tool_context)
                 await messages.request_run(self._bus, request)
-            case task_commands.AnswerCall(run, finished):
-                await self._answer_call(tenant, run, finished)
+            case task_commands.AnswerCall(run, finished, tasks):
+                await self._answer_call(tenant, run, await self._results.of_call(tenant, session, run, finished, tasks))
             case task_commands.CancelTask(task_id, reason):
                 cancel = inbox.CancelRequested(reason=reason, session_id=session.session_id)
                 subject = subjects.control(tenant, task_id, f"session-cancel-{task_id}")
@@ -258,7 +260,9 @@ class Sessions:
                 context = await self._runs.context(Address(tenant, report.report_id))
                 of_report = report_request(tenant, session, report, context)
                 if of_report is not None:
-                    await messages.request_run(self._bus, of_report)
+                    group = session.background.groups.get(report.group_id)
+                    tasks = task_commands.readable(session, group) if group is not None else ()
+                    await messages.request_run(self._bus, await self._results.of_report(of_report, tasks))
             case task_commands.DropReportContext(report_id):
                 await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report_id))
             case task_commands.SetGroupTimer(what, group_id, at):

@@ -50,7 +50,7 @@ class Offloader:
             for event in record.events:
                 if isinstance(event, Paused) and _is_large(event):
                     tool = event.tool or ""
-                    stored = (await self._store({tool: event.arguments or {}}, tenant, run, session))[tool]
+                    stored = (await self.stored({tool: event.arguments or {}}, tenant, run, session))[tool]
                     fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
                     events.append(event.model_copy(update={"arguments": stored if fits else None}))
                 else:
@@ -62,14 +62,15 @@ class Offloader:
         artifacts = end.artifacts if isinstance(end, Done) else end.payload.artifacts
         if not artifacts or wire_size(artifacts) <= MAX_EVENT_INLINE_BYTES:
             return record
-        offloaded = await self._store(artifacts, tenant, run, session)
+        offloaded = await self.stored(artifacts, tenant, run, session)
         if isinstance(end, Done):
             smaller: Done | Error | Cancelled = end.model_copy(update={"artifacts": offloaded})
         else:
             smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
 
-    async def _store(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
+    async def stored(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
+        """Return the artifacts with references for the largest values; those that cannot be stored stay."""
         found = ((tool, path, value) for tool, fields in artifacts.items() for path, value in fields.items())
         places = {f"{tool}\n{path}": (tool, path) for tool, path, value in found if as_reference(value) is None}
         largest = sorted(heavy_paths({place: artifacts[tool][path] for place, (tool, path) in places.items()}))

@@ -1,7 +1,8 @@
 """The artifacts and sources of a run's calls, for its payload, and the images that the model may see. Pure.
 
 Rule 1: their order is that of the decisions, not of completion: the branches of a plan in step order, then its join.
-Rule 2: a later call of a tool replaces earlier artifacts field by field. A replaced value stays available under
+Rule 2: what tasks made stands under the tool, or under `<tool>#<task id>` where the tool has something already.
+Rule 3: a later call of a tool replaces earlier artifacts field by field. A replaced value stays available under
 `<tool>#<call id>`.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from contracts.artifacts.images import VisionContextPolicy
 from contracts.runs.events import Observed, PlannedCall
-from contracts.runs.payload import Source
+from contracts.runs.payload import Source, TaskFindings
 from services.planner.run.state.history import ToolImage
 from services.shared.images.types import image_in, image_type
 from services.shared.redaction.stored_values import as_reference
@@ -26,6 +27,7 @@ class Collected:
 
     _outcomes: dict[str, Observed | None] = field(default_factory=dict)
     """By call id, in order; None while a call is open, and for one without artifacts and sources."""
+    _of_tasks: list[TaskFindings] = field(default_factory=list)
     readable: set[str] = field(default_factory=set)
     """Ids of artifacts that hold a truncated observation in full: the model may read them."""
 
@@ -34,8 +36,15 @@ class Collected:
         for call in calls:
             self._outcomes.setdefault(call.call_id, None)
 
+    def take_tasks(self, found: TaskFindings | None) -> None:
+        """Add what tasks have made."""
+        if found is not None:
+            self._of_tasks.append(found)
+            self.readable |= {found.whole} if found.whole is not None else set()
+
     def take(self, observed: Observed) -> None:
         """Add the outcome of a call."""
+        self.take_tasks(observed.of_tasks)
         if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
             self.readable.add(artifact_id)
         has_more = bool(observed.artifacts or observed.sources)
@@ -43,11 +52,12 @@ class Collected:
 
     def copy(self) -> "Collected":
         """Return an independent copy."""
-        return Collected(dict(self._outcomes), set(self.readable))
+        return Collected(dict(self._outcomes), [*self._of_tasks], set(self.readable))
 
     def sources(self) -> list[Source]:
-        """Return the sources of all calls."""
-        return [source for outcome in self._settled() for source in outcome.sources]
+        """Return the sources of all calls, then those of tasks."""
+        of_calls = [source for outcome in self._settled() for source in outcome.sources]
+        return of_calls + [source for found in self._of_tasks for source in found.sources]
 
     def artifacts(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
         """Return tool -> path -> value or reference, and a warning for each tool that replaced an earlier artifact."""
@@ -61,6 +71,9 @@ class Collected:
                     earlier.setdefault(f"{outcome.tool}#{call_id}", {})[path] = before
                 newest[outcome.tool, path] = outcome.call_id, value
             add_artifacts(found, outcome.tool, outcome.artifacts)
+        for key, fields in ((key, each[key]) for each in (of.artifacts for of in self._of_tasks) for key in each):
+            tool = key.partition("#")[0]
+            found[key if tool in found else tool] = fields
         return {**found, **earlier}, _warnings(earlier)
 
     def _settled(self) -> Iterable[Observed]:

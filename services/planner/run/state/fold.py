@@ -166,6 +166,7 @@ def _fold_started(run: Run, started: events.RunStarted, at: int) -> None:
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at
     run.warnings += started.warnings
+    run.collected.take_tasks(started.request.of_tasks)
     run.history.add(history.Question(started.request, tuple(started.images)))
 
 

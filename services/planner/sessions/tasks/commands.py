@@ -10,7 +10,7 @@ from contracts.sessions.records import SessionRunEnded, SessionRunWaits
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import answers, reports
-from services.planner.sessions.tasks.targets import target
+from services.planner.sessions.tasks.targets import Target, target
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group, Report
 
@@ -33,6 +33,8 @@ class AnswerCall:
 
     run: str
     finished: CallFinished
+    tasks: tuple[str, ...] = ()
+    """The tasks whose results the run may be shown: what their runs made is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded | Ses
             return _of_spawn(session, cause)
         case SessionTaskCalled():
             of_target = [] if cause.action in {"list", "status"} else _of_target(session, cause)
-            return [AnswerCall(cause.run, answers.of_call(session, cause)), *of_target]
+            asked = target(session.background, cause) if cause.action == "status" else None
+            found = readable(session, asked.group) if isinstance(asked, Target) else ()
+            return [AnswerCall(cause.run, answers.of_call(session, cause), found), *of_target]
         case SessionTaskControl():
             return _of_target(session, cause)
         case SessionGroupDue(group_id=group_id):
@@ -108,9 +112,11 @@ def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded | Ses
 
 def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
     finished = answers.of_spawn(session, call)
-    found: list[TaskCommand] = [AnswerCall(call.run, finished)] if finished is not None else []
     task = session.background.tasks.get(call.child.run_id) if call.child is not None else None
     group = session.background.groups.get(task.group_id) if task is not None else None
+    found: list[TaskCommand] = []
+    if finished is not None:
+        found.append(AnswerCall(call.run, finished, readable(session, group) if group is not None else ()))
     if task is None or group is None or call.child is None:
         return found
     if task.status == "running":
@@ -127,6 +133,12 @@ def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
         found += [SetGroupTimer("waiter", group.group_id, group.waiter.until)]
         found += _told(session, group) if pauses_of(session, group) else []
     return found
+
+
+def readable(session: Session, group: Group) -> tuple[str, ...]:
+    """Return the tasks of a group whose results models may read."""
+    tasks = session.background.tasks_of(group) if group.may_show_results else []
+    return tuple(task.task_id for task in tasks if task.has_result)
 
 
 def _told(session: Session, group: Group) -> list[TaskCommand]:
@@ -202,7 +214,8 @@ def _of_group(session: Session, group: Group, of_task: str | None = None) -> lis
     waiter = group.waiter
     if finished is not None and waiter is not None:
         has_all = waiter.state == "answered" and group.has_ended
-        found += [AnswerCall(waiter.run, finished)] if has_all or of_task is None else []
+        answer = AnswerCall(waiter.run, finished, readable(session, group))
+        found += [answer] if has_all or of_task is None else []
     found += _told(session, group) if group.awaits_decision else []
     found += [
         RequestReport(report)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from contracts.runs.events import Observed, PlannedCall
-from contracts.runs.payload import Source
+from contracts.runs.payload import Source, TaskFindings
 from services.planner.run.state.collected import Collected
 
 CHART = {
@@ -47,3 +47,12 @@ def test_outcomes_stand_in_the_order_of_their_calls() -> None:
             "earlier ones are under draw#1-1, draw#1-2"
         )
     ]
+
+
+def test_what_tasks_made_takes_the_place_of_nothing() -> None:
+    """It stands under the tool, or beside what the tool has there already."""
+    collected = Collected()
+    found = {"draw#t1": {"chart": 1}, "draw#t2": {"chart": 2}, "scan#t2": {"page": 3}}
+    collected.take_tasks(TaskFindings(artifacts=found, whole="a" * 32))
+    assert collected.artifacts()[0] == {"draw": {"chart": 1}, "draw#t2": {"chart": 2}, "scan": {"page": 3}}
+    assert collected.copy().readable == {"a" * 32}
