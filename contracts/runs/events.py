@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, GetCoreSc
 from ..artifacts.images import ImageRef, VisionContextPolicy
 from ..sessions.tasks import TaskPolicy
 from ..wire.base import Message
-from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource, TasksPaused
+from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource, TasksPaused, Yielded
 from .payload import FinalPayload, Reason, Usage
 from .requests import DEFAULT_STRATEGY, Effort, Memory, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
@@ -77,6 +77,7 @@ __all__ = [
     "ToppedUp",
     "Triaged",
     "UnknownEvent",
+    "Yielded",
 ]
 
 ActionFormat = Literal["auto", "unified", "legacy"]
@@ -218,7 +219,7 @@ class ToppedUp(Message):
 
 
 class Resumed(Message):
-    """A pause is over, or, without a `pause_id`, the run's wait for a budget."""
+    """A pause is over, or, without a `pause_id`, the run's wait for a budget or for its turn (`by`: `session`)."""
 
     type: Literal["resumed"] = "resumed"
     pause_id: str | None = None
@@ -351,6 +352,7 @@ KnownEvent = Annotated[
     | InputAdded
     | TaskSettled
     | TasksPaused
+    | Yielded
     | Stopping
     | Done
     | Error

@@ -193,6 +193,14 @@ class RunTasksPaused(Message):
     paused: TasksPaused
 
 
+class RunYields(Message):
+    """The run is a report, and a user's run has its turn: it waits until a later `begin`."""
+
+    v: Literal[1] = 1
+    kind: Literal["yields"] = "yields"
+    session_seq: int
+
+
 class GroupDue(Message):
     """A timer of a session has fired. Its subject names the session where others name a run."""
 
@@ -232,6 +240,7 @@ _Message = (
     | ResumeRequested
     | RunTaskSettled
     | RunTasksPaused
+    | RunYields
     | GroupDue
     | ScheduleSet
     | ScheduleDue

@@ -93,6 +93,13 @@ class OpenPause(Message):
     default_answer: Any = None
 
 
+class Yielded(Message):
+    """A report gives its turn to a user's run, and asks no model until its own turn comes again (`resumed`)."""
+
+    type: Literal["yielded"] = "yielded"
+    seq: int = Field(description="sequence of the session's record that gave the turn away")
+
+
 class TasksPaused(Message):
     """What tasks that a call waits for need of people, in the place of what an earlier event said. No pauses: nothing.
 

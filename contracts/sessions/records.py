@@ -59,6 +59,13 @@ class RunBegun(Message):
     run: str
 
 
+class RunYielded(Message):
+    """The report that had the turn gave it to a user's run. It begins again when no user's run waits."""
+
+    type: Literal["run_yielded"] = "run_yielded"
+    run: str
+
+
 class InputForwarded(Message):
     """The text of a queued run was sent to the run that has the turn."""
 
@@ -178,6 +185,7 @@ KnownSessionEvent = Annotated[
     SessionStarted
     | RunQueued
     | RunBegun
+    | RunYielded
     | InputForwarded
     | RunMergedInto
     | InputMissed

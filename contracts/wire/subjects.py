@@ -55,7 +55,7 @@ control = Subject(
     writes=(GATEWAY, PLANNER, NATS), reads=(PLANNER,),
     carries=(
         *("CancelRequested", "TopUpRequested", "InputRequested", "ResumeRequested", "RunMerged", "RunRefused"),
-        *("SessionAttached", "TimerFired", "RunTaskSettled", "RunTasksPaused", "GroupDue"),
+        *("SessionAttached", "TimerFired", "RunTaskSettled", "RunTasksPaused", "RunYields", "GroupDue"),
         *("ScheduleSet", "ScheduleDue"),
     ),
     kept_in=INBOX, queue="planner_control",

@@ -22,6 +22,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket
 from services.messaging.reads import sequence_of
+from services.shared.runs.causes import CAUSES
 from services.shared.sessions.fold import fold, newest_checkpoint
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_views import group_view, shown_groups, task_view
@@ -185,6 +186,8 @@ class SessionReader:
             return None
         waits = bool(stored.pauses) and stored.waiting.is_for_person
         policy = requested.on_paused if waits else requested.on_busy
+        if current is not None and CAUSES[current.cause].gives_way:
+            return None  # It gives the turn to the request.
         if policy == "reject":
             raise SessionBusy
         if policy != "queue":

@@ -219,6 +219,9 @@ class Sessions:
         match command:
             case decide.WriteEntry():
                 await index.write_session(self._bus, address, session)
+            case decide.Begin(run, seq, again=True):
+                body, name = inbox.RunBegins(session_seq=seq).model_dump_json().encode(), f"begin-{seq}"
+                await self._bus.publish_surely(subjects.inbox(tenant, run, name), body, f"{run}.{name}")
             case decide.Begin(run, seq):
                 # Only a run that waits for its turn, by its own log, is told.
                 last = await last_record(self._bus, tenant, run)

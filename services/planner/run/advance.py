@@ -5,23 +5,34 @@ as data in `moves`; docs/rules/run.md explains it.
 """
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from contracts.runs import inbox
-from contracts.runs.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, TaskSettled, Triaged
+from contracts.runs.events import (
+    Asked,
+    Called,
+    ModelFailed,
+    Observed,
+    Paused,
+    Resumed,
+    Stopping,
+    TaskSettled,
+    Triaged,
+    Yielded,
+)
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run import commands, opening
 from services.planner.run.commands import Ack, Append, Command, Handling, Progress, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import inputs, pauses
-from services.planner.run.state.run import Run, round_id, waiting_calls
+from services.planner.run.state.fold import BY_SESSION
+from services.planner.run.state.run import Event, Run, round_id, waiting_calls
 from services.planner.run.turn import asking, outcomes
 from services.planner.run.turn.asking import awaits_triage, next_asked, run_after
 from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
 
-OfTurns = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | commands.OfTasks
+OfTurns = commands.OfTurns | commands.OfTasks
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 MAX_WAIT_IN_EFFECT_S = 2.0
@@ -67,7 +78,7 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     return _received(run, handling, message, rules)
 
 
-def _received(  # noqa: C901, one case for each message
+def _received(
     run: Run,
     handling: Handling,
     message: RunRequested
@@ -94,19 +105,36 @@ def _received(  # noqa: C901, one case for each message
             return paused
         case inbox.CallFinished() if message.call_id in run.owner:
             return _settle(run, handling, [message], rules)
-        case inbox.RunMerged() | inbox.RunRefused():
-            return Ack()  # The run has the turn already.
-        case inbox.RunTaskSettled() if message.call_id in run.set_aside:
-            settled = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
-            return Append([settled] if run.paused is None else [settled, run.paused])
-        case inbox.RunTasksPaused(paused=told) if run.is_told(told):
-            return Append([told] if run.paused is None else [told, run.paused])
-        case inbox.RunTaskSettled() | inbox.RunTasksPaused():
-            return Ack()
+        case (
+            inbox.RunMerged() | inbox.RunRefused() | inbox.RunYields() | inbox.RunTaskSettled() | inbox.RunTasksPaused()
+        ):
+            return _told(run, handling, message) or Ack()
+        case inbox.RunBegins() if (begun := _told(run, handling, message)) is not None:
+            return begun
         case RunRequested() | inbox.CallFinished() | inbox.CallPaused() | inbox.RunResumed() | inbox.RunBegins():
             return _go_on(run, handling, rules)
         case _:
-            assert_never(message)
+            return _told(run, handling, message) or Ack()
+
+
+def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
+    """Return what a message about turns and tasks leads to; None: nothing."""
+    fact: Event | None = None
+    match message:
+        case inbox.RunTaskSettled() if message.call_id in run.set_aside:
+            fact = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
+        case inbox.RunTasksPaused(paused=told) if run.is_told(told):
+            fact = told
+        case inbox.RunYields(session_seq=seq) if seq > run.yielded_seq:
+            fact = Yielded(seq=seq)
+        case inbox.RunBegins(session_seq=seq) if run.yields and seq > run.yielded_seq:
+            deadline = pauses.deadline_after(run, handling.progress.now)
+            if deadline is not None and ("deadline", deadline) not in handling.progress.timers:
+                return commands.SetTimer("deadline", deadline)
+            fact = Resumed(by=BY_SESSION, deadline_at=deadline)
+    if fact is None:
+        return None  # A run that has its turn cannot be merged or refused.
+    return Append([fact] if run.paused is None else [fact, run.paused])
 
 
 def _cancel(run: Run, progress: Progress, cancel: inbox.CancelRequested) -> Command:
@@ -258,7 +286,7 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         return _send(run, handling) or _wait(run, handling, run.paused)
     if run.asked is not None:
         return _ask(run, handling, run.asked, rules)
-    if run.retry is not None:
+    if run.retry is not None and not run.yields:
         return _retry(run, handling, run.retry)
     if run.open:
         waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)

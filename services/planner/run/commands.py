@@ -27,7 +27,8 @@ class Poisoned:
 
 
 OfTasks = inbox.RunTaskSettled | inbox.RunTasksPaused
-OfSessions = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.SessionAttached | OfTasks
+OfTurns = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.RunYields
+OfSessions = inbox.SessionAttached | OfTurns | OfTasks
 """What a session sends to a run."""
 OfPeople = inbox.InputRequested | inbox.ResumeRequested
 Received = (

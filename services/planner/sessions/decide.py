@@ -22,8 +22,10 @@ message only, so a redelivery of the message repeats the commands. What each mes
 | delete | nothing | deleting; Purge | deleting; Cancel |
 
 none: there is no session, or it was deleted. idle: nobody has the turn. busy: a run has it. While that run does nothing
-but wait for a person, `on_paused` of a request counts, and not `on_busy`. A further request of a run that the session
-knows changes nothing. While the session is being deleted, each request is refused, and nobody gets the turn.
+but wait for a person, `on_paused` of a request counts, and not `on_busy`. While a report has the turn, neither counts:
+it gives the turn to a user's run (`run_yielded`), and begins again when no user's run waits. A further request of a run
+that the session knows changes nothing. While the session is being deleted, each request is refused, and nobody gets the
+turn.
 
 Messages about background tasks, and what the end of a run means for these: `services.planner.sessions.tasks.machine`.
 
@@ -67,10 +69,14 @@ Events = list[records.KnownSessionEvent]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Tell a queued run that it has the turn. `session_seq`: the record up to which it knows the conversation."""
+    """Tell a queued run that it has the turn. `session_seq`: the record up to which it knows the conversation.
+
+    `again`: it had the turn before.
+    """
 
     run: str
     session_seq: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,14 @@ class Tell:
     """
 
     run: str
-    message: inbox.InputRequested | inbox.CancelRequested | inbox.RunMerged | inbox.RunRefused | inbox.SessionAttached
+    message: (
+        inbox.InputRequested
+        | inbox.CancelRequested
+        | inbox.RunMerged
+        | inbox.RunRefused
+        | inbox.SessionAttached
+        | inbox.RunYields
+    )
     about: str
 
 
@@ -107,7 +120,7 @@ Command = Begin | Tell | memory.RequestSummary | WriteEntry | Trim | Purge
 
 def begins_at_once(session: Session, request: RunRequested) -> bool:
     """Whether the run of a request would have the turn at once."""
-    return session.current is None and _refusal(session, request) is None
+    return (session.current is None or _takes_turn(session, request)) and _refusal(session, request) is None
 
 
 def offer(session: Session, request: RunRequested) -> Events:
@@ -129,7 +142,16 @@ def offer(session: Session, request: RunRequested) -> Events:
     )
     if current is None:
         return [*begun, queued, records.RunBegun(run=run)]
+    if _takes_turn(session, request):
+        return [queued, records.RunYielded(run=current.run), records.RunBegun(run=run)]
     return [queued, records.InputForwarded(run=run, into=current.run)] if on_busy == "steer" else [queued]
+
+
+def _takes_turn(session: Session, request: RunRequested) -> bool:
+    """Whether a report has the turn, which a user's run takes."""
+    current = session.current
+    is_report = current is not None and CAUSES[current.cause].gives_way
+    return is_report and not CAUSES[request.cause].gives_way
 
 
 def _started(request: RunRequested) -> records.SessionStarted:
@@ -157,6 +179,8 @@ def _refusal(session: Session, request: RunRequested) -> Fault | None:
 
 def _on_busy(session: Session, request: RunRequested) -> OnBusy:
     current = session.current
+    if _takes_turn(session, request):
+        return "queue"
     on_busy = request.on_paused if current is not None and current.waits else request.on_busy
     changes_another = current is not None and request.may_change not in {None, current.run}
     return "queue" if on_busy in {"steer", "cancel"} and changes_another else on_busy
@@ -312,7 +336,12 @@ def _of_turn(session: Session, cause: RunRequested | Received) -> list[Command]:
         # That request begins its run itself.
         own = run_of_own_session(session.session_id) == current.run
         attached = inbox.SessionAttached(session_id=session.session_id)
-        found.append(Tell(current.run, attached, current.run) if own else Begin(current.run, current.begun_seq))
+        begin = Begin(current.run, current.begun_seq, again=current.yielded_seq > 0)
+        found.append(Tell(current.run, attached, current.run) if own else begin)
+    for each in session.queue:
+        if each.yielded_seq:
+            yields = inbox.RunYields(session_seq=each.yielded_seq)
+            found.append(Tell(each.run, yields, f"{each.run[:16]}-{each.yielded_seq}"))
     if any(each.is_first for each in session.queue):
         found.append(_cancel(session, current.run, REPLACED))
     return found

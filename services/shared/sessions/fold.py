@@ -101,8 +101,17 @@ def _begun(session: Session, event: records.RunBegun) -> Session:
     entry = session.queued(event.run)
     if entry is None:
         return session
-    current = CurrentRun(run=event.run, requested_at=entry.requested_at, begun_seq=session.seq)
+    fields = entry.model_dump(include={"run", "requested_at", "cause", "yielded_seq"})
+    current = CurrentRun(**fields, begun_seq=session.seq)
     return _with(session, current=current, queue=_without(session.queue, event.run))
+
+
+def _yielded(session: Session, event: records.RunYielded) -> Session:
+    current = session.current
+    if current is None or current.run != event.run:
+        return session
+    entry = QueuedRun(**current.model_dump(include={"run", "requested_at", "cause"}), yielded_seq=session.seq)
+    return _with(session, current=None, queue=[*session.queue, entry])
 
 
 def _forwarded(session: Session, event: records.InputForwarded) -> Session:
@@ -154,7 +163,8 @@ def _waits(session: Session, event: records.RunWaits) -> Session:
 
 
 def _ended(session: Session, event: records.RunEnded) -> Session:
-    had_turn = session.current is not None and session.current.run == event.run
+    entry, current = session.queued(event.run), session.current
+    had_turn = (current is not None and current.run == event.run) or (entry is not None and entry.yielded_seq > 0)
     session = _with(session, usage=spent(session.usage, event.usage, tool_calls=event.usage.tool_calls))
     if event.run == session.summary_run:
         return _with(session, summary_run="")
@@ -216,6 +226,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
     ),
     "run_queued": _queued,
     "run_begun": _begun,
+    "run_yielded": _yielded,
     "input_forwarded": _forwarded,
     "run_merged": lambda session, event: _closed(session, RecentRun(run=event.run, merged_into=event.into)),
     "input_missed": _missed,

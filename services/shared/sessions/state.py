@@ -42,6 +42,9 @@ class CurrentRun(Message):
     run: str
     requested_at: int = 0
     begun_seq: int = 0
+    cause: RunCause = "user"
+    yielded_seq: int = 0
+    """Of a report that begins again: sequence of the record that gave its turn away; 0: it never did."""
     waits: bool = False
     """It does nothing but wait for a person."""
     waits_seq: int = 0
@@ -54,6 +57,8 @@ class QueuedRun(Message):
     run: str
     requested_at: int
     cause: RunCause = "user"
+    yielded_seq: int = 0
+    """As of CurrentRun."""
     is_first: bool = False
     """It begins next, and the run that has the turn was cancelled for it."""
     forwarded_to: str | None = None

@@ -19,11 +19,13 @@ from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import (
     HOST,
     PARENT,
+    REPORT,
+    of_type,
     scripted,
     settled,
     spawn,
 )
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, Say, Seen, action, answer
 from tests.support.session_logs import session_of
 from tests.support.waiting import wait_until
 
@@ -95,3 +97,33 @@ async def test_a_late_call_of_an_ended_run_begins_no_session(plan: Plan, provide
 
     await wait_until(is_handled, what="the call is handled")
     assert not (await session_of(planner.bus, session_id)).exists
+
+
+@pytest.mark.parametrize("on_busy", ["queue", "reject", "cancel", "steer"])
+async def test_a_report_yields_to_a_user(plan: Plan, provider: ModelServer, on_busy: str) -> None:
+    """The question is answered at once, whatever it says about a busy session. Then the report is written again."""
+    planner, session_id = await plan(agents=HOST), new_id()
+    asked: list[str] = []
+
+    def choose(request: Seen) -> Say:
+        if "And now?" in request.text:
+            return answer("It is noon.")
+        if REPORT in request.text:
+            asked.append(request.text)
+            return ENDLESS if len(asked) == 1 else answer("All is done.")
+        if PARENT in request.text:
+            return answer("Begun.") if request.turns else spawn("a")
+        return answer("Found.")
+
+    provider.choose = choose
+    await planner.tell(PARENT, agent="host", session_id=session_id)
+    await wait_until(lambda: asked, what="the report is being written")
+    story = await planner.tell("And now?", agent="host", session_id=session_id, on_busy=on_busy)
+    assert story.end.raw_answer == "It is noon."
+    session = await settled(planner.bus, session_id, reports=1)
+    assert [turn.answer for turn in session.turns] == ["Begun.", "It is noon.", "All is done."]
+    assert len(asked) == 2
+    assert len(await of_type(planner.bus, session_id, "run_yielded")) == 1
+    (report,) = [turn.run for turn in session.turns[2:]]
+    events = [event.type for event in (await planner.ended(report)).events]
+    assert events.index("yielded") < events.index("resumed") < events.index("done")

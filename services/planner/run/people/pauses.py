@@ -312,5 +312,5 @@ def open_after(run: Run, events: list[Event]) -> int:
 
 
 def is_held(run: Run) -> bool:
-    """Whether the run may not ask the model: a pause without a call is open."""
-    return any(paused.call_id is None for paused in run.pauses.values())
+    """Whether the run may not ask the model: a pause without a call is open, or another run has its turn."""
+    return run.yields or any(paused.call_id is None for paused in run.pauses.values())

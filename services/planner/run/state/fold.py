@@ -34,6 +34,7 @@ class StrategyFold:
 
 StrategyOf = Callable[[events.RunStarted], StrategyFold]
 """Chooses the strategy of a run by the fact that opens it."""
+BY_SESSION = "session"
 NOT_BEGUN = frozenset({"skipped", "invalid"})
 """How a step ends that has no `started` event."""
 _WITHOUT_STATE = StrategyFold()
@@ -63,7 +64,7 @@ def fold(
             run.strategy_state = strategy.fold(run, event)
     if had or run.pauses or run.of_tasks:
         works = run.asked or run.retry or waiting_calls(run)
-        waits = bool(run.pauses) and not (works or run.owner)
+        waits = run.yields or (bool(run.pauses) and not (works or run.owner))
         run.waits_since = (run.waits_since or at) if waits else None
         run.waits_for_tasks = bool(run.paused_by_tasks) and not works and run.owner.keys() <= run.paused_by_tasks
         is_same = waited == (waits, run.waits_for_tasks)
@@ -107,6 +108,8 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
         case events.TaskSettled():
             if (reserved := run.set_aside.pop(event.call_id, None)) is not None:
                 run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, event.spent)
+        case events.TasksPaused() | events.Yielded():
+            _fold_told(run, event, at)
         case events.ModelFailed():
             if event.usage is not None:
                 run.usage = spent(run.usage, event.usage)
@@ -132,8 +135,6 @@ def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C
             _fold_paused(run, event)
         case events.Resumed():
             _fold_resumed(run, event, at)
-        case events.TasksPaused():
-            run.of_tasks[event.call_id] = event
         case events.ToppedUp():
             run.limits, run.deadline_at = event.limits, event.deadline_at
             run.topped_up_by.add(event.by)
@@ -239,17 +240,30 @@ def _fold_paused(run: Run, paused: events.Paused) -> None:
 
 def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
     run.call_at = at
-    if resumed.pause_id is None:
-        run.paused = None
-        return
     if resumed.deadline_at is not None:
         run.deadline_at, run.waits_since = resumed.deadline_at, None
+    if resumed.pause_id is None:
+        if resumed.by == BY_SESSION:
+            run.yields = False
+            run.waits_since = None
+        else:
+            run.paused = None
+        return
     if (paused := run.pauses.pop(resumed.pause_id, None)) is not None:
         run.pause_decisions.take_decision(paused, resumed)
         if (call := run.open.get(paused.call_id or "")) is not None:
             run.open[call.call_id] = called_again(call, paused, resumed)
     elif (held := run.held_results(resumed.pause_id)) is not None:
         run.pause_decisions.take_results(held, resumed)
+
+
+def _fold_told(run: Run, told: events.TasksPaused | events.Yielded, at: int) -> None:
+    if isinstance(told, events.TasksPaused):
+        run.of_tasks[told.call_id] = told
+        return
+    run.yielded_seq, run.yields, run.waits_since = told.seq, True, run.waits_since or at
+    if run.asked is not None:
+        run.interrupted, run.asked = run.asked, None
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:

@@ -123,6 +123,10 @@ class Run:
     """By call that waits for tasks: what these need of people."""
     waits_for_tasks: bool = False
     """It does nothing but wait for people whom its tasks need, too. Its deadline does not stand still."""
+    yielded_seq: int = 0
+    """Of a report: sequence of the session's newest record that gave its turn away; 0: none did."""
+    yields: bool = False
+    """Another run has its turn: it asks no model."""
     waits_since: int | None = None
     """Unix ms since when the run does nothing but wait for people; None: it does not."""
     waits_seq: int = 0
