@@ -32,6 +32,9 @@ def one_run_has_the_turn(found: Conversations) -> Iterator[str]:
                     yield f"{session}: run {event['run']} begun while {current} has the turn"
                 begun.add(event["run"])
                 current = event["run"]
+            elif event["type"] == "run_yielded" and event["run"] == current:
+                current = ""
+                begun.remove(event["run"])  # A report begins again.
             elif event["type"] == "run_ended" and event["run"] == current:
                 current = ""
 
@@ -42,13 +45,18 @@ def runs_do_not_overlap(found: Conversations) -> Iterator[str]:
     for run in found.of_runs.runs:
         started = [record.sequence for record, event in events_of(run, "log") if event["type"] == "run_started"]
         end = end_of(run)
-        if started and end is not None:
+        if started and end is not None and not _has_yielded(run):
             spans[found.session_of[run.run_id]].append((started[0], end[0].sequence, run.run_id))
     for session, found_spans in spans.items():
         ordered = sorted(found_spans)
         for (_, ended, first), (began, _, second) in pairwise(ordered):
             if began < ended:
                 yield f"{session}: {second} started before {first} had ended"
+
+
+def _has_yielded(run: RunEvidence) -> bool:
+    """Whether a run is a report that gave its turn to another one, and began again after it."""
+    return any(event["type"] == "yielded" for _, event in events_of(run, "log"))
 
 
 def ends_every_run(found: Conversations) -> Iterator[str]:
@@ -63,7 +71,7 @@ def knows_what_was_said(found: Conversations) -> Iterator[str]:
         event["run_id"]: event.get("conversation_seq") or 0
         for run in found.of_runs.runs
         for _, event in events_of(run, "log")
-        if event["type"] == "run_started"
+        if event["type"] == "run_started" and not _has_yielded(run)
     }
     for session, records in found.sessions.items():
         ended_at = 0
