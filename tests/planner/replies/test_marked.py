@@ -9,6 +9,7 @@ import pytest
 from services.planner.replies.marked.blocks import Page
 from services.planner.replies.marked.payload_types import PAYLOADS_OF_PAGES, manifest, summary
 from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, Echoes, MarkerScanner
+from services.planner.run.ending.payload import assemble
 
 VIEW = Page(PAYLOADS_OF_PAGES["table_view"], frozenset({"export"}))
 V = '[{"label": "A", "value": "a"}]'
@@ -79,6 +80,8 @@ BEGINNINGS: dict[str, tuple[str, str, str]] = {
     f"`{N}`\n{V}": ("", "v", ""),
     f"**{N}**\r\n  {V} x": ("x", "v", ""),
     f"**{N}**\n```json\n{V}\n```\nx": ("x", "v", ""),
+    f"## {N}\n{V}": ("", "v", ""),
+    f"- {N} \n```\n{V}\n```x": ("x", "v", ""),
     f"{N}\n{V}": (f"{N}\n{V}", "", ""),
     f"**{N}** {V}": (f"**{N}** {V}", "", ""),
     f"**{N}**\n\n{V}": (f"**{N}**\n\n{V}", "", ""),
@@ -242,6 +245,22 @@ def test_cancelled() -> None:
     response = scanner.cancel()
     assert (shown, response.message, response.suggested_values) == ("a  b  c", "a  b  c", None)
     assert response.warnings == ["cancelled", "wrong_json_type"]
+
+
+def test_a_response_is_a_final_answer() -> None:
+    """Suggestions and the payload get into the payload of the run; what was not said is left out, and [] is not."""
+    scanner = MarkerScanner(VIEW)
+    scanner.feed(f"Ok. {N}: [] SUGGESTED_ACTIONS: {C} DATA_PROPOSAL: {D}")
+    payload = assemble(scanner.finish()[1].final_args("1f"), last_observation=None, artifacts={}, sources=[])
+    assert payload.raw_answer == "Ok."
+    assert [each.model_dump() for each in payload.suggested_actions] == [
+        {"action_id": "close_chat", "label": "Close", "params": {"handler": "client"}}
+    ]
+    proposal = {"type": "data_proposal", "data": json.loads(D), "id": "1f", "summary": "Data proposal: 1 deletion"}
+    assert payload.extra == {"suggested_values": [], "client_actions": json.loads(C), "custom_payload": proposal}
+    scanner = MarkerScanner(VIEW)
+    scanner.feed("Ok.")
+    assert scanner.finish()[1].final_args("1f") == {"answer": "Ok.", "suggested_actions": [], "extra": {}}
 
 
 def test_summaries() -> None:

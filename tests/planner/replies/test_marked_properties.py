@@ -99,7 +99,8 @@ def begins(found: re.Match[str], before: str) -> bool:
         return False
     if found["fence"] and not (is_blank and len(line) <= max(3, len(items[-1]) if items else 0)):
         return False
-    if found["bare"] and not ((found["tick"] or (found["bold"] and found["closing"])) and (is_blank or found["fence"])):
+    is_decorated = found["tick"] or found["lead"] or (found["bold"] and found["closing"])
+    if found["bare"] and not (is_decorated and (is_blank or found["fence"])):
         return False
     if found["lead"] or found["fence"]:
         return True

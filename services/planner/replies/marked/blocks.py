@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from services.planner.replies.marked.openers import BLANKS
-from services.planner.replies.marked.payload_types import BY_MARKER, SUGGESTED_ACTIONS, SUGGESTED_VALUES
+from services.planner.replies.marked.payload_types import BY_MARKER, SUGGESTED_ACTIONS, SUGGESTED_VALUES, summary
 from services.runtime import exact_json
 
 MAX_DEPTH = 64
@@ -38,6 +38,24 @@ class Response:
     """`{"type", "data"}`"""
     warnings: list[str] = field(default_factory=list)
     """Codes, sorted."""
+
+    def final_args(self, payload_id: str) -> dict[str, Any]:
+        """Return the arguments of the final answer that this is. `payload_id`: of its payload, if it has one."""
+        payload = self.custom_payload
+        extra = {
+            "suggested_values": self.suggested_values,
+            "client_actions": self.suggested_actions,
+            "custom_payload": payload
+            and {**payload, "id": payload_id, "summary": summary(payload["type"], payload["data"])},
+        }
+        return {
+            "answer": self.message,
+            "suggested_actions": [
+                {"action_id": each["action"], "label": each["label"], "params": {"handler": each["handler"]}}
+                for each in self.suggested_actions or ()
+            ],
+            "extra": {name: value for name, value in extra.items() if value is not None},
+        }
 
 
 class Blocks:

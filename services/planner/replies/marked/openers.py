@@ -8,7 +8,8 @@ r"""Where a marked block begins: the grammar of everything before its JSON, read
 Rule 1: JSON can follow the bracket, else the text is prose: after "{" a quote or "}", after "[" a value or "]".
 Rule 2: a backtick directly before the block makes it code; a pair of backticks around NAME, with or without its colon,
 is decoration. NAME without decoration stands at no letter, digit or `_`.
-Rule 3: a decorated NAME alone on its line needs no colon if the JSON, or its fence, begins the next line.
+Rule 3: a decorated NAME alone on its line needs no colon if the JSON, or its fence, begins the next line. A lead
+decorates as well: models write headings.
 Rule 4: the text may end anywhere. `Undecided` says that a longer text could still be a block.
 """
 
@@ -173,7 +174,7 @@ class Reading:
             gap = self._run(BLANKS)
             self._has_colon = self._take(_COLONS)
             is_alone = has_fence or has_lead or self._before.indent is not None
-            is_decorated = in_backticks or (bold and closing)
+            is_decorated = in_backticks or has_lead or (bold and closing)
             if not self._has_colon and not (is_decorated and is_alone and gap.count("\n") == 1):
                 raise NotBlock
         if self._has_colon:
