@@ -78,6 +78,8 @@ BODIES = (
     Body("Progress", tools.Progress, headers=_kind("progress")),
     Body("ArtifactPiece", tools.ArtifactPiece, headers=_kind("artifact_chunk")),
     Body("Content", {"type": "string"}, "For the model, beside the result; UTF-8.", "text/plain", _kind("content")),
+    Body("BytesWanted", artifacts.BytesWanted, headers=_kind("wanted")),
+    Body("BytesGiven", RAW, "Bytes of an artifact.", BYTES, {artifacts.GIVEN_HEADER: "BytesGiven as JSON"}),
     Body("Part", RAW, "A piece of a large result.", BYTES, _kind("part")),
     Body("Declined", tools.Declined, headers=_kind("declined")),
     Body("Pause", tools.PauseReply, "Ends this round of the call; a person is asked.", headers=_kind("pause")),

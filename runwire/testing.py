@@ -4,6 +4,7 @@
 what a server does with a call: it checks JSON arguments, runs the function, checks the result and returns it as JSON.
 """
 
+import concurrent.futures
 import logging
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from contracts.artifacts.references import ArtifactRef
 from contracts.runs.pauses import PauseAnswer
 from contracts.wire import names
-from runwire.tools.context import ToolLogger, encode_content, encode_piece
+from contracts.wire.limits import PART_BYTES
+from runwire.tools.context import Awaited, ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Paused, Pauses
 
 __all__ = ["Paused", "RecordingContext", "Rejected"]
@@ -33,6 +36,8 @@ class RecordingContext(Pauses):
     `progressed` holds (message, fraction) of each report, `pieces` the artifact chunks by stream id, `finished` the
     stream ids whose last piece said `done`, `content` the last text for the model. `request_id` and `context_id` are
     those of a caller who named no request, unless they are given.
+
+    `artifacts` holds the bytes of those that arguments refer to, by id.
 
     `answers` are those to the function's pauses, in their order: JSON values or models, True for an approval,
     `Rejected(note)` for a rejection. A pause without an answer raises `Paused`, whose `pause` says what was asked;
@@ -56,6 +61,7 @@ class RecordingContext(Pauses):
     pieces: dict[str, list[Any]] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
     content: str = ""
+    artifacts: Mapping[str, bytes] = field(default_factory=dict)
     answers: Sequence[Any] = ()
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -87,6 +93,12 @@ class RecordingContext(Pauses):
         if done:
             self.finished.add(stream_id)
         return _Done()
+
+    def read_artifact(self, artifact: ArtifactRef, offset: int = 0, length: int = PART_BYTES) -> Awaited[bytes]:
+        """Return bytes of `artifacts`."""
+        found: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+        found.set_result(self.artifacts[artifact.artifact_id][offset : offset + min(length, PART_BYTES)])
+        return Awaited(found)
 
     def set_content(self, text: str) -> None:
         """Keep the text for the model. Raises ValueError above 32 KiB."""

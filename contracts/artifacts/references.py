@@ -29,9 +29,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..wire.base import Message, is_absent
-from ..wire.limits import CHUNK_BYTES, MAX_PIECES
+from ..wire.faults import Fault
+from ..wire.limits import CHUNK_BYTES, MAX_PIECES, PART_BYTES
 
 ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq"
+GIVEN_HEADER = "Runwire-Given"
+BY_REFERENCE = "by_reference"
+"""In the input schema of an argument: the tool gets the reference to an artifact, and reads its bytes (`BytesWanted`).
+"""
 WARNING_HEADER = "Runwire-Warning"
 """What the caller of a put should know although it succeeded: one sentence in ASCII."""
 
@@ -213,3 +218,24 @@ class AssembledStream(Message):
     )
     value: Any = None
     ref: ArtifactRef | None = None
+
+
+class BytesWanted(Message):
+    """A tool asks for bytes of an artifact that its arguments refer to. They come on `tool.<name>.given`."""
+
+    artifact_id: ArtifactId
+    offset: int = Field(ge=0)
+    length: int = Field(ge=1, le=PART_BYTES)
+
+
+class BytesGiven(Message):
+    """In the header GIVEN_HEADER of a message on `tool.<name>.given`, to all instances: one has asked for these bytes.
+
+    Fewer than it asked for are the last ones.
+    """
+
+    idempotency_key: str
+    round: int = 0
+    artifact_id: ArtifactId
+    offset: int
+    failure: Fault | None = Field(default=None, description="why there are none")

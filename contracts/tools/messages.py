@@ -52,7 +52,7 @@ MAX_ACCEPTED_SPECS = 64
 """Specifications of one tool that are accepted at the same time. Accepting one more removes the oldest."""
 
 ReplyKind = Literal[
-    "heartbeat", "progress", "artifact_chunk", "content", "part", "result", "failure", "declined", "pause"
+    "heartbeat", "progress", "artifact_chunk", "content", "wanted", "part", "result", "failure", "declined", "pause"
 ]
 
 

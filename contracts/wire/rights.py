@@ -43,6 +43,7 @@ _MANAGED: dict[str, tuple[str, ...]] = {
 }
 """Service -> what it deletes and creates in JetStream, as subjects below `$JS.API.`."""
 _MICRO_VERBS = ("PING", "INFO", "STATS")
+_CALL_VERBS = ("status", "cancel", "rejected", "given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,14 @@ def of_tool(*names: str) -> Rights:
     publish, subscribe = ["hello.*", _inbox(TOOLS_OPERATOR)], _micro()
     for name in map(checked_tool, names):
         publish.append(f"answer.{name}.>")
-        subscribe += [f"tool.{name} {name}", *(f"tool.{name}.{verb}" for verb in ("status", "cancel", "rejected"))]
+        subscribe += [f"tool.{name} {name}", *(f"tool.{name}.{verb}" for verb in _CALL_VERBS)]
         subscribe += _micro_of(name)
     return Rights("TOOLS", tuple(publish), tuple(subscribe))
 
 
 def of_local_tools() -> Rights:
     """The rights of a process that may serve tools of any name."""
-    calls = ("tool.*", *(f"tool.*.{verb}" for verb in ("status", "cancel", "rejected")))
+    calls = ("tool.*", *(f"tool.*.{verb}" for verb in _CALL_VERBS))
     publish = ("hello.*", _inbox(TOOLS_OPERATOR), "answer.*.>")
     return Rights("TOOLS", publish, (*_micro(), *calls, *_micro_of("*")))
 

@@ -35,7 +35,10 @@ KEPT_FOR = {
 EVERY_STREAM = "every stream"
 
 _ALL = (GATEWAY, PLANNER, TOOL_RUNNER)
-_REPLIES = ("Result", "ToolFailure", "Heartbeat", "Progress", "ArtifactPiece", "Content", "Part", "Declined", "Pause")
+_REPLIES = (
+    *("Result", "ToolFailure", "Heartbeat", "Progress", "ArtifactPiece", "Content", "BytesWanted", "Part", "Declined"),
+    "Pause",
+)
 _STORED = "contracts/artifacts/references.py describes requests and replies."
 
 # fmt: off
@@ -148,6 +151,11 @@ tool_rejected = Subject(
     "tool_rejected", "tool.{tool}.rejected",
     "All instances get it; the one whose result was not accepted logs why.",
     writes=(TOOL_RUNNER,), reads=(TOOL,), carries=("ResultRejected",),
+)
+tool_given = Subject(
+    "tool_given", "tool.{tool}.given",
+    "All instances get it; the one that has asked for bytes of an artifact takes them.",
+    writes=(TOOL_RUNNER,), reads=(TOOL,), carries=("BytesGiven",),
 )
 tool_check = Subject(
     "tool_check", "check.tool", "An operator asks for the check of a tool; heartbeats come until it ends.",

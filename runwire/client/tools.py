@@ -15,7 +15,6 @@ from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import names
 from runwire.client.options import LimitOptions
 from runwire.client.transport import Transport
-from runwire.errors import RunwireError
 
 _CALL_TIMEOUT = httpx.Timeout(60, connect=5)
 """A gateway waits 30 s for the end of a call before it answers."""
@@ -106,15 +105,9 @@ class ToolMethods:
                 return
             params["cursor"] = page["next_cursor"]
 
-    async def export_table(self, table_id: str, **query: Any) -> bytes:
-        """Return a table, or the rows of a query, as CSV."""
-        params = {"query": json.dumps(query)}
-        path = f"{_path(table_id)}/export"
-        answer = await self._transport.request("GET", path, params=params, timeout=_CALL_TIMEOUT)
-        if answer.status_code == httpx.codes.ACCEPTED:
-            run = RunStatus.model_validate_json(answer.content).run_id
-            raise RunwireError("unfinished", "the export waits for a person, or takes long: see its run", run_id=run)
-        return answer.content
+    def export_table(self, table_id: str, **query: Any) -> AsyncIterator[bytes]:
+        """Yield a table, or the rows of a query, as CSV in pieces. Raises RunwireError, `broken_off` in the middle."""
+        return self._transport.download(f"{_path(table_id)}/export?query={quote(json.dumps(query), safe='')}")
 
     async def import_table(
         self,

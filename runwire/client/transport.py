@@ -224,5 +224,7 @@ class Transport:
                     await answer.aread()
                     reason = retryable(answer)
             except httpx.TransportError as error:
+                if received_bytes and not etag:
+                    raise RunwireError("broken_off", "the download broke off: start it again") from error
                 reason = error
             await retries.pause(reason)

@@ -7,13 +7,17 @@ import threading
 from collections.abc import Awaitable, Generator, Mapping, MutableMapping
 from typing import Any
 
+from contracts.artifacts import references
 from contracts.tools import messages as wire
+from contracts.wire.limits import PART_BYTES
+from runwire.errors import ToolError
 from runwire.serving.caller_clock import CallerClock
 from runwire.serving.calls import Call, Reply, reply_of
-from runwire.tools.context import ToolLogger, encode_content, encode_piece
+from runwire.tools.context import Awaited, ToolLogger, encode_content, encode_piece
 from runwire.tools.pauses import Pauses
 
 _SEND_TIMEOUT_S = 30
+_READ_WAIT_S, _READ_ATTEMPTS = 20.0, 4
 _MAX_MESSAGE_CHARACTERS = 2000
 
 
@@ -37,6 +41,7 @@ class CallContext(Pauses):
         self._next_seq: dict[str, int] = {}
         self._seq_lock = threading.Lock()
         self._content = b""
+        self._reading = asyncio.Lock()
 
     @property
     def cancelled(self) -> bool:
@@ -58,6 +63,30 @@ class CallContext(Pauses):
             body = encode_piece(stream_id, seq, chunk, done=done, artifact_type=artifact_type)
             self._next_seq[stream_id] = seq + 1
             return self._send(reply_of("artifact_chunk", body))
+
+    def read_artifact(
+        self, artifact: references.ArtifactRef, offset: int = 0, length: int = PART_BYTES
+    ) -> Awaited[bytes]:
+        """Return bytes of an artifact that an argument refers to. Raises ToolError."""
+        wanted = references.BytesWanted(artifact_id=artifact.artifact_id, offset=offset, length=min(length, PART_BYTES))
+        return Awaited(asyncio.run_coroutine_threadsafe(self._given(wanted), self._loop))
+
+    async def _given(self, wanted: references.BytesWanted) -> bytes:
+        async with self._reading:  # Whoever answers is asked for one range at a time.
+            for _ in range(_READ_ATTEMPTS):  # A message may be lost, with its connection or with who answers.
+                arrived: asyncio.Future[bytes] = self._loop.create_future()
+                self._call.wanted = wanted, arrived
+                await self._call.send(reply_of("wanted", wanted.model_dump_json().encode()))
+                try:
+                    async with asyncio.timeout(_READ_WAIT_S):
+                        return await arrived
+                except TimeoutError:
+                    continue
+                finally:
+                    self._call.wanted = None
+        raise ToolError(
+            f"the artifact {wanted.artifact_id} could not be read", code="storage_unavailable", retryable=True
+        )
 
     def set_content(self, text: str) -> None:
         """Give the model a text beside the result. Raises ValueError above 32 KiB."""

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+from contracts.artifacts import references
 from contracts.tools import messages as wire
 from contracts.wire import limits
 from runwire.errors import ToolError
@@ -67,6 +68,8 @@ class Call:
         """The next check of its deadline and its silence."""
         self.end_replies: list[Reply] | None = None
         self.ended_at = 0.0
+        self.wanted: tuple[references.BytesWanted, asyncio.Future[bytes]] | None = None
+        """Bytes of an artifact that the function waits for."""
         self._waiting = [reply_to] if reply_to else []
         self._pieces: list[Reply] | None = []
         self._pieces_bytes = 0
@@ -92,6 +95,18 @@ class Call:
             if reply[0][wire.REPLY_HEADER] == "artifact_chunk":
                 self._keep_piece(reply)
             await self._send_to_all([reply])
+
+    def take(self, given: references.BytesGiven, data: bytes) -> None:
+        """Take bytes that the function may be waiting for."""
+        if self.wanted is None:
+            return
+        wanted, arrived = self.wanted
+        if (wanted.artifact_id, wanted.offset) == (given.artifact_id, given.offset) and not arrived.done():
+            if given.failure is None:
+                arrived.set_result(data)
+            else:
+                failure = given.failure
+                arrived.set_exception(ToolError(failure.reason, code=failure.code, retryable=failure.retryable))
 
     async def send_heartbeat(self, reply: Reply) -> None:
         """Send a heartbeat to all who wait."""

@@ -7,8 +7,8 @@ for `timeout_s` the call fails.
 Rule 3: a call that is no longer wanted is not started. A process that was stopped finds old requests in its socket when
 it resumes; those that a later cancel names, or that came over a connection now lost, are dropped (`stall`).
 Rule 4: the function runs once per idempotency key and round; a repeated request joins the call (`calls`).
-Rule 5: no permissions are needed beyond `tool.<name>`, its `.status`, `.cancel` and `.rejected`, `$SRV` and replies: no
-requests are sent from here.
+Rule 5: no permissions are needed beyond `tool.<name>`, its `.status`, `.cancel`, `.rejected` and `.given`, `$SRV` and
+replies: no requests are sent from here.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import MaxPayloadError
 from pydantic import ValidationError
 
+from contracts.artifacts import references
 from contracts.tools import messages as wire
 from contracts.wire import subjects
 from contracts.wire.faults import describe
@@ -75,6 +76,7 @@ class ToolServer:
             await self._client.subscribe(subjects.tool_status(name), cb=self._on_status),
             await self._client.subscribe(subjects.tool_cancel(name), cb=self._on_cancel),
             await self._client.subscribe(subjects.tool_rejected(name), cb=self._on_rejected),
+            await self._client.subscribe(subjects.tool_given(name), cb=self._on_given),
         ]
         self._requests = await self._client.subscribe(subjects.tool(name), queue=name, cb=self._on_request)
         await self._announcement.start()
@@ -169,6 +171,13 @@ class ToolServer:
             rejected = wire.ResultRejected.model_validate_json(message.data)
             if self._calls.find((rejected.idempotency_key, rejected.round)) is not None:
                 self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
+
+    async def _on_given(self, message: Msg) -> None:
+        with contextlib.suppress(ValidationError):
+            given = references.BytesGiven.model_validate_json((message.headers or {}).get(references.GIVEN_HEADER, ""))
+            call = self._calls.find((given.idempotency_key, given.round))
+            if call is not None:
+                call.take(given, message.data)
 
     def _log_failure(self, key: str, reason: str) -> None:
         text = reason.encode(errors="backslashreplace").decode()  # A lone surrogate stops what stores logs as UTF-8.

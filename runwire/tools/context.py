@@ -4,25 +4,44 @@ Rule: `progress` and `emit_artifact` act when they are called. A coroutine await
 produce faster than the connection sends; a plain function, which runs in a thread, just calls them.
 """
 
+import asyncio
 import base64
+import concurrent.futures
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from datetime import timedelta
-from typing import Any, Protocol, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from contracts.artifacts.references import ArtifactRef
 from contracts.tools import messages as wire
 from contracts.wire import limits
 from runwire.tools.pauses import Answer, M, Reason
 
+T = TypeVar("T")
 ToolLogger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 _VALID_NAMES = {
     "stream_id": "it has up to 128 letters, digits, `_`, `-` and `.`, and starts with none of the last two",
     "artifact_type": "it is a word such as `echarts`, or a media type such as `audio/wav`",
 }
+
+
+class Awaited(Generic[T]):
+    """What comes later: a coroutine awaits it, a plain function in its thread takes `value`."""
+
+    def __init__(self, found: "concurrent.futures.Future[T]") -> None:
+        self._found = found
+
+    @property
+    def value(self) -> T:
+        """Wait for it."""
+        return self._found.result()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(self._found).__await__()
 
 
 class ToolContext(Protocol):
@@ -116,6 +135,14 @@ class ToolContext(Protocol):
 
         Bytes are sent as base64; their `artifact_type` is `bytes` unless it is a media type such as `audio/wav`.
         The result must hold the whole artifact. Raises ValueError when the piece is larger, or not JSON.
+        """
+
+    def read_artifact(self, artifact: ArtifactRef, offset: int = 0, length: int = limits.PART_BYTES) -> Awaited[bytes]:
+        """Return bytes of an artifact: `await ctx.read_artifact(…)`; in a plain function `ctx.read_artifact(…).value`.
+
+        The artifact is that of an argument of the type `ArtifactRef` whose schema says `by_reference`. A range has at
+        most 1 MiB; fewer bytes than were asked for are the last ones. Restarts the tool's `timeout_s`. Raises
+        ToolError, retryable if the artifact store is away.
         """
 
     def set_content(self, text: str) -> None:

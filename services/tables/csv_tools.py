@@ -1,21 +1,29 @@
 """The tools that import and export CSV, and with them all tools of the service."""
 
 import hashlib
-from typing import Any
+import io
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any
 
 import sqlalchemy as sa
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from contracts.artifacts.references import BY_REFERENCE, ArtifactRef
+from contracts.wire.limits import PART_BYTES
 from runwire import Tool, ToolContext, tool
 from services.tables import catalog, queries, rows, schema, values
-from services.tables.csv_files.exporting import written
-from services.tables.csv_files.importing import Import
-from services.tables.csv_files.reading import opened
+from services.tables.csv_files import exporting
+from services.tables.csv_files.importing import LISTED_ROWS, Import
+from services.tables.csv_files.reading import CsvFile, opened
 from services.tables.database import Database
 from services.tables.errors import LimitExceeded, Refused
 from services.tables.tools import row_tools
 
-_MAX_EXPORT_BYTES = 32 << 20
+_MAX_STREAMED_BYTES = 24 << 20
+"""Of an export as an artifact: the pieces of a call have 32 MiB as JSON. Pages have no limit."""
+_PIECE_CHARACTERS = 30_000
+"""Of the pieces of an artifact: 120 KiB at most, with every character escaped."""
 
 
 class CsvImport(BaseModel):
@@ -24,7 +32,9 @@ class CsvImport(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     csv: str | None = Field(default=None, description="the file as text")
-    file: Base64Bytes | None = Field(default=None, description="the file as bytes: a reference to an artifact")
+    file: ArtifactRef | None = Field(
+        default=None, description="the file as an artifact", json_schema_extra={BY_REFERENCE: True}
+    )
     name: str | None = None
     description: str = ""
     table_id: str | None = None
@@ -47,7 +57,10 @@ class ImportedColumn(BaseModel):
 
 
 class Imported(BaseModel):
-    """What came of an import. `refused_rows`: the first of them; `report`: all, as CSV, where there are more."""
+    """What came of an import. `refused_rows`: the first of them; where there are more, all are the artifact `report`.
+
+    `repeated`: it was imported before, and nothing was done.
+    """
 
     table_id: str
     name: str
@@ -62,7 +75,6 @@ class Imported(BaseModel):
     columns: list[ImportedColumn]
     warnings: list[str]
     repeated: bool
-    report: str | None = Field(json_schema_extra={"artifact": True})
 
 
 class CsvExport(queries.Selection):
@@ -70,15 +82,18 @@ class CsvExport(queries.Selection):
 
     table_id: str
     bom: bool = Field(default=False, description="begin with a byte order mark, by which Excel knows UTF-8")
+    page: bool = Field(default=False, description="return a part of the file as text, in the place of an artifact")
+    cursor: str | None = Field(default=None, description="next_cursor of the part before, with the same arguments")
 
 
 class Exported(BaseModel):
-    """A file. `columns`: the types, which an import of the file into a new table takes as they are."""
+    """A file: the artifact `csv`, or a part of it as text. `columns`: the types, which an import of the file takes."""
 
     filename: str
     rows: int
     columns: dict[str, values.ColumnType]
-    csv: bytes = Field(json_schema_extra={"artifact": True})
+    text: str | None = None
+    next_cursor: str | None = None
 
 
 def tools_of(database: Database) -> list[Tool[..., Any]]:
@@ -89,28 +104,21 @@ def tools_of(database: Database) -> list[Tool[..., Any]]:
         """Import a CSV file into a new table or one that is there. Rows that do not fit are left out and reported."""
         if (given.csv is None) == (given.file is None) or (given.name is None) == (given.table_id is None):
             raise Refused("csv_invalid", "give one of csv and file, and one of name and table_id")
-        data = given.file if given.file is not None else (given.csv or "").encode()
-        file = opened(data, "utf-8" if given.file is None else given.encoding, given.delimiter)
-        prepared = given.name or given.table_id
-        digest = rows.fingerprint(hashlib.sha256(data).hexdigest(), prepared, given.model_dump(exclude={"csv", "file"}))
-        key = f"import:{given.import_id or digest}"
-
-        def transaction(connection: sa.Connection) -> Imported:
-            before = rows.kept(connection, ctx.tenant, key, 0, digest)
-            if before is not None:
-                try:
-                    catalog.find(connection, ctx.tenant, before["table_id"])
-                    return Imported.model_validate(before | {"repeated": True})
-                except Refused:  # Its table was deleted since.
-                    outcome = schema.outcomes.c
-                    of_key = (outcome.tenant == ctx.tenant, outcome.key == key)
-                    connection.execute(schema.outcomes.delete().where(*of_key))
-            work = Import(file, given.columns)
-            found = work.run(connection, ctx.tenant, given.table_id, given.name or "", given.description)
-            rows.keep(connection, ctx.tenant, key, 0, digest, found)
-            return Imported.model_validate(found)
-
-        return database.write(transaction)
+        with io.BytesIO((given.csv or "").encode()) if given.file is None else tempfile.TemporaryFile() as data:
+            digest = hashlib.sha256((given.csv or "").encode())
+            for piece in _pieces(given.file, ctx) if given.file is not None else ():
+                digest.update(piece)
+                data.write(piece)
+            file = opened(data, "utf-8" if given.file is None else given.encoding, given.delimiter)
+            with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as report:
+                found = database.write(
+                    lambda connection: _imported(connection, given, ctx.tenant, digest.hexdigest(), file, report)
+                )
+                if found.refused > LISTED_ROWS and not found.repeated:
+                    report.seek(0)
+                    _emit(ctx, "report", report)
+                    ctx.emit_artifact(stream_id="report", chunk="", done=True, artifact_type="text/csv")
+                return found
 
     @tool(side_effects="read", idempotent=True, timeout_s=120, tags=["tables"])
     def export_csv(given: CsvExport, ctx: ToolContext) -> Exported:
@@ -118,17 +126,58 @@ def tools_of(database: Database) -> list[Tool[..., Any]]:
 
         def read(connection: sa.Connection) -> Exported:
             table = catalog.find(connection, ctx.tenant, given.table_id)
-            found = bytearray()
-            for piece in written(connection, table, given, bom=given.bom):
-                found += piece
-                if len(found) > _MAX_EXPORT_BYTES:
-                    raise LimitExceeded(
-                        "bytes of one export: filter the rows, so that they", _MAX_EXPORT_BYTES, len(found)
-                    )
             of = {each.name: each.type for each in queries.chosen(table, given.columns) if each.type != "select"}
-            count = queries.count(connection, table, given)
-            return Exported(filename=f"{table.table_id}.csv", rows=count, columns=of, csv=bytes(found))
+            found = Exported(filename=f"{table.table_id}.csv", rows=0, columns=of)
+            if given.page:
+                found.text, found.rows, found.next_cursor = exporting.page(
+                    connection, table, given, given.cursor, bom=given.bom
+                )
+                return found
+            size = 0
+            for text, count in exporting.written(connection, table, given, bom=given.bom):
+                found.rows += count
+                size += len(text.encode())
+                if size > _MAX_STREAMED_BYTES:
+                    limit = "bytes of an export as an artifact: filter the rows, or download it; more of them"
+                    raise LimitExceeded(limit, _MAX_STREAMED_BYTES, size)
+                _emit(ctx, "csv", io.StringIO(text, newline=""))
+            ctx.emit_artifact(stream_id="csv", chunk="", done=True, artifact_type="text/csv")
+            return found
 
         return database.read(read)
 
     return [*row_tools(database), import_csv, export_csv]
+
+
+def _imported(
+    connection: sa.Connection, given: CsvImport, tenant: str, content: str, file: CsvFile, report: IO[str]
+) -> Imported:
+    """Import a file, or return what has come of the same import before. `content`: the digest of its bytes."""
+    digest = rows.fingerprint(content, given.model_dump(exclude={"csv", "file"}))
+    key = f"import:{given.import_id or digest}"
+    before = rows.kept(connection, tenant, key, 0, digest)
+    if before is not None:
+        try:
+            catalog.find(connection, tenant, before["table_id"])
+            return Imported.model_validate(before | {"repeated": True})
+        except Refused:  # Its table was deleted since.
+            outcome = schema.outcomes.c
+            connection.execute(schema.outcomes.delete().where(outcome.tenant == tenant, outcome.key == key))
+    work = Import(file, given.columns, report)
+    found = work.run(connection, tenant, given.table_id, given.name or "", given.description)
+    rows.keep(connection, tenant, key, 0, digest, found)
+    return Imported.model_validate(found)
+
+
+def _pieces(file: ArtifactRef, ctx: ToolContext) -> Iterator[bytes]:
+    offset = 0
+    while piece := ctx.read_artifact(file, offset).value:
+        yield piece
+        offset += len(piece)
+        if len(piece) < PART_BYTES:
+            return
+
+
+def _emit(ctx: ToolContext, stream_id: str, text: IO[str]) -> None:
+    while piece := text.read(_PIECE_CHARACTERS):
+        ctx.emit_artifact(stream_id=stream_id, chunk=piece, artifact_type="text/csv")

@@ -9,7 +9,6 @@ are checked before the commit. Of several processes that start at once one migra
 
 import contextlib
 import logging
-import math
 import os
 import threading
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
@@ -59,14 +59,14 @@ class Database:
 
     def __init__(self, url: str, password: str | None = None) -> None:
         """Raises ValueError for a URL of another database."""
-        self._url = sa.make_url(url)
-        if self._url.drivername in {"postgresql", "postgres"}:
-            self._url = self._url.set(drivername="postgresql+psycopg")
-        if self._url.drivername not in {"sqlite", "postgresql+psycopg"}:
+        self.url = sa.make_url(url)
+        if self.url.drivername in {"postgresql", "postgres"}:
+            self.url = self.url.set(drivername="postgresql+psycopg")
+        if self.url.drivername not in {"sqlite", "postgresql+psycopg"}:
             raise ValueError("the URL begins with sqlite:/// or postgresql://")
         if password is not None:
-            self._url = self._url.set(password=password)
-        self.is_sqlite = self._url.drivername == "sqlite"
+            self.url = self.url.set(password=password)
+        self.is_sqlite = self.url.drivername == "sqlite"
         self._engine = self._made(foreign_keys=True)
         self._turn = threading.Lock()
         self._is_migrated = False
@@ -83,8 +83,8 @@ class Database:
 
     def migrate(self) -> None:
         """Bring the schema to the newest version. Raises DatabaseUnavailable."""
-        if self.is_sqlite and self._url.database:
-            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        if self.is_sqlite and self.url.database:
+            Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
         engine = self._made(foreign_keys=False)
         try:
             with engine.connect().execution_options(writes=True) as connection, connection.begin():
@@ -139,7 +139,7 @@ class Database:
             except _REQUESTS_FAULTS:  # Another transaction was first, with columns or with the same key.
                 if attempt == _ATTEMPTS - 1:
                     raise
-            except (exc.DBAPIError, exc.TimeoutError) as error:
+            except (exc.DBAPIError, exc.TimeoutError, psycopg.Error) as error:
                 raise _unavailable(error) from error
         raise AssertionError
 
@@ -147,21 +147,20 @@ class Database:
         if not self.is_sqlite:
             options = "-c statement_timeout=25000 -c lock_timeout=20000"
             return sa.create_engine(
-                self._url,
+                self.url,
                 pool_size=8,
                 max_overflow=24,
                 pool_timeout=10,
                 pool_pre_ping=True,
                 connect_args={"connect_timeout": 3, "options": options, "application_name": "runwire-tables"},
             )
-        engine = sa.create_engine(self._url, pool_size=8, max_overflow=56, connect_args={"timeout": 20})
+        engine = sa.create_engine(self.url, pool_size=8, max_overflow=56, connect_args={"timeout": 20})
 
         @event.listens_for(engine, "connect")
         def _on_connect(connection: Any, _record: object) -> None:
             connection.isolation_level = None  # Its own transactions begin too late, and end before a change of schema.
             for pragma in ("journal_mode=WAL", "synchronous=FULL", f"foreign_keys={'ON' if foreign_keys else 'OFF'}"):
                 connection.execute(f"PRAGMA {pragma}")
-            connection.create_aggregate("exact_sum", 1, _ExactSum)
 
         @event.listens_for(engine, "begin")
         def _on_begin(connection: sa.Connection) -> None:
@@ -169,23 +168,6 @@ class Database:
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
         return engine
-
-
-class _ExactSum:
-    """The sum of doubles, rounded once."""
-
-    def __init__(self) -> None:
-        self._found: list[float] = []
-
-    def step(self, value: float | None) -> None:
-        if value is not None:
-            self._found.append(value)
-
-    def finalize(self) -> float | None:
-        try:
-            return math.fsum(self._found) if self._found else None
-        except OverflowError:
-            return math.inf
 
 
 def _clean(connection: sa.Connection) -> None:

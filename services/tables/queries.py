@@ -9,7 +9,8 @@ Rule 3: `not_equals` means the rows that do not have the value, so those without
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -26,6 +27,10 @@ _ROW_ID_COLUMN = Column("id", ROW_ID, "number")
 MAX_PAGE_ROWS, MAX_PAGE_BYTES = 500, 512 << 10
 _SORTED_CHARACTERS = 100
 _MAX_TERMS = 50
+_SUMS = {"sum", "avg"}
+_BITS_OF_ROWS = row_writes.MAX_ROWS.bit_length() + 1
+_MIN_EXTRACTED, _MAX_EXTRACTED = math.ldexp(1, -900), math.ldexp(1, 990)
+"""Between them no part of a value under- or overflows."""
 
 Operator = Literal[
     "equals",
@@ -101,11 +106,12 @@ def pages(
 
 
 def page(
-    connection: sa.Connection, table: Table, selection: Selection, limit: int, cursor: str | None
+    connection: sa.Connection, table: Table, selection: Selection, limit: int, cursor: str | None, header: Any = None
 ) -> tuple[list[sa.RowMapping], str | None]:
-    """Return the rows of one page, and the cursor of the next. Raises Refused."""
+    """Return the rows of one page, and the cursor of the next, for the same query and `header`. Raises Refused."""
     keys = _keys(table, selection)
-    query_id = row_writes.fingerprint(table.table_id, selection.model_dump(include={"filters", "match", "sort"}))[:16]
+    query = selection.model_dump(include={"filters", "match", "sort"})
+    query_id = row_writes.fingerprint(table.table_id, query, header)[:16]
     after = None if cursor is None else _read_cursor(cursor, query_id, keys)
     found = _page(connection, _sorted(table, selection), keys, after, limit + 1)
     taken: list[sa.RowMapping] = []
@@ -134,21 +140,54 @@ def aggregates(connection: sa.Connection, table: Table, selection: Selection, of
     """Return one value for each aggregate. Raises Refused."""
     if not of:
         return []
-    is_sqlite = connection.dialect.name == "sqlite"
-    expressions = [_aggregated(table, each, is_sqlite=is_sqlite) for each in of]
-    query = sa.select(*(each.label(f"a{at}") for at, each in enumerate(expressions))).where(condition(table, selection))
-    row = connection.execute(query.select_from(table.rows)).one()
-    # 15 digits are the same on both databases.
-    return [values.shown(float(f"{float(each):.15g}")) if _is_figure(each) else each for each in row]
+    where, asked = condition(table, selection), [(each.function, _aggregated(table, each)) for each in of]
+    others = [found.label(f"a{at}") for at, (function, found) in enumerate(asked) if function not in _SUMS]
+    row = connection.execute(sa.select(*others).where(where).select_from(table.rows)).one() if others else ()
+    figures = iter(row)
+    return [
+        values.shown(_sum_of(connection, found, where, function) if function in _SUMS else next(figures))
+        for function, found in asked
+    ]
+
+
+def _sum_of(
+    connection: sa.Connection, cell: sa.ColumnElement[Any], where: sa.ColumnElement[bool], function: str
+) -> float | None:
+    """Return the sum or average of cells, the same for every order of the rows; None without a value.
+
+    A database adds doubles up as they come, and rounds each time. So of each value two parts are added up that are so
+    short that their sums are exact (S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, 2008, 3), then
+    the rest, which is 2^-62 of the largest value at most.
+    """
+    of = sa.func.max(sa.func.abs(cell)), sa.func.count(cell)
+    largest, count = connection.execute(sa.select(*of).where(where)).one()
+    if not count:
+        return None
+    try:
+        total = math.fsum(_summands(connection, cell, where, largest))
+    except OverflowError:
+        total = math.inf
+    # 15 digits of what is as good as exact are the same on both databases.
+    return float(f"{total / count if function == 'avg' else total:.15g}")
+
+
+def _summands(
+    connection: sa.Connection, cell: sa.ColumnElement[Any], where: sa.ColumnElement[bool], largest: float
+) -> Iterable[float]:
+    if not _MIN_EXTRACTED < largest < _MAX_EXTRACTED:
+        return connection.execute(sa.select(cell).where(where, cell.is_not(None))).scalars()
+    exponent, rest, parts = math.frexp(largest)[1] + _BITS_OF_ROWS, cell, list[sa.ColumnElement[Any]]()
+    for _ in range(2):
+        grid = sa.literal(math.ldexp(1, exponent), sa.Double)
+        parts.append((rest + grid) - grid)
+        rest = rest - parts[-1]
+        exponent -= 52 - _BITS_OF_ROWS
+    return tuple(connection.execute(sa.select(*map(sa.func.sum, [*parts, rest])).where(where)).one())
 
 
 def chosen(table: Table, names: Sequence[str] | None) -> list[Column]:
     """Return the columns with these names; None: all. Raises Refused."""
     return list(table.columns) if names is None else [_column(table, name) for name in names]
-
-
-def _is_figure(value: Any) -> bool:
-    return value is not None and not isinstance(value, str | bool)
 
 
 def _column(table: Table, name: str) -> Column:
@@ -262,7 +301,8 @@ def _read_cursor(cursor: str, query_id: str, keys: list[Key]) -> list[Any]:
     )
 
 
-def _aggregated(table: Table, given: Aggregate, *, is_sqlite: bool) -> sa.ColumnElement[Any]:
+def _aggregated(table: Table, given: Aggregate) -> sa.ColumnElement[Any]:
+    """Return the expression of an aggregate, of a sum its cells. Raises Refused."""
     if given.function == "count" and given.column is None:
         return sa.func.count()
     if given.column is None:
@@ -271,9 +311,8 @@ def _aggregated(table: Table, given: Aggregate, *, is_sqlite: bool) -> sa.Column
     cell = table.rows.c[column.column_id]
     if given.function in {"count", "count_values"}:
         return sa.func.count() if given.function == "count" else sa.func.count(cell)
-    if column.type != "number" and (given.function in {"sum", "avg"} or column.type == "boolean"):
+    if column.type != "number" and (given.function in _SUMS or column.type == "boolean"):
         raise Refused("filter_invalid", f"{given.function} of {column.name}: its cells are no numbers", column.name)
-    if given.function in {"sum", "avg"}:  # Exact, since doubles in another order add up to something else.
-        total = sa.func.exact_sum(cell) if is_sqlite else sa.func.sum(sa.cast(cell, sa.Numeric))
-        return total / sa.func.count(cell) if given.function == "avg" else total
+    if given.function in _SUMS:
+        return cell
     return getattr(sa.func, given.function)(cell)  # type: ignore[no-any-return]

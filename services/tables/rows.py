@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from psycopg import sql
 
 from contracts.wire.names import unix_ms
 from services.tables import schema
@@ -27,19 +28,23 @@ def insert(connection: sa.Connection, table: Table, rows: Sequence[dict[str, Any
     if table.row_count + len(rows) > MAX_ROWS:
         raise LimitExceeded("rows of a table", MAX_ROWS, table.row_count + len(rows))
     version = table.version + 1
-    empty = {each.name: None for each in table.rows.c}
-    filled = [
-        {
-            **empty,
-            **schema.stored(table.columns, cells),
-            "id": table.next_row_id + number,
-            "version": version,
-            "changes": {_WHOLE: version},
-        }
-        for number, cells in enumerate(rows)
-    ]
-    if filled:
-        connection.execute(table.rows.insert(), filled)
+    changes = json.dumps({_WHOLE: version})
+    names = [each.name for each in table.rows.c]
+    given = (
+        {**schema.stored(table.columns, cells), "id": row_id, "version": version, "changes": changes}
+        for row_id, cells in enumerate(rows, table.next_row_id)
+    )
+    filled = [tuple(map(row.get, names)) for row in given]
+    if connection.dialect.name == "sqlite":
+        if filled:
+            connection.exec_driver_sql(str(table.rows.insert().compile(dialect=connection.dialect)), filled)
+    else:
+        driver: Any = connection.connection.driver_connection
+        of = sql.SQL(", ").join(map(sql.Identifier, names))
+        into = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.rows.name), of)
+        with driver.cursor() as cursor, cursor.copy(into) as copy:
+            for row in filled:
+                copy.write_row(row)
     return touch(connection, table, added=len(rows))
 
 

@@ -8,7 +8,7 @@ case.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
@@ -84,17 +84,28 @@ def cells_of(columns: Sequence[Column], given: Mapping[str, Any], *, whole: bool
 
     `whole`: of a new row, in which required columns have a value. Raises Refused, with the column as its field.
     """
-    cells: dict[str, Any] = {}
-    mended: list[str] = []
+    pairs: list[tuple[Column, Any]] = []
     for name, value in given.items():
         column = column_of(columns, name)
         if column is None:
             known = ", ".join(each.name for each in columns[:20])
             raise Refused("column_unknown", f"there is no column {name[:100]!r}; there are: {known}", name)
+        pairs.append((column, value))
+    return checked(columns, pairs, whole=whole)
+
+
+def checked(
+    columns: Sequence[Column], given: Iterable[tuple[Column, Any]], *, whole: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the same for values by column."""
+    cells: dict[str, Any] = {}
+    mended: list[str] = []
+    for column, value in given:
         if column.column_id in cells:
             raise Refused("value_invalid", f"the column {column.name} is given twice", column.name)
         cells[column.column_id], changed = converted(column, value)
-        mended += [column.name] if changed else []
+        if changed:
+            mended.append(column.name)
     for column in columns:
         if column.required and cells.get(column.column_id) is None and (whole or column.column_id in cells):
             raise Refused("required_value_missing", f"{column.name} needs a value", column.name)

@@ -199,7 +199,7 @@ class CallExecutor:
             access = StoreAccess(self._bus, call, watch)
             try:
                 spec = await self._spec(call)
-                args = await resolve(access, self._settings.artifact_patience_s)
+                args = await resolve(access, spec, self._settings.artifact_patience_s)
                 await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
                 if spec is READ_ARTIFACT_SPEC:
                     until = time.monotonic() + self._settings.artifact_patience_s

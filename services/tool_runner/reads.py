@@ -2,16 +2,19 @@
 
 Rule 1: nothing is stored, so nothing is repeated here: the gateway asks again, or its caller does.
 Rule 2: a reply goes to the inbox of a gateway and nowhere else. What does not ask from there is dropped.
-Rule 3: the arguments are checked and the result is separated as those of every call are (`execution`).
+Rule 3: at most `MAX_READS` wait at once; one more fails at once and may be repeated.
+Rule 4: the arguments are checked and the result is separated as those of every call are (`execution`).
 """
 
 import asyncio
 
+import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts.tools.messages import CallRequested, ReadRequested
 from contracts.wire import subjects
+from contracts.wire.faults import Fault
 from contracts.wire.names import new_id, unix_ms
 from contracts.wire.subject import GATEWAY, TOOL_RUNNER
 from services.messaging.connection import Bus
@@ -19,9 +22,18 @@ from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled
 
 from .execution import CallExecutor
+from .results.outcomes import failed
+
+logger = structlog.get_logger(__name__)
 
 MAX_READ_S = 10.0
 """Longest time of a read."""
+MAX_READS = 256
+"""Reads of one instance at the same time."""
+_TOO_MANY = Fault(code="tool_unavailable", reason="too many reads wait; try again", retryable=True)
+_TOO_LARGE = Fault(
+    code="result_too_large", reason="the result is larger than a message of this NATS server: ask for less"
+)
 _INBOX = f"{subjects.replies_to(GATEWAY)}."
 
 
@@ -60,4 +72,9 @@ class ToolReads:
         call = CallRequested(
             **asked.model_dump(), call_id="1-1", run_id=new_id(), spec="", step=1, deadline_at=deadline_at
         )
-        await self._bus.send(message.reply, await self._executor.read(call))
+        is_full = len(self._reading) > MAX_READS
+        reply = failed(call.call_id, call.tool, _TOO_MANY, 0) if is_full else await self._executor.read(call)
+        if len(reply) > self._bus.nc.max_payload:
+            reply = failed(call.call_id, call.tool, _TOO_LARGE, 0)
+        if not await self._bus.send(message.reply, reply):
+            logger.info("read_not_answered", tool=call.tool)  # There is no connection: its gateway stops waiting.

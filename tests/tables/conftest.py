@@ -13,6 +13,8 @@ from services.tables.csv_tools import tools_of
 from services.tables.database import Database
 from tests.support.postgres import PostgresServer
 
+FILE_ID = "f" * 32
+
 
 class Tables:
     """The tools as a tenant calls them."""
@@ -21,10 +23,18 @@ class Tables:
         self.database, self.tenant = database, tenant or f"t{new_id()}"
         self._tools = {tool.name: tool for tool in tools_of(database)}
 
-    def call(self, tool: str, key: str = "", /, **arguments: Any) -> Any:
-        """The result of a call; `key`: its idempotency key."""
-        context = RecordingContext(tenant=self.tenant, idempotency_key=key)
-        return json.loads(asyncio.run(self._tools[tool].run(arguments, context)))
+    def call(self, tool: str, key: str = "", /, *, file: bytes | None = None, **arguments: Any) -> Any:
+        """The result of a call; `key`: its idempotency key. `file`: the bytes of an artifact in its arguments."""
+        self.context = RecordingContext(tenant=self.tenant, idempotency_key=key, artifacts={FILE_ID: file or b""})
+        if file is not None:
+            ref = {"artifact_id": FILE_ID, "mime_type": "text/csv", "size": len(file), "sha256": "0" * 64}
+            arguments["file"] = ref
+        return json.loads(asyncio.run(self._tools[tool].run(arguments, self.context)))
+
+    def emitted(self, stream_id: str) -> str:
+        """The artifact that the last call has streamed."""
+        assert stream_id in self.context.finished
+        return "".join(self.context.pieces[stream_id])
 
     def table(self, title: str = "T", /, *, rows: Sequence[dict[str, Any]] = (), **columns: Any) -> str:
         """The id of a new table with these columns, by name their type or more of them, and these rows."""

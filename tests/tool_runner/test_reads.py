@@ -1,11 +1,13 @@
 """Which tools may be read by, and who may ask. What a gateway makes of the answers: tests/gateway/tables."""
 
+import pytest
 from nats.aio.client import Client
 
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ReadRequested
 from contracts.wire import subjects
 from runwire import ToolContext, tool
+from services.tool_runner import reads
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Serve, Start
 
@@ -53,8 +55,10 @@ TOOLS = (look_up, look_once, write_down, ask_first, keep_hidden, wait_for_answer
 REFUSED = {each.name: "bad_request" for each in TOOLS} | {"look_up": "invalid_args", "nobody": "unknown_tool"}
 
 
-async def test_only_what_changes_nothing_is_read_by(client: Client, serve_tools: Serve, start_runner: Start) -> None:
-    """And only a gateway gets an answer."""
+async def test_only_what_changes_nothing_is_read_by(
+    client: Client, serve_tools: Serve, start_runner: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only a gateway gets an answer; too many at once fail at once."""
     serve_tools(*TOOLS)
     await start_runner()
 
@@ -69,7 +73,8 @@ async def test_only_what_changes_nothing_is_read_by(client: Client, serve_tools:
             await replies.unsubscribe()
 
     async def is_there() -> bool:
-        return (await read(TOOLS[-1].name)).failure is not None and (await read("look_up", word="x")).failure is None
+        failures = [(await read(each.name)).failure for each in TOOLS]
+        return all(failure is not None and failure.code != "unknown_tool" for failure in failures)
 
     await wait_until(is_there, what="the tools are in the catalogue")
     assert (await read("look_up", word="here")).observation == "here"
@@ -81,3 +86,8 @@ async def test_only_what_changes_nothing_is_read_by(client: Client, serve_tools:
     await client.publish(subjects.tool_read(), body, reply="emit.default.x.log")
     await read("look_up", word="afterwards")
     assert "elsewhere" not in ASKED
+    monkeypatch.setattr(reads, "MAX_READS", 0)
+    failure = (await read("look_up", word="one too many")).failure
+    assert failure is not None
+    assert (failure.code, failure.retryable) == ("tool_unavailable", True)
+    assert "one too many" not in ASKED

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from runwire.client import Client
 commands = typer.Typer()
 tables = typer.Typer(no_args_is_help=True)
 commands.add_typer(tables, name="tables")
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="As `runwire tables ls` prints it.")]
 
 
@@ -53,11 +55,14 @@ def _row(artifact: RunArtifact) -> list[str]:
 async def fetch(
     client: Client,
     artifact_id: str,
-    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
+    file: Output = None,
 ) -> None:
     """Get the bytes of an artifact."""
-    pieces = client.fetch(artifact_id)
-    first = await anext(pieces, b"")  # An artifact that does not exist leaves no file.
+    await _write(client.fetch(artifact_id), file)
+
+
+async def _write(pieces: AsyncIterator[bytes], file: Path | None) -> None:
+    first = await anext(pieces, b"")  # What does not exist leaves no file.
     with file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb") as target:
         target.write(first)
         async for piece in pieces:
@@ -116,9 +121,7 @@ async def import_csv(
 async def export(
     client: Client,
     table: Table,
-    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
+    file: Output = None,
 ) -> None:
     """Export a table as CSV."""
-    content = await client.export_table(table)
-    with file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb") as target:
-        target.write(content)
+    await _write(client.export_table(table), file)

@@ -25,7 +25,7 @@ _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)
 _JSON = re.compile(r"[a-z]+/(?:[^;]*\+)?json\s*(?:;|$)", re.ASCII | re.IGNORECASE)
 _MEDIA_TYPE = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,199}", re.ASCII)
 _MIN_COMPRESSED_BYTES = 1024
-_SAFETY_HEADERS = {
+SAFETY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -83,7 +83,7 @@ def is_compressed(headers: Mapping[str, str], ref: ArtifactRef, part: ByteRange 
 def headers_of(ref: ArtifactRef, part: ByteRange | None = None, *, compressed: bool = False) -> dict[str, str]:
     """Return the headers of a response with these bytes."""
     found = {
-        **_SAFETY_HEADERS,
+        **SAFETY_HEADERS,
         "Content-Type": ref.mime_type if _MEDIA_TYPE.fullmatch(ref.mime_type) else "application/octet-stream",
         "Content-Disposition": _disposition(ref),
         "ETag": etag_of(ref, compressed=compressed),
@@ -117,6 +117,10 @@ def _disposition(ref: ArtifactRef) -> str:
     if name is None:
         extension = mimetypes.guess_extension(ref.mime_type.partition(";")[0]) or ""
         name = f"{ref.namespace or 'artifact'}-{ref.artifact_id[-8:]}{extension}"
+    return disposition("inline" if ref.mime_type in _RASTER else "attachment", name)
+
+
+def disposition(kind: str, name: str) -> str:
+    """Return the header that names a file."""
     ascii_name = re.sub(r"[^ !#-\[\]-~]", "_", name)
-    kind = "inline" if ref.mime_type in _RASTER else "attachment"
     return f"{kind}; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name, safe='')}"

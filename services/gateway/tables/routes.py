@@ -6,9 +6,11 @@ Rule 2: a key that may not use a tool may not use its route.
 """
 
 import hashlib
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import RootModel
 
 from contracts.artifacts.references import ArtifactRef
@@ -18,7 +20,7 @@ from contracts.tools.messages import ReadRequested
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id
-from services.gateway.artifacts.downloads import headers_of, streamed
+from services.gateway.artifacts.downloads import SAFETY_HEADERS, disposition
 from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
 from services.gateway.artifacts.uploads import read_upload
 from services.gateway.auth.caller import Caller
@@ -32,7 +34,6 @@ from services.gateway.runs.calls import GOES_ON, answer_of, called
 from services.messaging.errors import Unavailable
 from services.runtime import exact_json
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge
-from services.shared.redaction.stored_values import as_reference
 
 READ_WAIT_S = 12.0
 """A little longer than a tool runner gives a tool."""
@@ -73,13 +74,13 @@ async def list_tables(
     parts: GatewayParts, request: Request, caller: RequestCaller, limit: Limit = 100, after: Text = None
 ) -> Response:
     """List the tables of the tenant."""
-    return await _read(parts, request, caller, "list_tables", {"limit": limit, "after": after or ""})
+    return await _shown(parts, request, caller, "list_tables", {"limit": limit, "after": after or ""})
 
 
 @router.get("/v1/tables/{table_id}", response_model=Answer)
 async def get_table(table_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
     """Return a table: its columns, its version and how many rows it has."""
-    return await _read(parts, request, caller, "describe_table", {"table_id": table_id})
+    return await _shown(parts, request, caller, "describe_table", {"table_id": table_id})
 
 
 @router.get("/v1/tables/{table_id}/rows", response_model=Answer)
@@ -94,7 +95,7 @@ async def list_rows(
 ) -> Response:
     """Return a page of rows, filtered and sorted as `query` says. Continue with `cursor`."""
     args = {**_object(query), "table_id": table_id, "limit": limit} | ({"cursor": cursor} if cursor else {})
-    return await _read(parts, request, caller, "query_rows", args)
+    return await _shown(parts, request, caller, "query_rows", args)
 
 
 @router.post("/v1/tables/{table_id}/rows", **CHANGES)
@@ -119,24 +120,26 @@ async def delete_row(
     return await _change(parts, request, caller, "delete_row", {"table_id": table_id, "row_id": row_id})
 
 
-@router.get("/v1/tables/{table_id}/export", dependencies=[needs("run")], response_model=None, responses=DOWNLOAD)
+@router.get("/v1/tables/{table_id}/export", response_model=None, responses=DOWNLOAD)
 async def export_table(
     table_id: str, parts: GatewayParts, request: Request, caller: RequestCaller, query: What = None
 ) -> Response:
-    """Return a table, or the rows that `query` names, as CSV. It is a call of the tool `export_csv`, as a run."""
-    given = CallInput(args={**_object(query), "table_id": table_id})
-    status = await called(parts, request, caller, EXPORT, given)
-    if status.payload is None:
-        return await answer_of(parts, request, caller, status)
-    if status.status != "done":
-        raise ToolFailed.of_run(status)
-    if (ref := as_reference(status.payload.artifacts.get(EXPORT, {}).get("csv"))) is None:
-        raise TryAgain("The artifact store is away, so the file could not be stored.")
-    download = await parts.artifacts.get(caller.tenant, ref.artifact_id)
-    named = {"mime_type": "text/csv; charset=utf-8", "filename": status.payload.extra["result"]["filename"]}
-    answer = streamed(download, None, compressed=False)
-    answer.headers.update(headers_of(ref.model_copy(update=named)))
-    return answer
+    """Return a table, or the rows that `query` names, as CSV. Its parts are reads of the tool `export_csv`.
+
+    A part that cannot be read closes the connection.
+    """
+    args = {**_object(query), "table_id": table_id, "page": True}
+    first = await _read(parts, request, caller, EXPORT, args)
+
+    async def texts() -> AsyncIterator[str]:
+        found = first
+        yield found["text"]
+        while found["next_cursor"]:
+            found = await _read(parts, request, caller, EXPORT, {**args, "cursor": found["next_cursor"]})
+            yield found["text"]
+
+    headers = {**SAFETY_HEADERS, "Content-Disposition": disposition("attachment", first["filename"])}
+    return StreamingResponse(texts(), media_type="text/csv", headers=headers)
 
 
 @router.post(
@@ -197,7 +200,11 @@ async def _stored(parts: Parts, request: Request, caller: Caller, run: str) -> A
         raise IdempotencyConflict from error
 
 
-async def _read(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Response:
+async def _shown(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Response:
+    return await json_response(Answer(await _read(parts, request, caller, tool, args)), request.headers)
+
+
+async def _read(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:
     """Return what a tool that changes nothing returns. Raises NotAllowed, ToolFailed, TryAgain without an answer."""
     caller.check_read(tool)
     ids = request_ids(request)
@@ -216,7 +223,7 @@ async def _read(parts: Parts, request: Request, caller: Caller, tool: str, args:
     found = CallFinished.model_validate_json(message.data)
     if found.status == "failed":
         raise ToolFailed(found.failure or Fault(code="internal", reason="the tool failed and did not say why"))
-    return await json_response(Answer(found.observation), request.headers)
+    return found.observation
 
 
 async def _change(parts: Parts, request: Request, caller: Caller, tool: str, place: dict[str, Any]) -> Response:

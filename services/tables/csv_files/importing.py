@@ -2,13 +2,13 @@
 
 Rule 1: all or nothing: an import that was killed has changed nothing. Rows that do not fit are left out and reported.
 Rule 2: an import is known by its file and where it goes, so the same one again does nothing.
-Rule 3: a file is read twice, first to decide the types of a new table by all rows; rows are written some at a time.
+Rule 3: a file is read twice, first to decide the types of a new table by all rows; rows are written, and refusals
+reported, some at a time, so that memory does not grow with the file.
 """
 
 import csv
-import io
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import sqlalchemy as sa
 
@@ -25,9 +25,12 @@ Row = tuple[int, dict[str, Any]]
 
 
 class Import:
-    """One import of a file. `types`: those of columns of a new table, by name, in the place of what the cells say."""
+    """One import of a file. `types`: those of columns of a new table, by name, in the place of what the cells say.
 
-    def __init__(self, file: CsvFile, types: Mapping[str, values.ColumnType]) -> None:
+    `report` gets every refusal, as CSV.
+    """
+
+    def __init__(self, file: CsvFile, types: Mapping[str, values.ColumnType], report: IO[str]) -> None:
         """Raises Refused where the header cannot be used."""
         self._file = file
         self._types = {values.same_name(name): kind for name, kind in types.items()}
@@ -36,6 +39,10 @@ class Import:
         self._notes: dict[str, str] = {}
         self._conventions: dict[str, Convention] = {}
         self._refused: list[dict[str, Any]] = []
+        self._refused_count = 0
+        report.truncate(report.seek(0))  # An import that begins again reports again.
+        self._report = csv.DictWriter(report, ["line", "column", "code", "reason"])
+        self._report.writeheader()
         header = next(iter(file.records()), None)
         if header is None or header.cells is None:
             raise Refused("csv_invalid", "the file has no header that can be read")
@@ -71,13 +78,12 @@ class Import:
             "encoding": self._file.encoding,
             "delimiter": self._file.delimiter,
             "imported": table.row_count - before,
-            "refused": len(self._refused),
+            "refused": self._refused_count,
             "mended": self._mended,
-            "refused_rows": self._refused[:LISTED_ROWS],
+            "refused_rows": self._refused,
             "columns": [{"name": c.name, "type": c.type, "note": self._notes.get(c.name, "")} for c in of if c],
             "warnings": self._warnings + warned,
             "repeated": False,
-            "report": self._report() if len(self._refused) > LISTED_ROWS else None,
         }
 
     def _rows(self) -> Iterator[Record]:
@@ -142,14 +148,13 @@ class Import:
             reason = f"too many cells: {extra[0] + 1}, where the header names {len(self._header)}"
             return self._refuse(record.line, "", "csv_invalid", reason)
         try:
-            read = {
-                column.column_id: self._read(column, cell) for column, cell in zip(of, given, strict=False) if column
-            }
-            cells, mended = values.cells_of(table.columns, read, whole=True)
+            read = [(column, self._read(column, cell)) for column, cell in zip(of, given, strict=False) if column]
+            cells, mended = values.checked(table.columns, read, whole=True)
         except Refused as error:
             return self._refuse(record.line, error.field, error.code, error.reason)
-        selects = {each.name for each in table.columns if each.type == "select"}
-        self._mended += len(selects.intersection(mended))
+        if mended:
+            selects = {each.name for each in table.columns if each.type == "select"}
+            self._mended += len(selects.intersection(mended))
         return cells
 
     def _read(self, column: Column, cell: str) -> Any:
@@ -160,12 +165,9 @@ class Import:
         return unescaped(cell) if column.is_text else text
 
     def _refuse(self, line: int, column: str, code: str, reason: str) -> Literal[False]:
-        self._refused.append({"line": line, "column": column, "code": code, "reason": reason[:500]})
+        refusal = {"line": line, "column": column, "code": code, "reason": reason[:500]}
+        if self._refused_count < LISTED_ROWS:
+            self._refused.append(refusal)
+        self._refused_count += 1
+        self._report.writerow(refusal)
         return False
-
-    def _report(self) -> str:
-        written = io.StringIO()
-        report = csv.DictWriter(written, ["line", "column", "code", "reason"])
-        report.writeheader()
-        report.writerows(self._refused)
-        return written.getvalue()

@@ -1,16 +1,18 @@
 """Read a CSV file: its encoding, its delimiter, its records with the lines on which they begin.
 
-Rule 1: the whole file decides about the encoding. Bytes that may be of two encodings are refused with the option that
-settles it, and never guessed.
+Rule 1: a file is read some of it at a time, as often as it is needed, and its whole decides about the encoding. Bytes
+that may be of two encodings are refused with the option that settles it, and never guessed.
 Rule 2: a line is a physical line, the first is 1. A record whose quotes are malformed is refused, a quote that is not
 closed refuses the file: what follows it would be read as something else.
 """
 
+import codecs
 import csv
 import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from services.tables.errors import Refused
 from services.tables.values import BLANKS
@@ -19,8 +21,10 @@ DELIMITERS = (",", ";", "\t", "|")
 _ENCODINGS = {"utf-8", "utf-16", "windows-1252", "gb18030", "iso-8859-1", "shift_jis"}
 _MARKS = {b"\xef\xbb\xbf": ("utf-8", "utf-8-sig"), b"\xff\xfe": ("utf-16", "utf-16"), b"\xfe\xff": ("utf-16", "utf-16")}
 _HINT = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+_MAX_HINT_CHARACTERS = 8
 _HIGH = re.compile(rb"[\x80-\xff]+")
-_JUDGED_RECORDS = 10_000
+_JUDGED_RECORDS = 2_000
+_READ_BYTES = 1 << 20
 _NO_OTHER = 0.2
 """A delimiter that stands in the header is another one's only where fewer records than this fit it."""
 
@@ -35,19 +39,28 @@ class Record:
 
 @dataclass(frozen=True)
 class CsvFile:
-    """A file that was decoded. `records` reads it once more each time."""
+    """A file whose encoding is known. `records` reads it from its beginning: one reader at a time."""
 
-    text: str
+    file: BinaryIO
     encoding: str
+    codec: str
     delimiter: str
-    first_line: int = 1
+    has_hint: bool = False
 
     def records(self) -> Iterator[Record]:
         """Return the records, without blank lines. Raises Refused for a quote that is not closed."""
-        lines = io.StringIO(self.text, newline="")
+        lines = text_of(self.file, self.codec)
+        try:
+            if self.has_hint:
+                lines.readline()
+            yield from self._records(lines)
+        finally:
+            lines.detach()  # Else the file is closed with it.
+
+    def _records(self, lines: io.TextIOWrapper) -> Iterator[Record]:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
-            line = self.first_line + reader.line_num
+            line = 1 + self.has_hint + reader.line_num
             try:
                 cells = next(reader, None)
             except csv.Error as error:
@@ -62,46 +75,78 @@ class CsvFile:
                 yield Record(line, cells)
 
 
-def opened(data: bytes, encoding: str | None, delimiter: str | None) -> CsvFile:
-    """Decode a file and find its delimiter. Raises Refused."""
-    text, found = _decoded(data, encoding)
-    hint = _HINT.match(text)
-    if hint:
-        text = text[hint.end() :]
-    first_line = 2 if hint else 1
+def text_of(file: BinaryIO, codec: str) -> io.TextIOWrapper:
+    """Return a reader of the text from its beginning, with its line ends."""
+    file.seek(0)
+    return io.TextIOWrapper(file, codec, newline="")
+
+
+def opened(file: BinaryIO, encoding: str | None, delimiter: str | None) -> CsvFile:
+    """Find out how a file is encoded, and its delimiter. Raises Refused."""
+    found, codec = _encoding(file, encoding)
+    text = text_of(file, codec)
+    hint = _HINT.match(text.readline(_MAX_HINT_CHARACTERS))
+    text.detach()
     delimiter = delimiter or (hint and hint[1])
     if delimiter is None:
-        rated = [(_consistency(CsvFile(text, found, each)), -at, each) for at, each in enumerate(DELIMITERS)]
+        rated = [(_consistency(CsvFile(file, found, codec, each)), -at, each) for at, each in enumerate(DELIMITERS)]
         delimiter = max(rated)[2]
     if len(delimiter) != 1 or delimiter in '"\r\n\0':
         raise Refused("csv_invalid", "a delimiter is one character, such as ; or ,", "delimiter")
-    return CsvFile(text, found, delimiter, first_line)
+    return CsvFile(file, found, codec, delimiter, hint is not None)
 
 
-def _decoded(data: bytes, encoding: str | None) -> tuple[str, str]:
-    if not data.strip():
+def _encoding(file: BinaryIO, encoding: str | None) -> tuple[str, str]:
+    file.seek(0)
+    beginning = file.read(_READ_BYTES)
+    if not beginning.strip():
         raise Refused("csv_invalid", "the file is empty")
-    mark = next((each for each in _MARKS if data.startswith(each)), None)
+    mark = next((each for each in _MARKS if beginning.startswith(each)), None)
     name, codec = _MARKS[mark] if mark else (encoding or "utf-8", encoding or "utf-8")
     if name.lower() not in _ENCODINGS:
         raise Refused("csv_invalid", f"the encoding is one of: {', '.join(sorted(_ENCODINGS))}", "encoding")
-    try:
-        return data.decode(codec), name
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        # Pairs of high bytes are Chinese or Japanese as likely as accents.
-        if (
-            mark is None
-            and encoding is None
-            and data[: error.start].isascii()
-            and any(len(each) % 2 for each in _HIGH.findall(data))
-        ):
-            try:
-                return data.decode("windows-1252"), "windows-1252"
-            except UnicodeDecodeError:
-                pass
+    wrong = _wrong(file, codec)
+    if wrong is None:
+        return name, codec
+    line, is_first = wrong
+    # Pairs of high bytes are Chinese or Japanese as likely as accents.
+    if mark is None and encoding is None and is_first and _has_single_bytes(file) and not _wrong(file, "windows-1252"):
+        return "windows-1252", "windows-1252"
     reason = f"line {line} is not {name}; name its encoding in the option encoding: {', '.join(sorted(_ENCODINGS))}"
     raise Refused("csv_invalid", reason, "encoding")
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(_READ_BYTES):
+        yield piece
+    yield b""
+
+
+def _wrong(file: BinaryIO, codec: str) -> tuple[int, bool] | None:
+    """Return the line that is not in this encoding, and whether only ASCII stands before; None: all of it is."""
+    decoder, line, is_ascii = codecs.getincrementaldecoder(codec)(), 1, True
+    for piece in _pieces(file):
+        try:
+            decoder.decode(piece, final=not piece)
+        except UnicodeDecodeError as error:
+            before = error.object[: error.start]
+            return line + before.count(b"\n"), is_ascii and before.isascii()
+        line += piece.count(b"\n")
+        is_ascii = is_ascii and piece.isascii()
+    return None
+
+
+def _has_single_bytes(file: BinaryIO) -> bool:
+    """Whether somewhere an odd number of bytes beyond ASCII stands together."""
+    odd = 0
+    for piece in _pieces(file):
+        text = b"\x80" * odd + piece  # A run that a piece cuts is as odd as its part before.
+        runs = [(found.end(), found.end() - found.start()) for found in _HIGH.finditer(text)]
+        odd = runs.pop()[1] % 2 if piece and runs and runs[-1][0] == len(text) else 0
+        if any(size % 2 for _, size in runs):
+            return True
+    return False
 
 
 def _consistency(file: CsvFile) -> float:

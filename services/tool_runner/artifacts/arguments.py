@@ -2,7 +2,9 @@
 
 Rule 1: a reference in arguments grants nothing. It is resolved only within the run or session that the artifact belongs
 to.
-Rule 2: a reference with a path stands for that part of the artifact. An artifact is read once for all of its parts.
+Rule 2: an argument whose schema says `by_reference` stays a reference, once it is known to be the run's: its tool reads
+the bytes in ranges, so no limit of a message bounds them.
+Rule 3: a reference with a path stands for that part of the artifact. An artifact is read once for all of its parts.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts.references import BY_REFERENCE, ArtifactRef
 from contracts.tools.messages import CallRequested, ToolSpec
 from contracts.wire.limits import MAX_ARTIFACT_BYTES
 from runwire.plans.templates import is_index
@@ -36,8 +38,8 @@ Parts = Mapping[tuple[str, Path], Any]
 """The values that take the places of references: by id of the artifact and path in it."""
 
 
-async def resolve(access: StoreAccess, patience_s: float) -> dict[str, Any]:
-    """Return the call's arguments with values in place of references.
+async def resolve(access: StoreAccess, spec: ToolSpec, patience_s: float) -> dict[str, Any]:
+    """Return the call's arguments with values in place of references, but for those that the tool reads itself.
 
     Raises InvalidArguments, MissingOutputField, ArtifactStoreFailed, RunEnded.
     """
@@ -46,8 +48,12 @@ async def resolve(access: StoreAccess, patience_s: float) -> dict[str, Any]:
         return call.args
     max_bytes = access.bus.nc.max_payload - _HEADROOM_BYTES
     client = access.client(time.monotonic() + patience_s)
+    kept = {name: value for name, value in call.args.items() if _stays(spec, name) and as_reference(value)}
+    given = {name: value for name, value in call.args.items() if name not in kept}
     try:
-        parts = await access.unless_ended(_parts(client, call, max_bytes))
+        for ref in _references(kept):
+            await access.unless_ended(_check_owner(client, call, ref.artifact_id))
+        parts = await access.unless_ended(_parts(client, call, given, max_bytes))
     except ArtifactTooLarge as error:
         raise InvalidArguments(
             f"the artifacts in the arguments are too large to be passed to a tool: {error.reason}"
@@ -56,7 +62,7 @@ async def resolve(access: StoreAccess, patience_s: float) -> dict[str, Any]:
         raise ArtifactStoreFailed(
             f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error
         ) from error
-    args: dict[str, Any] = _resolved(call.args, parts)
+    args: dict[str, Any] = _resolved(given, parts) | kept
     if (size := wire_size(args)) > max_bytes:
         raise InvalidArguments(f"the arguments have {size} bytes, too many for a tool")
     return args
@@ -77,16 +83,23 @@ def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -
         raise InvalidArguments(f"the arguments do not fit the inputSchema of {call.tool}: {'; '.join(found)}")
 
 
-async def _parts(client: ArtifactClient, call: CallRequested, max_bytes: int) -> Parts:
-    """Return what the references of a call stand for. `max_bytes`: of all artifacts that are meant as a whole."""
+def _stays(spec: ToolSpec, name: str) -> bool:
+    properties = spec.input_schema.get("properties")
+    argument = properties.get(name) if isinstance(properties, Mapping) else None
+    return isinstance(argument, Mapping) and argument.get(BY_REFERENCE) is True
+
+
+async def _parts(client: ArtifactClient, call: CallRequested, given: Mapping[str, Any], max_bytes: int) -> Parts:
+    """Return what the references of arguments stand for. `max_bytes`: of all artifacts that are meant as a whole."""
     paths: defaultdict[str, dict[Path, None]] = defaultdict(dict)
-    for ref in _references(call.args):
+    for ref in _references(given):
         paths[ref.artifact_id][_path_of(ref)] = None
     found: dict[tuple[str, Path], Any] = {}
     left_bytes, left_for_parts = max_bytes, MAX_ARTIFACT_BYTES
     for artifact_id, wanted in paths.items():
         is_whole = () in wanted
-        ref, body = await _fetched(client, call, artifact_id, left_bytes if is_whole else left_for_parts)
+        await _check_owner(client, call, artifact_id)
+        ref, body = await client.read(call.tenant, artifact_id, limit=left_bytes if is_whole else left_for_parts)
         left_bytes -= len(body) if is_whole else 0
         left_for_parts -= 0 if is_whole else len(body)
         is_small = len(body) <= _MAX_INLINE_DECODE_BYTES
@@ -95,20 +108,15 @@ async def _parts(client: ArtifactClient, call: CallRequested, max_bytes: int) ->
     return found
 
 
-async def _fetched(
-    client: ArtifactClient, call: CallRequested, artifact_id: str, max_bytes: int
-) -> tuple[ArtifactRef, bytes]:
-    """Return an artifact's reference and bytes.
-
-    Raises ArtifactFailed, and InvalidArguments for a foreign artifact.
-    """
+async def _check_owner(client: ArtifactClient, call: CallRequested, artifact_id: str) -> None:
+    """Raise InvalidArguments for a foreign artifact, or ArtifactFailed."""
     try:
         stored = await client.head(call.tenant, artifact_id)
         is_tenants = stored.run_id is None and stored.session_id is None
         is_sessions = stored.session_id is not None and stored.session_id == call.session_id
         belongs = is_tenants or stored.run_id == call.run_id or is_sessions
         if belongs and stored.user_id in {None, call.user_id}:
-            return await client.read(call.tenant, artifact_id, limit=max_bytes)
+            return
     except ArtifactNotFound:
         pass
     raise InvalidArguments(f"there is no artifact {artifact_id} in this run or session")

@@ -51,6 +51,13 @@ class PublishProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveBytes:
+    """Send the tool the bytes of an artifact that it wants."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class PublishPiece:
     """Publish a piece of an artifact to the run's listeners."""
 
@@ -124,6 +131,7 @@ Action = (
     | Cancel
     | PublishProgress
     | PublishPiece
+    | GiveBytes
     | KeepPart
     | RememberHeartbeat
 )

@@ -93,6 +93,13 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class BytesWanted:
+    """An encoded `contracts.tools.messages.BytesWanted`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A part of a large result."""
 
@@ -140,7 +147,7 @@ class Tick:
     connected_since: float | None
 
 
-Reply = Heartbeat | Progress | Piece | Content | Part | Result | Failure | Pause
+Reply = Heartbeat | Progress | Piece | Content | BytesWanted | Part | Result | Failure | Pause
 """What an instance sends that works on the call."""
 Event = (
     Started

@@ -20,6 +20,7 @@ All times are seconds of one monotonic clock.
 """
 
 import math
+from collections.abc import Callable
 from typing import assert_never
 
 from services.tool_runner.errors import (
@@ -60,6 +61,13 @@ _MIN_START_S = 10.0
 """Seconds that a tool has at least to start a call, since clocks of machines differ."""
 _MAX_TIMES_LATE = 10
 """Each instance whose clock is ahead declines one request before it knows."""
+
+
+_PASSED_ON: dict[type, Callable[[bytes], Command]] = {
+    events.Progress: commands.PublishProgress,
+    events.Piece: commands.PublishPiece,
+    events.BytesWanted: commands.GiveBytes,
+}
 
 
 class CallMachine:
@@ -316,10 +324,8 @@ class CallMachine:
                     state.has_heartbeat, state.heartbeat_s = True, every_s
                     return [commands.RememberHeartbeat(every_s)]
                 return []
-            case events.Progress(data):
-                return [commands.PublishProgress(data)]
-            case events.Piece(data):
-                return [commands.PublishPiece(data)]
+            case events.Progress(data) | events.Piece(data) | events.BytesWanted(data):
+                return [_PASSED_ON[type(event)](data)]
             case events.Content(text):
                 state.content = event if text else None
                 return []

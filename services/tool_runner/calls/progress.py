@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import structlog
 from pydantic import ValidationError
 
+from contracts.artifacts.references import BytesWanted
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
 from contracts.wire import subjects
@@ -24,7 +25,11 @@ from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from services.messaging.reads import sequence_of
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
+from services.shared.redaction.stored_values import as_reference
 from services.tool_runner.calls.history import events_of
+from services.tool_runner.errors import ArtifactStoreFailed, InvalidArguments
 
 logger = structlog.get_logger(__name__)
 
@@ -37,6 +42,8 @@ _MAX_NAMED_STREAMS = 5
 """Streams that a warning names."""
 _MAX_FAULT_CHARACTERS = 120
 _PROGRESS_INTERVAL_S = 0.05
+_GIVING_PATIENCE_S = 10.0
+"""How long a store that is away is retried before the tool is told so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,22 @@ class CallProgress:
             fault = await self._publish(piece)
         if fault is not None:
             self._end_stream(piece.stream_id, fault)
+
+    async def bytes_of(self, wanted: BytesWanted) -> bytes:
+        """Return bytes of an artifact that the arguments refer to. Raises InvalidArguments and ArtifactStoreFailed."""
+        refs = map(as_reference, self._call.args.values())
+        if not any(ref is not None and ref.artifact_id == wanted.artifact_id for ref in refs):
+            raise InvalidArguments(f"the arguments refer to no artifact {wanted.artifact_id}")
+        try:
+            client = ArtifactClient(self._bus, patience_s=_GIVING_PATIENCE_S)
+            artifact_id, length = wanted.artifact_id, wanted.length
+            found = await client.get(self._call.tenant, artifact_id, offset=wanted.offset, length=length)
+            return await found.read(length)
+        except ArtifactNotFound as error:
+            raise InvalidArguments(f"the arguments refer to no artifact {wanted.artifact_id}") from error
+        except ArtifactFailed as error:
+            reason = f"the artifact {wanted.artifact_id} cannot be read now: {error.reason}"
+            raise ArtifactStoreFailed(reason, error) from error
 
     def _end_stream(self, stream_id: str, fault: str) -> None:
         if stream_id in self._ended:

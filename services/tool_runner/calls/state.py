@@ -41,6 +41,7 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
     events.Progress: _TO_WAITING,
     events.Piece: _TO_WAITING,
     events.Content: _TO_WAITING,
+    events.BytesWanted: _TO_WAITING,
     events.Part: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"waiting", "ended"})),
     events.Result: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"searching", "ended"})),
     events.Failure: _TO_END,

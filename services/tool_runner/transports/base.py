@@ -10,6 +10,7 @@ from collections import deque
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from contracts.artifacts.references import BytesGiven
 from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
@@ -59,6 +60,9 @@ class Connection(Protocol):
 
     async def ping(self, request: int, instance: str) -> None:
         """Ask whether an instance is connected. The only event that this leads to is NoResponders."""
+
+    async def give(self, given: BytesGiven, data: bytes) -> None:
+        """Send bytes of an artifact to the instance that has asked for them."""
 
     async def cancel(self, question: CallQuestion) -> None:
         """Tell all instances that the call is cancelled."""

@@ -6,6 +6,7 @@ Rule 3: parts of a result beyond a few megabytes are held in a temporary file, s
 transit.
 """
 
+import asyncio
 import math
 import tempfile
 import time
@@ -14,8 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 import structlog
+from pydantic import ValidationError
 
-from contracts.tools.messages import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.artifacts.references import BytesGiven, BytesWanted
+from contracts.tools.messages import (
+    CallQuestion,
+    CallRequested,
+    ResultRejected,
+    ToolCall,
+    ToolSpec,
+)
 from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
@@ -24,7 +33,7 @@ from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.history import RunWatch
 from services.tool_runner.calls.machine import CallMachine
 from services.tool_runner.calls.state import CallRules
-from services.tool_runner.errors import AlreadyCompleted, Declined, RunEnded
+from services.tool_runner.errors import AlreadyCompleted, CallFailed, Declined, InvalidArguments, RunEnded
 from services.tool_runner.settings import ToolRunnerSettings
 
 from .base import Connection, EventQueue, Transport
@@ -99,6 +108,9 @@ class Progress(Protocol):
     async def on_piece(self, data: bytes) -> None:
         """Take a piece of an artifact."""
 
+    async def bytes_of(self, wanted: BytesWanted) -> bytes:
+        """Return bytes of an artifact. Raises CallFailed."""
+
 
 class Dropped:
     """Takes what a tool sends during a call that nobody follows, and drops it."""
@@ -108,6 +120,10 @@ class Dropped:
 
     async def on_piece(self, data: bytes) -> None:
         """Drop it."""
+
+    async def bytes_of(self, wanted: BytesWanted) -> bytes:
+        """There is no run whose artifacts these could be."""
+        raise InvalidArguments(f"no run has the artifact {wanted.artifact_id}")
 
 
 class ToolCaller:
@@ -186,9 +202,12 @@ class _CallDriver:
         )
         self._parts: dict[int, ResultBody] = {}
         self._is_repeated = False
+        self._giving: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """Close results that were not used."""
+        """Close results that were not used, and give no more bytes."""
+        if self._giving is not None:
+            self._giving.cancel()
         for body in self._parts.values():
             body.close()
 
@@ -215,6 +234,9 @@ class _CallDriver:
                 await self._progress.on_progress(data)
             case commands.PublishPiece(data):
                 await self._progress.on_piece(data)
+            case commands.GiveBytes(data):
+                if self._giving is None or self._giving.done():  # A tool asks for one range at a time.
+                    self._giving = asyncio.create_task(self._give(data))
             case commands.KeepPart(request, data):
                 self._parts.setdefault(request, ResultBody()).add(data)
             case commands.RememberHeartbeat(every_s):
@@ -242,6 +264,19 @@ class _CallDriver:
             case _:
                 assert_never(command)
         return None
+
+    async def _give(self, data: bytes) -> None:
+        try:
+            wanted = BytesWanted.model_validate_json(data)
+        except ValidationError:
+            return
+        failure, found = None, b""
+        try:
+            found = await self._progress.bytes_of(wanted)
+        except CallFailed as error:
+            failure = error.fault()
+        place = {"artifact_id": wanted.artifact_id, "offset": wanted.offset, "failure": failure}
+        await self._connection.give(BytesGiven(**self._question.model_dump(), **place), found)
 
     def _end(self, ending: commands.Ending) -> ResultBody | commands.Pause:
         match ending:

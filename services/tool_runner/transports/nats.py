@@ -18,14 +18,23 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
+from contracts.artifacts.references import GIVEN_HEADER, BytesGiven
 from contracts.tools import messages as tools
-from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, CallQuestion, ResultRejected, ToolCall, ToolFailure
+from contracts.tools.messages import (
+    PARTS_HEADER,
+    REPLY_HEADER,
+    CallQuestion,
+    ResultRejected,
+    ToolCall,
+    ToolFailure,
+)
 from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
+from services.shared.artifacts.requests import header_value
 from services.shared.redaction.json_values import cut
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
@@ -36,10 +45,11 @@ logger = structlog.get_logger(__name__)
 _ERROR_HEADER = "Nats-Service-Error"
 _MAX_REASON_CHARACTERS = 2000
 _MAX_COUNT_DIGITS = 9
-_UNPARSED: dict[str, type[events.Progress | events.Piece | events.Pause]] = {
+_UNPARSED: dict[str, type[events.Progress | events.Piece | events.Pause | events.BytesWanted]] = {
     "progress": events.Progress,
     "artifact_chunk": events.Piece,
     "pause": events.Pause,
+    "wanted": events.BytesWanted,
 }
 _UNKNOWN_COUNT = -1
 """Stands for a part count that cannot be parsed: it never equals the number of parts that arrived."""
@@ -59,7 +69,7 @@ def event_of(message: Msg, request: int) -> Event:
             return events.Failure(read_failure(data))
         case "part":
             return events.Part(request, data)
-        case ("progress" | "artifact_chunk" | "pause") as kind:
+        case ("progress" | "artifact_chunk" | "pause" | "wanted") as kind:
             return _UNPARSED[kind](data)
         case "content":
             text = data.decode(errors="replace")
@@ -292,6 +302,10 @@ class NatsConnection:
         """Ask whether an instance is connected to NATS."""
         subject = subjects.discover_ping(self._tool, instance)
         await self._answers.send(self._tool, subject, b"", self._queue, request, is_ping=True)
+
+    async def give(self, given: BytesGiven, data: bytes) -> None:
+        """Send bytes to all instances."""
+        await self._bus.send(subjects.tool_given(self._tool), data, {GIVEN_HEADER: header_value(given)})
 
     async def cancel(self, question: CallQuestion) -> None:
         """Tell all instances that the call is cancelled."""

@@ -44,7 +44,13 @@ def test_a_tool_may_do_what_a_tool_does_under_its_own_name() -> None:
     weather = rights.of_tool("weather")
     assert weather.publish == ("hello.*", "_INBOX.tools_operator.>", "answer.weather.>")
     assert {subject for subject in weather.subscribe if subject.startswith("tool")} == {
-        *("tool.weather weather", "tool.weather.status", "tool.weather.cancel", "tool.weather.rejected")
+        *(
+            "tool.weather weather",
+            "tool.weather.status",
+            "tool.weather.cancel",
+            "tool.weather.rejected",
+            "tool.weather.given",
+        )
     }
     assert may(weather.subscribe, "$SRV.PING.weather.x")
     assert not may(weather.subscribe, "$SRV.PING.geo")

@@ -26,7 +26,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = []
 READ: dict[str, Any] = {"side_effects": "read", "idempotent": True}
 WANTS = {"type": "object", "required": ["table_id"], "properties": {"limit": {"type": "integer", "maximum": 2}}}
 SECRET = {"type": "object", "properties": {"secret": {"type": "string", "artifact": True}}}
-FILE = {"type": "object", "properties": {"csv": {"type": "string", "format": "binary"}}}
 SPECS = {
     "list_tables": ToolSpec(name="list_tables", output_schema=SECRET, **READ),
     "describe_table": ToolSpec(name="describe_table", **READ),
@@ -34,7 +33,7 @@ SPECS = {
     "create_row": ToolSpec(name="create_row"),
     "update_row": ToolSpec(name="update_row"),
     "delete_row": ToolSpec(name="delete_row", requires_approval=True),
-    "export_csv": ToolSpec(name="export_csv", output_schema=FILE, **READ),
+    "export_csv": ToolSpec(name="export_csv", **READ),
     "import_csv": ToolSpec(name="import_csv"),
 }
 KEYS = {
@@ -58,7 +57,11 @@ async def answer(name: str, args: dict[str, Any]) -> Any:
         case "list_tables", _:
             return {"tables": [], "secret": "s3"}
         case "export_csv", _:
-            return {"filename": "people.csv", "csv": base64.b64encode(CSV).decode()}
+            lines = {None: ("name\n", "2"), "2": ("Ann\n", "tab_gone"), "tab_gone": ("", None)}
+            text, cursor = lines[args.get("cursor")]
+            if args["table_id"] == "tab_breaks" and cursor is None:
+                return Fault(code="tool_error", reason="it is gone meanwhile", tool_code="cursor_invalid")
+            return {"filename": "people.csv", "text": text, "next_cursor": cursor}
     return {"big": 2**63 + 1, **args}
 
 
@@ -107,7 +110,7 @@ async def stored(served: Served) -> int:
         ("/tab_large", "free", 502, {"code": "result_too_large"}),
         ("/tab_1", "rows", 403, {"code": "not_allowed"}),
         ("", "agent", 403, {"code": "not_allowed"}),
-        ("/tab_1/export", "reads", 403, {"code": "right_missing"}),
+        ("/tab_1/export", "rows", 403, {"code": "not_allowed"}),
     ],
 )
 async def test_a_read_is_answered_at_once_and_stored_nowhere(
@@ -139,8 +142,13 @@ async def test_changes_of_rows_are_runs(served: Served) -> None:
 
 
 async def test_a_table_is_exported_and_imported(served: Served) -> None:
-    """As bytes of a CSV file, both ways. A repeated import stores and calls once, and another file is a conflict."""
-    got = await ask(served, "GET", "/tab_1/export", params={"query": '{"bom": true}'})
+    """As a CSV file, both ways; out by reads. A repeated import stores and calls once; another file is a conflict."""
+    before = await stored(served)
+    got = await ask(served, "GET", "/tab_1/export", key="reads", params={"query": '{"bom": true}'})
+    assert await stored(served) == before
+    assert [args["bom"] for name, args in CALLS] == [True] * 3
+    with pytest.raises(httpx.RemoteProtocolError):
+        await ask(served, "GET", "/tab_breaks/export")
     assert (got.status_code, got.content) == (200, CSV)
     assert got.headers["content-type"].startswith("text/csv")
     assert 'filename="people.csv"' in got.headers["content-disposition"]

@@ -1,19 +1,22 @@
 """References in arguments: a tool gets values, the whole of an artifact or a part of it."""
 
+import hashlib
 import json
+import random
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts.artifacts.references import ArtifactRef, GetArtifact
+from contracts.artifacts.references import BY_REFERENCE, ArtifactRef, GetArtifact
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
-from runwire import tool
+from contracts.wire.limits import PART_BYTES
+from runwire import ToolContext, tool
 from services.shared.redaction.stored_values import from_blob, to_blob
 from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Serve, Start
@@ -187,3 +190,41 @@ async def test_data_in_the_form_of_a_reference_is_data(
     assert ref.artifact_id != foreign.artifact_id
     stored = from_blob((await store.client.read("default", ref.artifact_id, limit=10_000))[1], ref)
     assert stored == (data if place == "body" else {"body": None, "plain": data})
+
+
+@tool(idempotent=True)
+def measure(
+    file: Annotated[ArtifactRef, Field(json_schema_extra={BY_REFERENCE: True})], at: int, ctx: ToolContext
+) -> Any:
+    """Read an artifact from a place to its end."""
+    pieces: list[bytes] = []
+    while not pieces or len(pieces[-1]) == PART_BYTES:
+        pieces.append(ctx.read_artifact(file, at + sum(map(len, pieces))).value)
+    return {"digest": hashlib.sha256(b"".join(pieces)).hexdigest(), "pieces": len(pieces)}
+
+
+@tool(idempotent=True)
+async def pry(file: Annotated[ArtifactRef, Field(json_schema_extra={BY_REFERENCE: True})], ctx: ToolContext) -> int:
+    """Read another artifact than the one that is given."""
+    return len(await ctx.read_artifact(file.model_copy(update={"artifact_id": "0" * 32})))
+
+
+async def test_a_tool_reads_what_fits_into_no_message(
+    serve_tools: Serve, start_runner: Start, planner: Planner, store: Store
+) -> None:
+    """In ranges, of an artifact of the run that its arguments refer to, and of no other."""
+    serve_tools(measure, pry)
+    await start_runner()
+    content = random.Random(1).randbytes((10 << 20) + 5)
+    run = await planner.open_run()
+    ref = await store.client.put("default", content, run=run, namespace="upload", mime_type="text/csv")
+    file = ref.model_dump(mode="json", exclude_none=True)
+    found = await planner.call("measure", {"file": file, "at": 5}, run=run)
+    assert found.observation == {"digest": hashlib.sha256(content[5:]).hexdigest(), "pieces": 11}, found
+    for call_id, name, given in (
+        ("2-0", "pry", {"file": file}),
+        ("3-0", "measure", {"file": file | {"artifact_id": "1" * 32}, "at": 0}),
+    ):
+        refused = await planner.call(name, given, run=run, call_id=call_id)
+        assert refused.failure is not None
+        assert (refused.failure.tool_code or refused.failure.code) == "invalid_args", refused.failure

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from contracts.artifacts.references import BytesGiven
 from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
 from services.shared.redaction.stored_values import from_blob
@@ -100,6 +101,9 @@ class Functions:
 
         async def ping(self, request: int, instance: str) -> None:
             """It is in this process, so it is there."""
+
+        async def give(self, given: BytesGiven, data: bytes) -> None:
+            """Its functions ask for none."""
 
         async def cancel(self, question: CallQuestion) -> None:
             """Cancel the function."""

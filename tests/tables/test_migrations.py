@@ -1,0 +1,83 @@
+"""From the first schema to another one, with data: nothing is lost, and a migration that fails has changed nothing."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from contracts.wire.names import new_id
+from services.tables import database as databases
+from services.tables import schema
+from services.tables.database import Database
+from tests.support.postgres import PostgresServer
+from tests.tables.conftest import Tables
+
+SECOND = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade():
+    with op.batch_alter_table("tables") as batch:
+        batch.alter_column("description", new_column_name="purpose")
+        batch.drop_column("row_count")
+        batch.add_column(sa.Column("owner", sa.String(40)))
+    {last}
+"""
+COUNTED = ("tables", "columns", "outcomes")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'tables.db'}"
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    return postgres.new_database(new_id())
+
+
+def test_a_second_schema_keeps_all_data(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table that others refer to is rebuilt; its constraints are there as before."""
+    database = Database(url)
+    database.migrate()
+    for title in ("A", "B"):
+        tables = Tables(database)
+        columns: dict[str, Any] = {f"c{number}": "text" for number in range(25)}
+        table_id = tables.table(title, rows=[{"c0": f"{title}{number}"} for number in range(20)], **columns)
+    before = counts(database, table_id)
+    migrations = tmp_path / "migrations"
+    shutil.copytree(databases.MIGRATIONS, migrations)
+    monkeypatch.setattr(databases, "MIGRATIONS", migrations)
+    second = migrations / "versions" / "0002_second.py"
+
+    second.write_text(SECOND.format(last='raise ValueError("in the middle")'))
+    with pytest.raises(ValueError, match="in the middle"):
+        database.migrate()
+    assert counts(database, table_id) == before
+    assert tables.rows(table_id)[0]["c0"] == "B0", "it is as it was"
+
+    second.write_text(SECOND.format(last=""))
+    for _ in range(2):  # The second time nothing is left to do.
+        database.migrate()
+    assert counts(database, table_id) == before
+    engine = sa.create_engine(database.url)
+    found = sa.inspect(engine)
+    assert {"purpose", "owner"} <= {each["name"] for each in found.get_columns("tables")}
+    assert [each["name"] for each in found.get_unique_constraints("tables")] == ["uq_tables_tenant_folded_name"]
+    assert [each["referred_table"] for each in found.get_foreign_keys("columns")] == ["tables"]
+    assert [each["name"] for each in found.get_indexes("outcomes")] == ["ix_outcomes_kept_at"]
+    engine.dispose()
+    database.close()
+
+
+def counts(database: Database, table_id: str) -> list[int]:
+    """How many rows the tables of the schema hold, and one table of a tenant."""
+    of = [schema.metadata.tables[name] for name in COUNTED] + [sa.table(f"rows_{table_id}")]
+    return database.read(
+        lambda it: [it.execute(sa.select(sa.func.count()).select_from(each)).scalar_one() for each in of]
+    )
