@@ -76,6 +76,20 @@ class Opaque(Message):
     calls: list[dict[str, Any]] = Field(default_factory=list)
 
 
+ReplyShape = Literal["unified", "legacy", "native", "foreign", "notation", "plan", "text"]
+
+
+class ReplyForm(Message):
+    """How a model wrote its decision, by which models can be judged.
+
+    `unified`, `legacy`: a JSON action of two or five fields. `foreign`: a JSON call in the form of another framework.
+    `native`: native calls. `notation`: calls in a text. `plan`: the JSON of a plan. `text`: a plain answer.
+    """
+
+    form: ReplyShape
+    rules: list[str] = Field(default_factory=list, description="what was needed to read it, such as `salvaged`")
+
+
 class Step(Message):
     """One decision of the model: `started` when it is made, another status and `latency_ms` when the step has ended.
 
@@ -101,6 +115,7 @@ class Step(Message):
     attempt: int | None = None
     usage: Usage | None = Field(default=None, description="of this decision's model calls")
     warnings: list[str] = Field(default_factory=list)
+    form: ReplyForm | None = Field(default=None, exclude_if=is_absent, description="how the model wrote the decision")
     opaque: Opaque | None = Field(
         default=None, exclude_if=is_absent, description="for the model that sent it; no listener gets it"
     )

@@ -36,6 +36,7 @@ from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import retention, schedules
 from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Orphans
+from services.runtime.health import Health
 from services.runtime.tasks import cancelled
 from services.shared.budgets.spending import KeySpending
 from services.shared.tools.catalogue import Catalogue
@@ -147,7 +148,9 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
 
 
 @asynccontextmanager
-async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agent]) -> AsyncIterator[None]:
+async def running(
+    bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agent], health: Health | None = None
+) -> AsyncIterator[None]:
     """Handle the messages of the four consumers, over a connection that is provisioned, until the context ends.
 
     The background tasks are supervised: one that dies fails readiness.
@@ -161,7 +164,10 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     max_waiting = min(settings.planner_slots, settings.planner_request_slots) // 2
     direct_calls = await DirectCalls(bus, max_waiting=max_waiting).start()
     model = WithoutRefusedFields(models)
-    planner = Planner(build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls))
+    parts = build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls)
+    if health is not None:
+        health.pages["/replies"] = lambda: parts.forms
+    planner = Planner(parts)
     background = [
         bus.tasks.keep("retention_sweep", lambda: retention.watch(bus, settings.retention_days)),
         bus.tasks.keep("orphaned_messages", lambda: Orphans(bus, planner.on_message, settings.retention_days).watch()),

@@ -29,6 +29,8 @@ class Health:
     """Returns what an operator should mend although the service works, as sentences."""
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+    pages: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """Further paths, each with the function that returns its JSON."""
     watchdog: Watchdog | None = None
     """Watches the event loop from the start of the work to its end; None where the service does not own the loop,
     as in tests."""
@@ -48,14 +50,16 @@ class Health:
         found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
         return found
 
-    def answer(self, path: str) -> tuple[int, dict[str, object]] | None:
-        """Return HTTP status and body of `/livez` or `/readyz`; None for another path.
+    def answer(self, path: str) -> tuple[int, object] | None:
+        """Return HTTP status and body of `/livez`, `/readyz` or a page of the service; None for another path.
 
         `/livez` is 200 as long as the event loop runs. `/readyz` is 200 when work can be taken, else 503 with the
         reasons. `warnings` name what should be mended although the service works.
         """
         if path == "/livez":
             return 200, {"status": "alive", "service": self.name}
+        if path in self.pages:
+            return 200, self.pages[path]()
         if path != "/readyz":
             return None
         problems = self.problems()

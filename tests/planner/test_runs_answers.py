@@ -85,3 +85,22 @@ async def test_thoughts_are_shown_beside_the_answer(plan: Plan, provider: ModelS
     assert (step.reasoning, step.thought) == ("I should look.", "I should look.")
     assert story.end.usage.reasoning_tokens > 0
     assert "I should look." not in provider.ledger[1].text
+
+
+async def test_the_form_of_each_reply_is_told_and_counted(plan: Plan, provider: ModelServer) -> None:
+    """By model: what a repair and a salvage were needed for, too."""
+    model = "openai/forms"
+    provider.say(
+        Say(text="```json\n" + action("look", q="x").text + "\n```"),
+        Say(text='{"next_node"'),
+        *[Say(text="Just text.")] * 3,
+    )
+    planning = await plan(model=model)
+    story = await planning.tell()
+    forms = [step.form for step in story.of("step") if step.status == "started"]
+    assert [(form.form, form.rules) for form in forms] == [
+        ("unified", ["code_fence"]),
+        ("text", ["repaired", "salvaged"]),
+    ]
+    counts = planning.forms[model]
+    assert counts == {"unified": 1, "code_fence": 1, "invalid": 2, "text": 1, "salvaged": 1}

@@ -31,6 +31,13 @@ async def test_a_service_is_alive_before_it_is_ready(served: tuple[Health, httpx
     assert (await http.head("/readyz")).text == ""
 
 
+async def test_a_service_may_have_pages(served: tuple[Health, httpx.AsyncClient]) -> None:
+    """Each is the JSON of a function."""
+    health, http = served
+    health.pages["/replies"] = lambda: {"m": {"text": 1}}
+    assert (await http.get("/replies")).json() == {"m": {"text": 1}}
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("POST", "/livez"), ("GET", "/livez/x")])
 async def test_nothing_else_is_found(method: str, path: str, served: tuple[Health, httpx.AsyncClient]) -> None:
     """Neither another path nor another method."""

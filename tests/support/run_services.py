@@ -108,6 +108,7 @@ class Planning:
     catalogue: Catalogue
     models: ByProvider
     direct_calls: DirectCalls
+    forms: Mapping[str, Mapping[str, int]]
 
     async def calls_directly(self) -> None:
         """Return once a tool runner takes direct calls."""
@@ -230,7 +231,7 @@ async def planning(
         planner = Planner(replace(parts, rules=replace(parts.rules, first_pause_s=0.01)))
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
-            yield Planning(bus, catalogue, models, direct_calls)
+            yield Planning(bus, catalogue, models, direct_calls, parts.forms)
         finally:
             await asyncio.gather(*(lane.stop(0.5) for lane in lanes))
             await catalogue.stop()

@@ -32,7 +32,7 @@ from services.planner.run.ending import terminal
 from services.planner.run.people.input_rules import ADMITTED, Checked, texts_of
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decide import resolve_decision, text_of
-from services.planner.run.turn.decision import Decision
+from services.planner.run.turn.decision import Decision, Failed, Invalid
 from services.shared.budgets.totals import KeyDay
 
 logger = structlog.get_logger(__name__)
@@ -259,6 +259,8 @@ class Effects:
             )
         finally:
             expiring.cancel()
+        if decision is not None:
+            self._parts.forms[asked.model].update(_counted(decision))
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision
@@ -332,6 +334,13 @@ class Effects:
         ended = terminal.end_message(self._address.run, run, request)
         if ended is not None:
             await self._notify_session(run, "ended", ended)
+
+
+def _counted(decision: Decision) -> list[str]:
+    """Return what is counted of a reply: its form and the rules that it needed, or that it could not be used."""
+    if isinstance(decision, Invalid | Failed):
+        return ["invalid" if isinstance(decision, Invalid) else "failed"]
+    return [] if decision.form is None else [decision.form.form, *decision.form.rules]
 
 
 def _has_critique(run: Run) -> bool:

@@ -48,11 +48,15 @@ class Call(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The calls of a text, from `start` on. `is_whole`: they are complete, and nothing follows."""
+    """The calls of a text, from `start` on. `is_whole`: they are complete, and nothing follows.
+
+    `notation`: the source of the newest call, as the table names it.
+    """
 
     start: int
     calls: tuple[Call, ...]
     is_whole: bool
+    notation: str = "names of tools"
 
 
 def _of(source: str, call: str, parameters: str | None = None) -> Notation:
@@ -156,13 +160,13 @@ def find(text: str, tools: AbstractSet[str]) -> Written | None:
 def _read(text: str, start: int) -> Written:
     calls: list[Call] = []
     reader = Reader(text, lenient=True)
-    here, marks = start, 0
+    here, marks, source = start, 0, "JSON between marks"
     while len(calls) <= MAX_CALLS and marks <= MAX_MARKS:
         marks += 1
         found = next(((each, match) for each in NOTATIONS if (match := each.call.match(text, here))), None)
         try:
             if found is not None:
-                here = found[1].end()
+                here, source = found[1].end(), found[0].source
                 call, here = _call(found[0], found[1], reader)
                 calls.append(call)
                 marks = 0
@@ -184,7 +188,7 @@ def _read(text: str, start: int) -> Written:
                 break
         except NotJson:
             return Written(start, (), is_whole=False)
-    return Written(start, tuple(calls), is_whole=bool(calls) and here == len(text))
+    return Written(start, tuple(calls), bool(calls) and here == len(text), source)
 
 
 def _by_name(item: dict[str, Any]) -> list[dict[str, Any]]:

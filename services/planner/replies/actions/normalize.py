@@ -1,5 +1,6 @@
 """The only parser of model output. It returns one action, or an exact complaint."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,6 +9,7 @@ from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 from contracts.runs.actions import PlannerAction
+from contracts.runs.step_events import ReplyForm, ReplyShape
 from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.forms import five_field_deviation, two_field_deviation
 from services.planner.replies.actions.names import ActionFormat
@@ -22,6 +24,9 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
 """Keys of an object that was meant as a call."""
 EXCERPT_CHARACTERS = 40
+MAX_STRICT_CHARACTERS = 20_000
+"""Of an action that is parsed once more, to know whether it is strict JSON."""
+_FIVE_FIELDS = frozenset({"thought", "plan", "join"})
 _BETWEEN = re.compile(r"(?:[\s,;\[\]]|```\w*|(?:[-*•]|\d{1,3}[.)])\s)*")
 """What may stand between the actions of one list."""
 
@@ -46,7 +51,8 @@ class Normalized(NamedTuple):
     actions of the reply, in order, also beside an error. `together`: the alternates that stand right behind the action
     in the same form, without the ones that repeat it. `reasoning`: None where the model gave none. `warnings` name
     what was dropped. `was_action`: the reply is no action, but a part of it was meant as one: it must not be shown.
-    `is_unopened`: a thought precedes the action whose opening mark the reply leaves out.
+    `is_unopened`: a thought precedes the action whose opening mark the reply leaves out. `form`: how the action was
+    written, None where there is none.
     """
 
     action: PlannerAction | None
@@ -59,6 +65,7 @@ class Normalized(NamedTuple):
     was_action: bool = False
     cause: str = ""
     is_unopened: bool = False
+    form: ReplyForm | None = None
 
 
 def normalize_action(
@@ -111,9 +118,9 @@ def _read_well_formed(
     reading = read_object(read[0], tools)
     if reading.action is None:
         return None
-    return Normalized(
-        reading.action, native or (reading.thought if action_format != "unified" else None), warnings=reading.warnings
-    )
+    thought = native or (reading.thought if action_format != "unified" else None)
+    form = ReplyForm(form=_shape(read[0]), rules=["adjusted"] * bool(reading.warnings))
+    return Normalized(reading.action, thought, warnings=reading.warnings, form=form)
 
 
 _CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {
@@ -230,17 +237,43 @@ def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat
                 None, _reasoning(reply, None), alternates, error="no_action", complaint=wrong, was_action=True
             )
     first = read_object(found[0].value, tools)
+    together = _alternates(first, _together(reply.text, found), tools)
     alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
     return Normalized(
         first.action,
         first.thought or _reasoning(reply, found[0]),
         alternates,
-        _alternates(first, _together(reply.text, found), tools),
+        together,
         None if first.action else "no_action",
         first.complaint,
         first.warnings,
         was_action=first.action is None and any(not _CALLING.isdisjoint(item.value) for item in found),
+        form=_form(reply, found[0], first.warnings, is_several=bool(together)) if first.action else None,
     )
+
+
+def _shape(obj: Mapping[str, Any]) -> ReplyShape:
+    if "next_node" not in obj:
+        return "foreign"
+    return "unified" if _FIVE_FIELDS.isdisjoint(obj) else "legacy"
+
+
+def _form(reply: _Reply, found: Found, warnings: Sequence[str], *, is_several: bool) -> ReplyForm:
+    """Return how an action was written, and what was needed to read it."""
+    written = reply.text[found.start : found.end]
+    try:
+        is_strict = len(written) > MAX_STRICT_CHARACTERS or bool(json.loads(written))
+    except (ValueError, RecursionError):
+        is_strict = False
+    rules = {
+        "unopened_thought": reply.is_unopened,
+        "code_fence": found.fenced,
+        "text_around": bool(reply.text) and not found.fenced and reply.text.strip() != written.strip(),
+        "lenient_json": bool(reply.text) and not is_strict,
+        "several_actions": is_several,
+        "adjusted": bool(warnings),
+    }
+    return ReplyForm(form=_shape(found.value), rules=[rule for rule, is_needed in rules.items() if is_needed])
 
 
 def _alternates(first: Reading, others: Iterable[Found], tools: AbstractSet[str]) -> tuple[PlannerAction, ...]:
@@ -282,7 +315,8 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     if complaint:
         return Normalized(None, reasoning, error="no_action", complaint=complaint)
     reading = read_object(only.value, tools)
-    return Normalized(reading.action, reasoning, warnings=reading.warnings)
+    form = _form(reply, only, reading.warnings, is_several=False) if reading.action else None
+    return Normalized(reading.action, reasoning, warnings=reading.warnings, form=form)
 
 
 def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:

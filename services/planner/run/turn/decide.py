@@ -19,6 +19,7 @@ from contracts.runs.events import (
     Step,
     StepStatus,
 )
+from contracts.runs.step_events import ReplyForm
 from services.planner.run.calls import approvals, tasks
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
@@ -51,15 +52,26 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
     resolved: Decision | None = None
     if isinstance(decision, Invalid):
         if run.repairs >= rules.max_repairs or budgets.spent(run_after(run, decision=decision), now) is not None:
-            resolved = decision.salvage or _unrevised(run, decision)
+            resolved = _salvaged(decision) or _unrevised(run, decision)
     elif isinstance(decision, Failed) and (
         failures.remedy(run, decision, now, rules) is None
         or (decision.salvage is not None and budgets.spent(run_after(run, decision=decision), now) is not None)
     ):
-        resolved = _unrevised(run, decision) or decision.salvage
+        resolved = _unrevised(run, decision) or _salvaged(decision)
         if resolved is None and run.final_args is not None:
             resolved = Final(args=run.final_args, has_text=False, usage=decision.usage)
     return replace(resolved or decision, resolved_at=now)
+
+
+def _salvaged(decision: Invalid | Failed) -> Decision | None:
+    """Return what can be used of a reply that is invalid or cut."""
+    salvage = decision.salvage
+    return salvage and replace(salvage, form=with_rule(salvage.form or ReplyForm(form="text"), "salvaged"))
+
+
+def with_rule(form: ReplyForm, rule: str) -> ReplyForm:
+    """Return a form that needed one more rule to be read; the same for an empty one."""
+    return form.model_copy(update={"rules": [*form.rules, rule]}) if rule else form
 
 
 def _unrevised(run: Run, decision: Decision) -> Final | None:
@@ -144,6 +156,7 @@ def step_of(asked: Asked, decision: Decision, node: str, status: StepStatus, **f
             "by": asked.by,
             "usage": decision.usage,
             "warnings": list(decision.warnings),
+            "form": None if decision.form is None else with_rule(decision.form, "repaired" * (asked.cause == "repair")),
             "opaque": decision.opaque,
             **fields,
         }

@@ -1,5 +1,6 @@
 """The kinds of decision that a model's reply can mean, each with the data that the run records."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,7 @@ from contracts.runs.actions import FINAL_RESPONSE, Join
 from contracts.runs.events import Chunk, Thinking
 from contracts.runs.payload import Usage
 from contracts.runs.requests import Effort
-from contracts.runs.step_events import Opaque
+from contracts.runs.step_events import Opaque, ReplyForm, ReplyShape
 from contracts.wire.faults import Fault
 
 
@@ -19,6 +20,8 @@ class _Common:
     reasoning: str | None = None
     usage: Usage = field(default_factory=Usage)
     warnings: tuple[str, ...] = ()
+    form: ReplyForm | None = None
+    """How the model wrote it."""
     opaque: Opaque | None = None
     """What the provider wants to see again with the calls of this reply."""
     resolved_at: int | None = None
@@ -89,6 +92,11 @@ class Failed(_Common):
     """The answer where no other attempt follows: a part of the one that was cut."""
     chance: float = 0.0
     """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""
+
+
+def form_of(shape: ReplyShape, warnings: Sequence[str]) -> ReplyForm:
+    """Return a form, with the rule `adjusted` where warnings say what was changed or left out."""
+    return ReplyForm(form=shape, rules=["adjusted"] * bool(warnings))
 
 
 Decision = Calls | OwnDecision | Final | Invalid | Failed

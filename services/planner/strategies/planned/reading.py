@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.runs.events import ActionTransport
 from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
+from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
@@ -15,7 +16,7 @@ from services.planner.replies.habits import Habit
 from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
 from services.planner.replies.thoughts import Head, apart
-from services.planner.run.turn.decision import Decision, Final
+from services.planner.run.turn.decision import Decision, Final, form_of
 from services.planner.strategies.planned.finding import (
     NoPlan,
     arguments_of,
@@ -98,10 +99,13 @@ class PlanReading:
             found, warnings = self._read(reply, plain)
         except NoPlan as error:
             if plain.written is None and (error.error is None or (self._is_native and not reply.tool_calls)):
+                common["form"] = ReplyForm(form="text")
                 if self._is_native and (planned := self._only_fenced(plain.text, common)) is not None:
                     return planned
                 return _direct(DirectResponse(plain.text), has_text=bool(plain.text.strip()), **common)
             found, warnings = [error.error or PlanError(tool_index=None, error=PlainError(type="unparseable"))], ()
+        written = "notation" if plain.written is not None else "plan"
+        common["form"] = form_of("native" if reply.tool_calls else written, warnings)
         if isinstance(found, DirectResponse):
             return _direct(found, warnings=warnings, **common)
         if isinstance(found, Plan) and self._stream.shown:  # It has two types, and listeners have read its content.
@@ -142,7 +146,8 @@ class PlanReading:
         found = [read_plan(each) for each in fenced_plans_in(text)]
         if len(found) != 1 or not isinstance(found[0], Plan):
             return None
-        planned = self._planned(found[0], {**common, "warnings": (_FENCED,)})
+        form = ReplyForm(form="plan", rules=["code_fence", "text_around"])
+        planned = self._planned(found[0], {**common, "warnings": (_FENCED,), "form": form})
         return None if planned.errors else planned
 
     def _planned(self, found: Plan | list[PlanError], common: dict[str, Any]) -> Planned:
@@ -222,6 +227,7 @@ class AnswerReading:
             reasoning=reasoning,
             thought=reasoning or plain.thought,
             warnings=warnings,
+            form=ReplyForm(form="plan" if _BEGINS(plain.text) else "text"),
         )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from contracts.runs.step_events import ReplyForm
 from services.planner.conversation import native
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import Normalized
@@ -74,7 +75,8 @@ class NativeReading(ReactReading):
         if not plain.text.strip():
             return Invalid(complaint=NOTHING_SAID, reply=reply.text, usage=reply.usage, reasoning=reasoning)
         thought = reasoning or plain.thought
-        return Final(args={"answer": plain.text}, thought=thought, usage=reply.usage, reasoning=reasoning)
+        form = ReplyForm(form="text")
+        return Final(args={"answer": plain.text}, thought=thought, usage=reply.usage, reasoning=reasoning, form=form)
 
 
 class NativeTextReading(TextReading):

@@ -11,6 +11,7 @@ from typing import Any
 
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
 from contracts.runs.events import ActionFormat
+from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation import native
 from services.planner.conversation.task_tools import TASK_SPECS, call_name
@@ -25,7 +26,7 @@ from services.planner.replies.plain_text import TextStream, answer_in, read_plai
 from services.planner.replies.thoughts import Head, apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
-from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
+from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
 from services.planner.strategies.react.task_reading import in_one_group, read_task
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
@@ -92,7 +93,8 @@ class ReactReading:
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
         if not reply.text.strip() and reply.tool_calls:
-            return self._decided(reply, self._normalized({"tool_calls": list(reply.tool_calls)}, reply))
+            normalized = self._normalized({"tool_calls": list(reply.tool_calls)}, reply)
+            return self._decided(reply, normalized._replace(form=form_of("native", normalized.warnings)))
         if self._action_format == "auto" and _NODE not in reply.text:
             written = find(reply.text[apart(reply.text).start :], self._names)
             if written is not None:
@@ -116,13 +118,15 @@ class ReactReading:
             spec = self._specs.get(meant(name, self._names) or name)
             text = json.dumps(arguments.fitted(spec.input_schema if spec else {}), ensure_ascii=False)
             calls.append({"function": {"name": name, "arguments": text}})
-        decision = self._decided_calls(reply, calls)
+        decision = self._decided_calls(reply, calls, ReplyForm(form="notation", rules=[written.notation]))
         return replace(decision, salvage=None) if isinstance(decision, Invalid) else decision
 
-    def _decided_calls(self, reply: Reply, calls: Sequence[dict[str, Any]]) -> Decision:
-        """Return the decision of native calls."""
+    def _decided_calls(self, reply: Reply, calls: Sequence[dict[str, Any]], form: ReplyForm | None = None) -> Decision:
+        """Return the decision of native calls, or of calls in another notation, which `form` names."""
         text, dropped = native.action_of(calls)
-        decision = self._decided(replace(reply, text=text), self._normalized(text, reply))
+        normalized = self._normalized(text, reply)
+        form = form or form_of("native", normalized.warnings)
+        decision = self._decided(replace(reply, text=text), normalized._replace(form=form))
         warnings = (*decision.warnings, dropped_line(dropped)) if dropped else decision.warnings
         return replace(decision, warnings=warnings)
 
@@ -140,6 +144,7 @@ class ReactReading:
             "reasoning": reply.reasoning,
             "usage": reply.usage,
             "warnings": normalized.warnings,
+            "form": normalized.form,
         }
         action, dropped = _joined(settled.action, normalized)
         if dropped:
@@ -258,6 +263,7 @@ class ReactReading:
             "usage": reply.usage,
             "reasoning": reply.reasoning,
             "warnings": ("the model's reply was repaired by the runtime",),
+            "form": normalized.form,
         }
         for alternate in normalized.alternates:
             decision = self._decide(alternate, common)
@@ -267,6 +273,7 @@ class ReactReading:
         text = plain.text.strip()
         is_action = normalized.error is None or normalized.was_action or "{" in text or _NODE in text
         if text and not is_action:
+            common["form"] = ReplyForm(form="text")
             return Final(args={"answer": text}, thought=reply.reasoning or plain.thought, **common)
         return None
 
@@ -336,4 +343,5 @@ class TextReading(ReactReading):
             usage=reply.usage,
             reasoning=reasoning,
             warnings=warnings,
+            form=ReplyForm(form="text"),
         )

@@ -58,6 +58,39 @@ def test_an_answer_that_comes_first_counts(reading: type[ReactReading]) -> None:
     assert decision.warnings == ("the reply held further actions, which were left out: look",)
 
 
+@pytest.mark.parametrize(
+    ("text", "form", "rules"),
+    [
+        (A, "unified", []),
+        (f'  {{"thought": "t", {A[1:]}', "legacy", []),
+        (f"Look:\n```json\n{A}\n```", "unified", ["code_fence"]),
+        (f"I look. {A} Done.", "unified", ["text_around"]),
+        ("{'next_node': 'look', 'args': {'q': 'a'},}", "unified", ["lenient_json"]),
+        (f"Hm. {DONE}\n</think>\n{A}", "unified", ["unopened_thought", "text_around"]),
+        (f"{A}\n{B}", "unified", ["text_around", "several_actions"]),
+        ('{"name": "Look", "arguments": {"q": "a"}}', "foreign", ["adjusted"]),
+        ("<function=look><parameter=q>a</parameter></function>", "notation", ["Qwen-Coder"]),
+        ("<look><q>a</q></look>", "notation", ["names of tools"]),
+    ],
+)
+def test_how_a_reply_was_written(text: str, form: str, rules: list[str]) -> None:
+    """And what was needed to read it."""
+    decision = ReactReading(TOOLS).decide(Reply(text=text))
+    assert isinstance(decision, Calls)
+    assert decision.form is not None
+    assert (decision.form.form, [rule.partition(",")[0] for rule in decision.form.rules]) == (form, rules)
+
+
+def test_how_a_native_reply_was_written() -> None:
+    """Calls, or a text."""
+    calls = NativeReading(TOOLS).decide(Reply(text="", tool_calls=tuple(ENVELOPE["tool_calls"])))
+    text = NativeReading(TOOLS).decide(Reply(text="Hello."))
+    salvaged = ReactReading(TOOLS).decide(Reply(text="Hello."))
+    assert isinstance(salvaged, Invalid)
+    assert salvaged.salvage is not None
+    assert [each.form and each.form.form for each in (calls, text, salvaged.salvage)] == ["native", "text", "text"]
+
+
 def test_one_wrong_call_rejects_all() -> None:
     """As a step of a plan does."""
     decision = ReactReading(TOOLS).decide(Reply(text=f"{A}\n{call('lok', q='b')}"))
