@@ -100,7 +100,7 @@ async def test_the_form_of_each_reply_is_told_and_counted(plan: Plan, provider: 
     forms = [step.form for step in story.of("step") if step.status == "started"]
     assert [(form.form, form.rules) for form in forms] == [
         ("unified", ["code_fence"]),
-        ("text", ["repaired", "salvaged"]),
+        ("text", ["salvaged", "repaired"]),
     ]
     counts = planning.forms[model]
     assert counts == {"unified": 1, "code_fence": 1, "invalid": 2, "text": 1, "salvaged": 1}

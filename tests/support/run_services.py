@@ -108,7 +108,7 @@ class Planning:
     catalogue: Catalogue
     models: ByProvider
     direct_calls: DirectCalls
-    forms: Mapping[str, Mapping[str, int]]
+    forms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     async def calls_directly(self) -> None:
         """Return once a tool runner takes direct calls."""
