@@ -260,7 +260,7 @@ class Effects:
         finally:
             expiring.cancel()
         if decision is not None:
-            self._parts.forms[asked.model].update(_counted(decision))
+            self._parts.forms[asked.model or run.model].update(_counted(decision))
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision

@@ -6,7 +6,7 @@ from typing import Any
 
 from contracts.runs.events import ActionTransport
 from contracts.runs.plans import TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
-from contracts.runs.step_events import ReplyForm
+from contracts.runs.step_events import ReplyForm, ReplyShape
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
@@ -104,7 +104,7 @@ class PlanReading:
                     return planned
                 return _direct(DirectResponse(plain.text), has_text=bool(plain.text.strip()), **common)
             found, warnings = [error.error or PlanError(tool_index=None, error=PlainError(type="unparseable"))], ()
-        written = "notation" if plain.written is not None else "plan"
+        written: ReplyShape = "notation" if plain.written is not None else "plan"
         common["form"] = form_of("native" if reply.tool_calls else written, warnings)
         if isinstance(found, DirectResponse):
             return _direct(found, warnings=warnings, **common)
