@@ -3,6 +3,8 @@
 `runwire.events`, `runwire.errors` and `runwire.testing` are public too. docs/sdk.md lists what stays stable.
 """
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runwire.errors import RunwireError, ToolError
@@ -10,6 +12,13 @@ from runwire.errors import RunwireError, ToolError
 if TYPE_CHECKING:
     from runwire.client import Client
     from runwire.tools import Tool, ToolContext, ToolResponse, tool
+
+_ROOT = Path(__file__).resolve().parents[1]
+if (_ROOT / "hatch_build.py").is_file():
+    # In a checkout `contracts` lies beside this package. Another one on PYTHONPATH would be found first.
+    sys.path.insert(0, str(_ROOT))
+    __import__("contracts")
+    sys.path.remove(str(_ROOT))
 
 __all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "ToolResponse", "tool"]
 

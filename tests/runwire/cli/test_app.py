@@ -1,6 +1,7 @@
 """The command line is a contract: what it prints with `-o json` and how it exits."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -78,6 +79,17 @@ def test_tools_and_doctor(up: Path) -> None:
     assert not [check for check in checks if check["status"] == "failed"]
     (model,) = [check["finding"] for check in checks if check["name"] == "model"]
     assert model.startswith("builtin/rehearsal (the planner's)")
+
+
+def test_packages_of_the_same_names_do_no_harm(tmp_path: Path) -> None:
+    """Of somebody else, on PYTHONPATH."""
+    for name in ("contracts", "services"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError")
+    command = [sys.executable, "-P", "-c", "import runwire.serving, runwire.cli.app; print(runwire.serving.__name__)"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert found.stdout == "runwire.serving\n", found.stderr
 
 
 def test_version_and_completion(tmp_path: Path) -> None:
