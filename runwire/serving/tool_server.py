@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
 from nats.aio.client import Client
@@ -44,6 +44,8 @@ logger = logging.getLogger("runwire.serving")
 _FIRST_HEARTBEAT_S = 0.03
 """A call that takes longer sends its first heartbeat then."""
 _MAX_REQUEST_ERROR_CHARACTERS = 300
+_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+"""Returns the name of a class, whatever its own class says instead."""
 
 
 class ToolServer:
@@ -190,13 +192,22 @@ class ToolServer:
         except Exception as error:  # noqa: BLE001, wrong arguments; and whatever fails here, the call ends
             ended = error
         if isinstance(ended, BaseException):
-            reason = _reason(ended)
-            self._log(call, ended, reason)
-            code, retryable = (ended.code, ended.retryable) if isinstance(ended, ToolError) else ("tool_error", False)
-            ended = failure_replies(reason, code, retryable=retryable)
+            reason, ended = self._failed(call, ended)
         self._announcement.stats.count(began, reason)
         await call.end(ended)
         self._calls.move_to_ended(call)
+
+    def _failed(self, call: Call, error: BaseException) -> tuple[str, list[Reply]]:
+        """Log a failure and return its reason and replies, also if whatever is the author's of it fails in turn."""
+        try:
+            reason = _reason(error)
+            self._log(call, error, reason)
+            code, retryable = (error.code, error.retryable) if isinstance(error, ToolError) else ("tool_error", False)
+            return reason, failure_replies(reason, code, retryable=retryable)
+        except BaseException as fault:  # noqa: BLE001, a property of its class, or of the class of its class
+            reason = _untold(error, fault)
+            self._log_failure(call.request.idempotency_key, reason)
+            return reason, failure_replies(reason, "tool_error", retryable=False)
 
     def _log(self, call: Call, error: BaseException, reason: str) -> None:
         if isinstance(error, ToolError) and error.code not in {"invalid_result", "invalid_pause"}:
@@ -267,9 +278,13 @@ def _reason(error: BaseException) -> str:
     try:
         if isinstance(error, ValidationError):
             return f"{error.title}: {describe(error)}"
-        return str(error.reason) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+        return str(error.reason) if isinstance(error, ToolError) else f"{_name(type(error))}: {error}"
     except BaseException as fault:  # noqa: BLE001, its `__str__` is the author's
-        return f"{type(error).__name__}, whose text cannot be made ({type(fault).__name__})"
+        return _untold(error, fault)
+
+
+def _untold(error: BaseException, fault: BaseException) -> str:
+    return f"{_name(type(error))}, whose text cannot be made ({_name(type(fault))})"
 
 
 def _key(message: Msg) -> Key:

@@ -274,6 +274,14 @@ class Timeout(BaseException):
     """No Exception, as gevent's."""
 
 
+class NameFails(type):
+    """The class of a class whose name cannot be read."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise LookupError
+
+
 RAISED: list[tuple[BaseException, str]] = [
     (SystemExit(3), "SystemExit: 3"),
     (KeyboardInterrupt(), "KeyboardInterrupt: "),
@@ -285,6 +293,8 @@ RAISED: list[tuple[BaseException, str]] = [
     (BaseExceptionGroup("two", [Timeout(), ValueError()]), "BaseExceptionGroup: two (2 sub-exceptions)"),
     (TextFails(), "TextFails, whose text cannot be made (IndexError)"),
     (type("NoText", (Exception,), {"__str__": lambda _: None})(), "NoText, whose text cannot be made (TypeError)"),
+    (NameFails("NoName", (Exception,), {})("nameless"), "NoName"),
+    (type("NoCode", (ToolError,), {"code": property(lambda _: {}[0], lambda *_: None)})("no"), "NoCode, whose text"),
     (FileNotFoundError("caf\udce9.txt"), "FileNotFoundError: caf?.txt"),
     (ToolError("cannot read caf\udce9.txt"), "cannot read caf?.txt"),
     (ToolError(KeyError("rows"), code=404), "'rows'"),  # type: ignore[arg-type]  # authors do
