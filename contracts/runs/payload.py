@@ -32,7 +32,7 @@ class SuggestedAction(Message):
     """A suggestion for what the user may do next. The client knows the meaning of `action_id`."""
 
     action_id: str
-    label: str | None = None
+    label: str
     params: dict[str, Any] = Field(default_factory=dict)
 
 

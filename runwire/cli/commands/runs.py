@@ -9,7 +9,7 @@ import typer
 
 from contracts.runs.requests import State
 from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE
-from runwire.cli.frame import Agent, Format, Found, Limit, Model, Output, asks, client_of, given, table
+from runwire.cli.frame import Agent, Format, Found, Limit, Model, Output, asks, client_of, given, json_object, table
 from runwire.cli.printing import age_text, one_line, print_error, print_json, program
 from runwire.cli.views.report import print_report, report_of
 from runwire.cli.views.saving import save as save_run
@@ -57,7 +57,21 @@ async def run(
             help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."
         ),
     ] = None,
+    effort: Annotated[
+        Literal["low", "medium", "high", "auto"] | None, typer.Option(help="How long the model thinks.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="The user on whose behalf you ask.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="JSON", help="An object that the model is shown beside the question.")
+    ] = None,
+    on_busy: Annotated[
+        Literal["queue", "steer", "reject", "cancel"] | None,
+        typer.Option(help="While another run of the session has the turn: wait, add the text to it, fail, or end it."),
+    ] = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
+    max_tool_calls: Annotated[int | None, typer.Option(min=0)] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    max_cost_usd: Annotated[float | None, typer.Option(min=0)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
     save: Annotated[
         Path | None,
@@ -74,9 +88,18 @@ async def run(
         images = image_inputs(image or ()) or None
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="--image") from None
-    limits = given(max_steps=max_steps, deadline_s=deadline_s) or None
+    limits = given(
+        max_steps=max_steps,
+        max_tool_calls=max_tool_calls,
+        max_tokens=max_tokens,
+        max_cost_usd=max_cost_usd,
+        deadline_s=deadline_s,
+    )
     options = given(session_id=session, agent=agent, strategy=strategy, model=model, tools=tool, vision=vision)
-    run_id = await client.start(question, **options, **given(limits=limits, images=images))
+    options |= given(reasoning_effort=effort, user_id=user, on_busy=on_busy)
+    if context is not None:
+        options["llm_context"] = json_object(context, "--context")
+    run_id = await client.start(question, **options, **given(limits=limits or None, images=images))
     code = await show(client, run_id, output)
     if save is not None:
         sys.stderr.write(f"saved in {save}: {', '.join(await save_run(client, run_id, save))}\n")

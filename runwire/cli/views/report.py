@@ -94,6 +94,8 @@ def print_report(report: dict[str, Any]) -> None:
         OUT.print(f"\n[bold red]error[/bold red] {marked(report['error'])}")
     if payload.get("raw_answer"):
         OUT.print(f"\n[bold]answer[/bold]\n{marked(payload['raw_answer'])}")
+    for line in steps.remarks(payload):
+        OUT.print(line)
     _print_artifacts(report["artifacts"])
     for warning in payload.get("warnings") or []:
         OUT.print(f"[yellow]! {marked(one_line(warning))}[/yellow]")

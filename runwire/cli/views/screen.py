@@ -145,6 +145,8 @@ class Screen:
         if self._lacks_beginning:
             self._write("answer", event["raw_answer"], "bold")
         self._close()
+        for line in steps.remarks(event):
+            self._line(f"  {line}")
         for warning in event.get("warnings") or []:
             self._line(f"[yellow]! {escape(warning)}[/yellow]")
         for tool, fields in (event.get("artifacts") or {}).items():

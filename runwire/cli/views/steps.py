@@ -62,3 +62,18 @@ def calls_text(usage: dict[str, Any]) -> str:
     """How many calls a run has made."""
     counts = {noun: usage.get(f"{noun}_calls", 0) for noun in ("model", "tool")}
     return ", ".join(f"{count} {noun} call{'' if count == 1 else 's'}" for noun, count in counts.items())
+
+
+def remarks(payload: dict[str, Any]) -> list[str]:
+    """Return what a payload says beside its answer, as lines."""
+    route, confidence = payload.get("route"), payload.get("confidence")
+    judged = [] if confidence is None else [f"confidence {confidence:.0%}"]
+    judged += [] if route in {None, "answer"} else [f"route {one_line(route)}"]
+    judged += ["asks for a reply"] if payload.get("requires_followup") else []
+    actions = [
+        f"{one_line(each.get('label') or '')} ({one_line(each['action_id'])})"
+        for each in payload.get("suggested_actions") or []
+    ]
+    lines = [", ".join(judged)] if judged else []
+    lines += [f"suggests: {', '.join(actions)}"] if actions else []
+    return [f"[cyan]{marked(line)}[/cyan]" for line in lines]

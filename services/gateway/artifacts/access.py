@@ -1,9 +1,9 @@
 """Which artifacts a caller may see: all of its tenant, or those of the user that its key is pinned to.
 
-An artifact belongs to the user whose key uploaded it, else to the user of its run, else to that of its session. Nothing
-is read for a caller whose key is not pinned.
+An artifact belongs to the user whose key uploaded it, else to the user of its run, else to that of its session.
 """
 
+import asyncio
 from collections.abc import Iterable
 
 from contracts.artifacts.references import StoredArtifact
@@ -30,23 +30,21 @@ class ArtifactAccess:
         stored = await self._artifacts.head(caller.tenant, artifact_id)
         if stored.run_id is not None and await self._runs.is_deleted(caller.tenant, stored.run_id):
             raise ArtifactNotFound
-        if not await self.visible(caller, [stored]):
+        if caller.user_id is not None and not await self.visible(caller, [stored]):
             raise ArtifactNotFound
         return stored
 
     async def visible(self, caller: Caller, artifacts: Iterable[StoredArtifact]) -> list[StoredArtifact]:
-        """Return those of a tenant's artifacts that the caller may see. Raises BusError."""
-        if caller.user_id is None:
-            return list(artifacts)
-        users: dict[tuple[str | None, str | None], str | None] = {}
-        found = []
-        for each in artifacts:
-            belongs_to = each.run_id, each.session_id
-            if each.user_id is None and belongs_to not in users:
-                users[belongs_to] = await self._user_of(caller.tenant, *belongs_to)
-            if caller.may_see(each.user_id or users[belongs_to]):
-                found.append(each)
-        return found
+        """Return those of a tenant's artifacts that the caller may see, each with its user. Raises BusError."""
+        artifacts = list(artifacts)
+        places = {(each.run_id, each.session_id) for each in artifacts if each.user_id is None}
+        found = await asyncio.gather(*(self._user_of(caller.tenant, *place) for place in places))
+        users = dict(zip(places, found, strict=True))
+        owned = [
+            each.model_copy(update={"user_id": each.user_id or users[each.run_id, each.session_id]})
+            for each in artifacts
+        ]
+        return [each for each in owned if caller.may_see(each.user_id)]
 
     async def _user_of(self, tenant: str, run_id: str | None, session_id: str | None) -> str | None:
         if run_id is not None:

@@ -15,6 +15,8 @@ from services.planner.run.ending import terminal
 from services.planner.run.state.run import Begun, Busy, Place, Refused, Run, Waiting
 from services.shared.runs.causes import CAUSES
 
+ANSWERED_BY = "This question was added to a run that was at work, and is answered there: run"
+
 
 def has_session(request: RunRequested) -> bool:
     """Whether the run takes turns in a session."""
@@ -64,8 +66,8 @@ def while_queued(run: Run, handling: Handling, message: commands.Received) -> Co
         return Ack()  # A late message of a run that has been purged.
     match message:
         case RunMerged(into=into):
-            empty = FinalPayload(raw_answer="", route="merged", extra={"run_id": into})
-            return Append([Done(**empty.model_dump(), reason="answer_complete", usage=run.usage)])
+            told = FinalPayload(raw_answer=f"{ANSWERED_BY} {into}.", route="merged", extra={"run_id": into})
+            return Append([Done(**told.model_dump(), reason="answer_complete", usage=run.usage)])
         case RunRefused(fault=fault):
             return Append([terminal.failed(run, fault, run.queued.request.trace_id)])
         case TimerFired(timer="queue") if not handling.progress.notified:

@@ -55,6 +55,20 @@ def test_a_run_is_shown(up: Path) -> None:
         assert text in shown
 
 
+def test_a_run_takes_what_a_request_takes(up: Path) -> None:
+    """Limits, user, context, effort, and what happens while another run has the turn."""
+    options = ["--user", "ann", "--context", '{"city": "Bonn"}', "--effort", "low", "--on-busy", "reject"]
+    limits = ["--max-tokens", "50000", "--max-cost-usd", "1.5", "--max-tool-calls", "3"]
+    run_id = asked(up, "What is 6*7?", *options, *limits)
+    events = runwire("tail", run_id, "-o", "jsonl", data=up).stdout.splitlines()
+    request = next(event["request"] for event in map(json.loads, events) if event["type"] == "run_started")
+    assert (request["user_id"], request["llm_context"], request["on_busy"]) == ("ann", {"city": "Bonn"}, "reject")
+    assert request["reasoning_effort"] == "low"
+    assert (request["limits"]["max_tokens"], request["limits"]["max_tool_calls"]) == (50_000, 3)
+    refused = runwire("run", "x", "--context", "[1]", data=up)
+    assert (refused.returncode, "--context" in refused.stderr) == (2, True)
+
+
 def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
     """Its answer, its payload and its artifacts, those of the store with their bytes; nothing is overwritten."""
     (tmp_path / "drawn.png").write_bytes(with_metadata("png"))

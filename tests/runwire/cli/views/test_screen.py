@@ -30,6 +30,17 @@ def test_an_answer_is_shown_once() -> None:
     assert shown(chunk(0, "one "), chunk(1, "two three"), DONE).count("one two three") == 1
 
 
+def test_what_is_said_beside_an_answer_is_shown() -> None:
+    """Confidence, route, follow-up and suggestions."""
+    end = {"confidence": 0.825, "route": "partial", "requires_followup": True}
+    end["suggested_actions"] = [{"action_id": "export", "label": "As\x1b CSV", "params": {}}]
+    text = shown(chunk(0, "one "), DONE | end)
+    assert "confidence 82%, route partial, asks for a reply" in text
+    assert "CSV (export)" in text
+    assert "\x1b" not in text
+    assert "confidence" not in shown(chunk(0, "one "), DONE)
+
+
 def test_nothing_that_is_shown_controls_the_terminal() -> None:
     """Models, tools and users write the text; its lines stay."""
     failed = {
