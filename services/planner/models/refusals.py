@@ -36,6 +36,14 @@ _OF_TOOLS = re.compile(r"schema|function|tool|parameters|declaration")
 _OF_SCHEMAS = re.compile(r"schema|parameters|declaration")
 _NUMBER = re.compile(r"(?:tools|functions|function_?declarations)(?:\[|\.)(\d+)")
 
+_NO_FIELD = re.compile(
+    r"\bmodels?\b.{0,60}(?:not (?:found|exist|available|allowed|enabled)|n't exist|unknown|invalid|retired|deprecated)"
+    r"|(?:unknown|invalid|no such|unrecognized) model|api[ _-]?key|credential|account|organi[sz]ation|project"
+    r"|billing|credits?\b|balance|quota|payment|subscription|\bimages?\b|\burl\b|base64|\bfiles?\b|max_(?:completion_)?tokens"
+    r"|region|location|country"
+)
+"""Words for what no change of the table mends: the request is not made again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -274,7 +282,8 @@ class WithoutRefusedFields:
         candidates += [change for change in CHANGES if change.blamed.search(said)]
         if is_refusal:
             candidates += tool_changes(asked, said)
-            candidates += [change for change in CHANGES if change.is_guessed]
+            if not _NO_FIELD.search(said):
+                candidates += [change for change in CHANGES if change.is_guessed]
         for change in candidates:
             if change.made(asked) is not asked:
                 known[change.name] = change

@@ -87,6 +87,24 @@ async def test_a_guess_that_did_not_help_is_forgotten(server: ModelServer, model
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "The model `nonsense` does not exist or you do not have access to it.",
+        "Invalid model name passed in model=nonsense",
+        "Your credit balance is too low to access the API",
+        "API key not valid. Please pass a valid API key.",
+        "Invalid image data",
+        "max_tokens is too large: 300000",
+        "User location is not supported for the API use.",
+    ],
+)
+async def test_what_no_change_mends_is_asked_once(server: ModelServer, model: Model, words: str) -> None:
+    """The server says that no field is to blame."""
+    server.say(refuse(words))
+    assert await outcome(model) not in {"response_format_refused", "field_refused"}
+
+
+@pytest.mark.parametrize(
     ("request_", "words", "gone"),
     [
         (REQUEST, "Extra inputs are not permitted, field: 'stream_options'", {"stream_options"}),
