@@ -31,6 +31,29 @@ def _new_or_empty(folder: Path | None) -> Path | None:
     return folder
 
 
+Images = Annotated[
+    list[Path] | None,
+    typer.Option(exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."),
+]
+Vision = Annotated[
+    Literal["strict", "lenient"] | None,
+    typer.Option(help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."),
+]
+Effort = Annotated[Literal["low", "medium", "high", "auto"] | None, typer.Option(help="How long the model thinks.")]
+OnBusy = Annotated[
+    Literal["queue", "steer", "reject", "cancel"] | None,
+    typer.Option(help="While another run of the session has the turn: wait, add the text to it, fail, or end it."),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False,
+        callback=_new_or_empty,
+        help="Save the answer, the payload and every artifact here; a folder that is new or empty.",
+    ),
+]
+
+
 @asks(commands)
 async def run(
     client: Client,
@@ -45,42 +68,20 @@ async def run(
     tool: Annotated[
         list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")
     ] = None,
-    image: Annotated[
-        list[Path] | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."
-        ),
-    ] = None,
-    vision: Annotated[
-        Literal["strict", "lenient"] | None,
-        typer.Option(
-            help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."
-        ),
-    ] = None,
-    effort: Annotated[
-        Literal["low", "medium", "high", "auto"] | None, typer.Option(help="How long the model thinks.")
-    ] = None,
+    image: Images = None,
+    vision: Vision = None,
+    effort: Effort = None,
     user: Annotated[str | None, typer.Option(help="The user on whose behalf you ask.")] = None,
     context: Annotated[
         str | None, typer.Option(metavar="JSON", help="An object that the model is shown beside the question.")
     ] = None,
-    on_busy: Annotated[
-        Literal["queue", "steer", "reject", "cancel"] | None,
-        typer.Option(help="While another run of the session has the turn: wait, add the text to it, fail, or end it."),
-    ] = None,
+    on_busy: OnBusy = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
     max_tool_calls: Annotated[int | None, typer.Option(min=0)] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     max_cost_usd: Annotated[float | None, typer.Option(min=0)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            file_okay=False,
-            callback=_new_or_empty,
-            help="Save the answer, the payload and every artifact here; a folder that is new or empty.",
-        ),
-    ] = None,
+    save: Folder = None,
     output: Format = "text",
 ) -> int:
     """Ask a question and show how it is answered."""
