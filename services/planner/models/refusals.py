@@ -39,8 +39,8 @@ _NUMBER = re.compile(r"(?:tools|functions|function_?declarations)(?:\[|\.)(\d+)"
 _NO_FIELD = re.compile(
     r"\bmodels?\b.{0,60}(?:not (?:found|exist|available|allowed|enabled)|n't exist|unknown|invalid|retired|deprecated)"
     r"|(?:unknown|invalid|no such|unrecognized) model|api[ _-]?key|credential|account|organi[sz]ation|project"
-    r"|billing|credits?\b|balance|quota|payment|subscription|\bimages?\b|\burl\b|base64|\bfiles?\b|max_(?:completion_)?tokens"
-    r"|region|location|country"
+    r"|billing|credits?\b|balance|quota|payment|subscription|\bimages?\b|\burl\b|base64"
+    r"|\bfiles?\b|max_(?:completion_)?tokens|region|location|country"
 )
 """Words for what no change of the table mends: the request is not made again."""
 
