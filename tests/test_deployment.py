@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from services.tables.csv_tools import tools_of
+from services.tables.database import Database
+
 ROOT = Path(__file__).resolve().parent.parent
 MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 
@@ -46,9 +49,22 @@ def test_the_keys_of_the_s3_server_are_with_the_store_alone(compose: dict[str, A
         assert all(mounts(services[name])[str(Path(file).parent)] == volume for file in files)
 
 
+def test_the_password_of_the_database_is_with_the_tables_alone(compose: dict[str, Any]) -> None:
+    """A network of its own, a secret of its own; the schema is migrated before the service starts, with every tool."""
+    services = compose["services"]
+    of = {"postgres", "tables", "tables_migrations"}
+    having = {name for name, service in services.items() if "tables-secrets" in mounts(service).values()}
+    assert having == {"secrets", *of}
+    assert {name for name, service in services.items() if "database" in service.get("networks", [])} == of
+    assert services["tables"]["depends_on"]["tables_migrations"] == {"condition": "service_completed_successfully"}
+    assert services["tables_migrations"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
+    named = services["secrets"]["environment"]["RUNWIRE_TABLES_TOOL_NAMES"].split()
+    assert {*named} == {tool.name for tool in tools_of(Database("sqlite:///unused.db"))}
+
+
 def test_containers_hold_nothing_that_they_do_not_need(compose: dict[str, Any]) -> None:
     """Every service of ours runs without privileges, on a root file system that it cannot write."""
-    for name in ("gateway", "planner", "tool_runner", "artifact_store", "tools"):
+    for name in ("gateway", "planner", "tool_runner", "artifact_store", "tools", "tables", "tables_migrations"):
         service = compose["services"][name]
         assert service["read_only"] is True, name
         assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
@@ -71,14 +87,21 @@ def test_a_container_has_its_own_password_on_nats_and_no_other(compose: dict[str
     of_all = logins.pop("secrets")
     assert of_all == {name for name in compose["volumes"] if name.startswith("login-")}
     assert {name: volumes for name, volumes in logins.items() if volumes} == {
-        **{name: {f"login-{name}"} for name in ("gateway", "planner", "tool_runner", "artifact_store", "tools")},
+        **{
+            name: {f"login-{name}"}
+            for name in ("gateway", "planner", "tool_runner", "artifact_store", "tools", "tables")
+        },
         "provision": {"login-provisioner"},
     }
     for name in ("gateway", "planner", "tool_runner", "artifact_store"):
         assert services[name]["environment"]["RUNWIRE_NATS_USER"] == name
     knows_all = {name for name, service in services.items() if "nats-identities" in mounts(service).values()}
     assert knows_all == {"secrets", "accounts", "credentials", "operator"}
-    assert {name for name, service in services.items() if "tools" in service.get("networks", [])} == {"nats", "tools"}
+    assert {name for name, service in services.items() if "tools" in service.get("networks", [])} == {
+        "nats",
+        "tools",
+        "tables",
+    }
 
 
 def env_files(service: dict[str, Any]) -> set[str]:
@@ -127,11 +150,12 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
         kept.append(found)
     assert kept[0] == kept[1]
     wanted = [value for service in compose["services"].values() for value in service.get("environment", {}).values()]
-    assert {value.lstrip("/") for value in wanted if re.match(r"/(s3-)?secrets/", str(value))} <= set(found)
+    assert {value.lstrip("/") for value in wanted if re.match(r"/((s3|tables)-)?secrets/", str(value))} <= set(found)
     assert hashlib.sha256(found["secrets/api_key"].encode()).hexdigest() in found["secrets/api_keys"]
     for name in ("gateway", "planner", "tool_runner", "artifact_store", "provisioner"):
         assert found[f"logins/{name}/password"] in found["identities/nats/accounts.conf"]
-    assert json.loads(found["logins/tools/credential.json"])["url"] == "nats://nats:4222"
+    for name in ("tools", "tables"):
+        assert json.loads(found[f"logins/{name}/credential.json"])["url"] == "nats://nats:4222"
     assert all((tmp_path / name).stat().st_mode & 0o007 == 0 for name in found)
 
 

@@ -11,7 +11,9 @@ None is shipped, and none is ever replaced. What NATS reads is written at every 
 | /identities/nats/accounts.conf | NATS: users and rights |
 | /identities/nats/tls.conf | NATS: its certificate, if RUNWIRE_NATS_HOSTS is set (make_certificates.py makes it) |
 | /logins/<service>/password | the service of that name |
+| /tables-secrets/password | PostgreSQL and tables |
 | /logins/tools/credential.json | the container `tools`: a credential for the names in RUNWIRE_TOOL_NAMES |
+| /logins/tables/credential.json | the container `tables`: the same for RUNWIRE_TABLES_TOOL_NAMES |
 """
 
 import hashlib
@@ -23,6 +25,7 @@ from pathlib import Path
 
 GATEWAY = Path("/secrets")
 STORE = Path("/s3-secrets")
+TABLES = Path("/tables-secrets")
 NATS = Path("/identities/nats")
 LOGINS = Path("/logins")
 TLS = """\
@@ -54,12 +57,14 @@ def credentials(*arguments: str) -> None:
 
 keep(STORE / "access_key", secrets.token_hex(10))
 keep(STORE / "secret_key", secrets.token_hex(20))
+keep(TABLES / "password", secrets.token_hex(20))
 api_key = keep(GATEWAY / "api_key", secrets.token_urlsafe(32))
 keep(GATEWAY / "api_keys", f"default {hashlib.sha256(api_key.encode()).hexdigest()}\n")
 credentials("refresh", "--logins", str(LOGINS))
-tools_file = str(LOGINS / "tools" / "credential.json")
-credentials("tool", *os.environ["RUNWIRE_TOOL_NAMES"].split(), "--server", "nats://nats:4222", "--out", tools_file)
-for file in LOGINS.glob("*/*"):
-    os.chown(file, OWNER, OWNER)
+for container, setting in (("tools", "RUNWIRE_TOOL_NAMES"), ("tables", "RUNWIRE_TABLES_TOOL_NAMES")):
+    file = str(LOGINS / container / "credential.json")
+    credentials("tool", *os.environ[setting].split(), "--server", "nats://nats:4222", "--out", file)
+for login in LOGINS.glob("*/*"):
+    os.chown(login, OWNER, OWNER)
 (NATS / "tls.conf").write_text(TLS if os.environ.get("RUNWIRE_NATS_HOSTS") else "", encoding="utf-8")
 print("secrets are in place; the gateway's key: docker compose exec gateway cat /secrets/api_key")
