@@ -155,7 +155,7 @@ def _imported(
     """Import a file, or return what has come of the same import before. `content`: the digest of its bytes."""
     digest = rows.fingerprint(content, given.model_dump(exclude={"csv", "file"}))
     key = f"import:{given.import_id or digest}"
-    before = rows.kept(connection, tenant, key, 0, digest)
+    before = rows.find_outcome(connection, tenant, key, 0, digest)
     if before is not None:
         try:
             catalog.find(connection, tenant, before["table_id"])
@@ -165,7 +165,7 @@ def _imported(
             connection.execute(schema.outcomes.delete().where(outcome.tenant == tenant, outcome.key == key))
     work = Import(file, given.columns, report)
     found = work.run(connection, tenant, given.table_id, given.name or "", given.description)
-    rows.keep(connection, tenant, key, 0, digest, found)
+    rows.save_outcome(connection, tenant, key, 0, digest, found)
     return Imported.model_validate(found)
 
 

@@ -2,7 +2,7 @@
 
 Rule 1: a read sees one state, a write is one transaction, and one write of SQLite waits for the other in this process.
 Rule 2: whatever the database cannot do now is `DatabaseUnavailable`; a commit whose answer was lost may have happened,
-so writes keep their outcome (`outcomes`) and may be repeated.
+so writes save their outcome (`outcomes`) and may be repeated.
 Rule 3: migrations run in one transaction, with foreign keys off on SQLite, since a rebuilt table is dropped once; they
 are checked before the commit. Of several processes that start at once one migrates.
 """
@@ -36,7 +36,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 7_263_001
 _ATTEMPTS = 5
 _CHECK_EVERY_S, _CLEAN_EVERY_S = 1.0, 3600.0
-_OUTCOMES_KEPT_MS = 90 * 24 * 3600 * 1000
+_OUTCOME_RETENTION_MS = 90 * 24 * 3600 * 1000
 _REQUESTS_FAULTS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)
 """What the request is at fault for, or another transaction; every other error of a driver is the database's."""
 
@@ -172,8 +172,8 @@ class Database:
 
 def _clean(connection: sa.Connection) -> None:
     """Forget the outcomes of writes that nobody repeats any more."""
-    until = unix_ms() - _OUTCOMES_KEPT_MS
-    connection.execute(outcomes.delete().where(outcomes.c.kept_at < until))
+    until = unix_ms() - _OUTCOME_RETENTION_MS
+    connection.execute(outcomes.delete().where(outcomes.c.saved_at < until))
 
 
 def _unavailable(error: Exception) -> DatabaseUnavailable:

@@ -1,4 +1,4 @@
-"""Write rows of a table that was found `locked`, and keep the outcome of a write in its transaction.
+"""Write rows of a table that was found `locked`, and save the outcome of a write in its transaction.
 
 Rule 1: a row's id is an integer that is never used again; `changes` says in which version each cell was changed last.
 Rule 2: a write that knows the version it was decided from (`base_version`) fails with `row_changed` where the same cell
@@ -102,7 +102,7 @@ def fingerprint(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def kept(connection: sa.Connection, tenant: str, key: str, position: int, print_: str) -> Any:
+def find_outcome(connection: sa.Connection, tenant: str, key: str, position: int, digest: str) -> Any:
     """Return the outcome of a write that has happened already; None before that.
 
     Raises Refused, code `proposal_reused`, if another write has this key.
@@ -110,12 +110,12 @@ def kept(connection: sa.Connection, tenant: str, key: str, position: int, print_
     table = schema.outcomes
     where = (table.c.tenant == tenant, table.c.key == key, table.c.position == position)
     row = connection.execute(sa.select(table.c.fingerprint, table.c.outcome).where(*where)).one_or_none()
-    if row is not None and row.fingerprint != print_:
+    if row is not None and row.fingerprint != digest:
         raise Refused("proposal_reused", f"another operation was applied as number {position} of this id already")
     return None if row is None else row.outcome
 
 
-def keep(connection: sa.Connection, tenant: str, key: str, position: int, print_: str, outcome: Any) -> None:
-    """Keep the outcome of a write, in the transaction that does it."""
-    row = {"tenant": tenant, "key": key, "position": position, "fingerprint": print_, "outcome": outcome}
-    connection.execute(schema.outcomes.insert().values(**row, kept_at=unix_ms()))
+def save_outcome(connection: sa.Connection, tenant: str, key: str, position: int, digest: str, outcome: Any) -> None:
+    """Save the outcome of a write, in the transaction that does it."""
+    row = {"tenant": tenant, "key": key, "position": position, "fingerprint": digest, "outcome": outcome}
+    connection.execute(schema.outcomes.insert().values(**row, saved_at=unix_ms()))

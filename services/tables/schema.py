@@ -63,7 +63,7 @@ outcomes = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True),
     sa.Column("fingerprint", sa.String(64), nullable=False),
     sa.Column("outcome", sa.JSON, nullable=False),
-    sa.Column("kept_at", sa.BigInteger, nullable=False, index=True),
+    sa.Column("saved_at", sa.BigInteger, nullable=False, index=True),
 )
 
 

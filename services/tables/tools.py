@@ -1,7 +1,7 @@
 """The tools of the service. Each is a function over the database: arguments, one transaction, a result.
 
 Rule 1: every statement is about the tenant of the call, whatever an argument says.
-Rule 2: a write keeps its outcome under the call's idempotency key, so a call that is repeated after a crash changes
+Rule 2: a write saves its outcome under the call's idempotency key, so a call that is repeated after a crash changes
 nothing twice; that is why all tools are idempotent.
 """
 
@@ -164,13 +164,13 @@ def view_of(table: catalog.Table) -> TableView:
 
 def once(database: Database, ctx: ToolContext, kind: type[M], work: Callable[[sa.Connection], M]) -> M:
     """Carry out the write of a call, or return what it has done before."""
-    key, print_ = f"call:{ctx.idempotency_key}"[-schema.KEY_CHARACTERS :], ""
+    key, digest = f"call:{ctx.idempotency_key}"[-schema.KEY_CHARACTERS :], ""
 
     def transaction(connection: sa.Connection) -> M:
-        if (before := rows.kept(connection, ctx.tenant, key, 0, print_)) is not None:
+        if (before := rows.find_outcome(connection, ctx.tenant, key, 0, digest)) is not None:
             return kind.model_validate(before)
         result = work(connection)
-        rows.keep(connection, ctx.tenant, key, 0, print_, result.model_dump(mode="json"))
+        rows.save_outcome(connection, ctx.tenant, key, 0, digest, result.model_dump(mode="json"))
         return result
 
     return database.write(transaction)

@@ -16,6 +16,7 @@ from contracts.runs.pauses import ApprovalRule
 from contracts.sessions.records import KnownSessionEvent
 from contracts.tools.messages import ToolSpec
 from runwire import Client, client, errors, events, plans, serving, testing
+from runwire.local import data_folder
 from services.planner.agents import load_agents
 from tests.support.documents import ROOT, blocks, run_commands, run_python, text_of
 from tests.support.nats_server import NatsServer
@@ -113,6 +114,18 @@ async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> N
     await run_python("schedules.md", names)
     assert "391" in names["run"].payload.raw_answer
     assert names["answers"][0].content == names["answers"][1].content
+
+
+@pytest.mark.system
+async def test_the_page_on_tables_runs(up: Path, tmp_path: Path) -> None:
+    """A file goes in and comes out as it was, on the command line and in a program."""
+    url = data_folder.remembered(up)["url"]
+    printed = await in_a_shell("tables.md", url, tmp_path)
+    for text in ("imported", "people", "number  Deals", '"Ann"'):
+        assert text in printed, printed
+    assert "Bo" not in printed.splitlines()[-1]
+    assert (tmp_path / "again.csv").read_text() == "Name,Status,Deals\nAnn,open,4\nBo,done,2\n"
+    await run_python("tables.md", {"URL": url, "__name__": __name__})
 
 
 async def in_a_shell(document: str, gateway_url: str, folder: Path) -> str:

@@ -70,7 +70,7 @@ def test_a_second_schema_keeps_all_data(url: str, tmp_path: Path, monkeypatch: p
     assert {"purpose", "owner"} <= {each["name"] for each in found.get_columns("tables")}
     assert [each["name"] for each in found.get_unique_constraints("tables")] == ["uq_tables_tenant_folded_name"]
     assert [each["referred_table"] for each in found.get_foreign_keys("columns")] == ["tables"]
-    assert [each["name"] for each in found.get_indexes("outcomes")] == ["ix_outcomes_kept_at"]
+    assert [each["name"] for each in found.get_indexes("outcomes")] == ["ix_outcomes_saved_at"]
     engine.dispose()
     database.close()
 

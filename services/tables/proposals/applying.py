@@ -64,8 +64,8 @@ class RowsApply:
 
     def _outcome(self, connection: sa.Connection, number: int, given: Any) -> dict[str, Any]:
         table = catalog.find(connection, self._tenant, self._table_id, locked=not self._check_only)
-        print_ = rows.fingerprint(self._table_id, given)
-        if (before := rows.kept(connection, self._tenant, self._key, number, print_)) is not None:
+        digest = rows.fingerprint(self._table_id, given)
+        if (before := rows.find_outcome(connection, self._tenant, self._key, number, digest)) is not None:
             return dict(before)
         action = given.get("action") if isinstance(given, Mapping) else None
         outcome: dict[str, Any] = {"index": number, "action": action, "row_id": None, "version": table.version}
@@ -84,7 +84,7 @@ class RowsApply:
         except Refused as error:
             outcome |= {"status": "failed", "code": error.code, "field": error.field, "reason": error.reason}
         if not self._check_only:
-            rows.keep(connection, self._tenant, self._key, number, print_, outcome)
+            rows.save_outcome(connection, self._tenant, self._key, number, digest, outcome)
         return outcome
 
     def _write(self, connection: sa.Connection, table: catalog.Table, operation: row_rules.Operation) -> catalog.Table:
@@ -107,8 +107,8 @@ def apply_to_columns(
 ) -> dict[str, Any]:
     """Apply a change of columns as a whole, or make a table, and return what came of it. Raises Refused."""
     table = catalog.find(connection, tenant, table_id, locked=True) if table_id else None
-    key, print_ = f"proposal:{proposal_id}", rows.fingerprint(table_id, dict(proposal))
-    if (before := rows.kept(connection, tenant, key, _WHOLE, print_)) is not None:
+    key, digest = f"proposal:{proposal_id}", rows.fingerprint(table_id, dict(proposal))
+    if (before := rows.find_outcome(connection, tenant, key, _WHOLE, digest)) is not None:
         return dict(before)
     checked = column_rules.check(proposal, table.columns if table else (), catalog.new_column_id)
     errors = list(checked.errors)
@@ -129,7 +129,7 @@ def apply_to_columns(
     ]
     report = _report("schema", table, outcomes, errors, checked.warnings)
     if not check_only:
-        rows.keep(connection, tenant, key, _WHOLE, print_, report)
+        rows.save_outcome(connection, tenant, key, _WHOLE, digest, report)
     return report
 
 

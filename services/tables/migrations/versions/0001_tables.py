@@ -46,7 +46,7 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer, nullable=False),
         sa.Column("fingerprint", sa.String(64), nullable=False),
         sa.Column("outcome", sa.JSON, nullable=False),
-        sa.Column("kept_at", sa.BigInteger, nullable=False),
+        sa.Column("saved_at", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("tenant", "key", "position", name="pk_outcomes"),
     )
-    op.create_index("ix_outcomes_kept_at", "outcomes", ["kept_at"])
+    op.create_index("ix_outcomes_saved_at", "outcomes", ["saved_at"])
