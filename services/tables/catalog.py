@@ -1,6 +1,6 @@
 """Which tables a tenant has, and what their columns are.
 
-Rule 1: a table is found by tenant and id together, and its rows through the table alone.
+Rule 1: a table is found by tenant and id, or tenant and name, together, and its rows through the table alone.
 Rule 2: a writer selects the table with a lock (`locked=True`): writes of one table are serialized, and each increments
 its version.
 Rule 3: names of tables are unique in a tenant, those of columns in a table, without regard to case.
@@ -49,15 +49,18 @@ def new_column_id() -> str:
 
 
 def find(connection: sa.Connection, tenant: str, table_id: str, *, locked: bool = False) -> Table:
-    """Return a table of the tenant. Raises Refused, the same for an unknown table and for one of another tenant."""
-    query = sa.select(schema.tables).where(schema.tables.c.tenant == tenant, schema.tables.c.id == table_id)
+    """Return a table of the tenant, by id or name. Raises Refused, the same for an unknown one and another tenant's."""
+    of = schema.tables.c.id == table_id
+    if not table_id.startswith("tab_"):  # A model may know its name alone.
+        of = schema.tables.c.folded_name == values.fold(table_id.strip(values.BLANKS))
+    query = sa.select(schema.tables).where(schema.tables.c.tenant == tenant, of)
     row = connection.execute(query.with_for_update() if locked else query).one_or_none()
     if row is None:
         raise Refused("table_not_found", "there is no such table: list_tables names the tables that there are")
-    of = sa.select(schema.columns).where(schema.columns.c.table_id == row.id).order_by(schema.columns.c.position)
+    its = sa.select(schema.columns).where(schema.columns.c.table_id == row.id).order_by(schema.columns.c.position)
     columns = tuple(
         Column(each.id, each.name, each.type, each.required, tuple(each.options), each.filter_display)
-        for each in connection.execute(of)
+        for each in connection.execute(its)
     )
     return Table(row.id, row.name, row.description, row.version, row.next_row_id, row.row_count, columns)
 

@@ -121,7 +121,7 @@ async def test_the_page_on_tables_runs(up: Path, tmp_path: Path) -> None:
     """A file goes in and comes out as it was, on the command line and in a program."""
     url = data_folder.remembered(up)["url"]
     printed = await in_a_shell("tables.md", url, tmp_path)
-    for text in ("imported", "people", "number  Deals", '"Ann"'):
+    for text in ("imported", "people", "number  Deals", '"Name":"Bo"', '"Ann"'):
         assert text in printed, printed
     assert "Bo" not in printed.splitlines()[-1]
     assert (tmp_path / "again.csv").read_text() == "Name,Status,Deals\nAnn,open,4\nBo,done,2\n"

@@ -57,10 +57,38 @@ PLAY = [
 ]
 
 
+FILTERS = {"type": "array", "items": {"type": "object", "required": ["column", "op", "value"]}}
+ROWS = [
+    *OFFICE,
+    ToolSpec(
+        name="query_rows",
+        description="Read rows of a table: filtered, sorted.",
+        side_effects="read",
+        input_schema={
+            "type": "object",
+            "properties": {"table_id": {"type": "string"}, "filters": FILTERS},
+            "required": ["table_id"],
+        },
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("tools", "question", "name", "args"),
     [
         (OFFICE, "What is 17*23?", "calculate", {"expression": "17*23"}),
+        (
+            ROWS,
+            'Which rows of "people" have Status open and Pay over 100?',
+            "query_rows",
+            {
+                "table_id": "people",
+                "filters": [
+                    {"column": "Status", "op": "equals", "value": "open"},
+                    {"column": "Pay", "op": "greater", "value": 100.0},
+                ],
+            },
+        ),
         (OFFICE, "what's 17 times 23", "calculate", {"expression": "17*23"}),
         (OFFICE, "Calculate (12 + 8) / 4 - 1", "calculate", {"expression": "(12+8)/4-1"}),
         (OFFICE, "How much is 15% of 80?", "calculate", {"expression": "15/100*80"}),

@@ -20,7 +20,18 @@ _MAIL = stems("email mail recipient to")
 _DATE = stems("date day when start end since until from")
 _CODE = stems("id code number reference ticket order sku key symbol ticker")
 _FORMAL = stems("sql code command script pattern regex json html xml python shell selector format program")
+CONDITIONS = stems("filter condition where")
 _FORMATS = frozenset({"uri", "url", "email", "date", "date-time"})
+_CONDITION = re.compile(
+    r"\b(?:where|whose|with|and|have|has|a)\s+(?:an?\s+)?(?P<column>\"[^\"]+\"|[\w-]+)\s+"
+    r"(?P<op>is|are|of|=|over|above|>|under|below|<|containing|contains)?\s*(?P<value>\"[^\"]+\"|[\w.-]*\w)",
+    re.IGNORECASE,
+)
+_OPERATORS = {
+    **dict.fromkeys(("over", "above", ">"), "greater"),
+    **dict.fromkeys(("under", "below", "<"), "less"),
+    **dict.fromkeys(("containing", "contains"), "contains"),
+}
 MAX_ARGUMENTS = 2_000
 """Arguments that are examined."""
 
@@ -35,6 +46,7 @@ def fill(schema: dict[str, Any], evidence: Evidence, context: Mapping[str, Any])
     required = [name for name in schema.get("required") or () if isinstance(name, str)]
     names = [*required, *(name for name in properties if name not in required)]
     filled: dict[str, Any] = {}
+    conditions = _conditions(evidence.text)
     used: list[Span] = []
     try:
         for name in names[:MAX_ARGUMENTS]:
@@ -42,6 +54,8 @@ def fill(schema: dict[str, Any], evidence: Evidence, context: Mapping[str, Any])
             inner = inner if isinstance(inner, dict) else {}
             checked = {**inner, "$defs": schema.get("$defs", {})}
             given = [Found(context[name])] if name in context else []
+            if conditions and inner.get("type") == "array" and {stem(word) for word in words(name)} & CONDITIONS:
+                given.append(Found(conditions))
             for found in [*given, *_candidates(name, inner, evidence, required=name in required)]:
                 free = not any(start < found.span[1] and found.span[0] < end for start, end in used)
                 if free and not complaints(found.value, checked):
@@ -78,6 +92,17 @@ def _candidates(name: str, schema: dict[str, Any], evidence: Evidence, *, requir
         yield Found(schema["const"])
     if required and "default" in schema:
         yield Found(schema["default"])
+
+
+def _conditions(text: str) -> list[dict[str, Any]]:
+    """Return what the question asks of columns, such as `whose Pay is over 100`: whether it fits the schema decides."""
+    found = []
+    for match in _CONDITION.finditer(text):
+        column, value = (match[part].strip('"') for part in ("column", "value"))
+        is_number = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) and not match["value"].startswith('"')
+        operator = _OPERATORS.get((match["op"] or "").lower(), "equals")
+        found.append({"column": column, "op": operator, "value": float(value) if is_number else value})
+    return found
 
 
 def _texts(name: str, schema: dict[str, Any], evidence: Evidence, *, required: bool) -> Iterator[Found]:

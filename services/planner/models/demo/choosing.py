@@ -13,7 +13,8 @@ from services.planner.models.demo.situation import Situation, Tool
 ENOUGH = 0.9
 """Minimum score of a tool that fits the question."""
 _NAME, _TAG, _ARGUMENT, _DESCRIPTION = 3.0, 2.0, 1.5, 1.0
-_HAS_EXPRESSION, _HAS_FILE, _ASKS_TEXTS, _MIGHT_KNOW = 10.0, 5.0, 4.0, ENOUGH
+_HAS_EXPRESSION, _HAS_FILE, _ASKS_TEXTS, _ASKS_ROWS, _MIGHT_KNOW = 10.0, 5.0, 4.0, 4.0, ENOUGH
+_ROWS = stems("row rows")
 _SEARCHING = stems(
     "search find lookup look document documentation handbook manual guide policy notes knowledge wiki say says "
     "according mention"
@@ -112,6 +113,8 @@ def _strength(tool: Tool, evidence: Evidence, asked: frozenset[str]) -> tuple[fl
         return _HAS_EXPRESSION, because
     if evidence.files and meanings & arguments.FILE:
         return _HAS_FILE, f"the question names the file {evidence.files[0].value} and the tool takes one"
+    if not tool.writes and asked & _ROWS & stems(tool.name) and stems(" ".join(tool.properties)) & arguments.CONDITIONS:
+        return _ASKS_ROWS, "the question asks for rows and the tool filters them"
     if not tool.writes and meanings & arguments.QUERY:
         if asked & _SEARCHING and stems(tool.name + " " + tool.description) & _SEARCHER:
             return _ASKS_TEXTS, "the question asks what some text says and the tool searches texts"
