@@ -98,7 +98,7 @@ session_inbox = Subject(
     writes=(GATEWAY, PLANNER), reads=(PLANNER,),
     carries=(
         *("SessionRunEnded", "SessionRunWaits", "SessionInputTaken", "SessionQueueExpired", "SessionContextRequested"),
-        *("SessionApproved", "SessionDeletionRequested"),
+        *("SessionApproved", "SessionRunsForgotten", "SessionDeletionRequested"),
         *("SessionTaskCalled", "SessionTaskControl", "SessionGroupDue"),
     ),
     kept_in=INBOX, queue="planner_session",
