@@ -44,6 +44,9 @@ class Asked(Message):
     too long. `restated`: the final answer differs from what was shown of it; it is shown again, without a request to
     the model. `resumed`: the run was paused.
     """
+    unfinished: Usage | None = Field(
+        default=None, exclude_if=is_absent, description="of the attempt before, which never ended: estimated"
+    )
 
 
 class PlannedCall(Message):

@@ -88,7 +88,7 @@ class Attempt:
             case Dispatch(sent, _):
                 self.dispatched |= set(map(round_id, sent))
             case ReadShown():
-                self.shown, self.shown_seq = "seen", 1
+                self.shown, self.shown_seq, self.unfinished = "seen", 1, Usage(cost_usd=0.0)
             case SetTimer(name, at):
                 self.timers |= {(name, at)}
             case Wait(until):

@@ -79,3 +79,6 @@ async def test_a_killed_planner_shows_every_character_once(
     was_stored = what == '"type":"done"' and moment != "before"
     assert len(provider.ledger) == (1 if was_stored else 2)
     assert max(chunk.attempt for chunk in story.chunks()) == (1 if was_stored else 2)
+    usage = story.end.usage  # No provider tells what the request of the killed planner has cost.
+    assert (usage.model_calls, usage.estimated) == ((1, False) if was_stored else (2, True))
+    assert was_stored or usage.prompt_tokens > 500

@@ -132,8 +132,7 @@ class Effects:
                 specs = await self._parts.model_requests.specs(run.started) if run.started is not None else {}
                 progress = replace(progress, specs=specs)
             case commands.ReadShown():
-                shown, shown_seq = await self._parts.logs.shown(self._address, run)
-                progress = replace(progress, shown=shown, shown_seq=shown_seq)
+                progress = await self._read_shown(run, progress)
             case commands.NotifySession(name, message):
                 await self._notify_session(run, name, message)
                 progress = replace(progress, notified=progress.notified | {name})
@@ -307,6 +306,11 @@ class Effects:
             checked = await model_requests.check_texts(started, texts)
             found = replace(found, refusal=checked.refusal, checked=checked)
         return replace(progress, opening=replace(found, inputs=len(run.inputs.unread), started=started))
+
+    async def _read_shown(self, run: Run, progress: Progress) -> Progress:
+        shown, shown_seq = await self._parts.logs.shown(self._address, run)
+        unfinished = await self._parts.model_requests.unfinished(run, shown)
+        return replace(progress, shown=shown, shown_seq=shown_seq, unfinished=unfinished)
 
     async def _checked_input(self, run: Run) -> Checked:
         message = self._message

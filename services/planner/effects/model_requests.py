@@ -16,7 +16,9 @@ from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.models.errors import ModelFailed
+from services.planner.models.model_table import cost_usd
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
+from services.planner.models.wire import estimate
 from services.planner.resolution import Deployment
 from services.planner.run.commands import Opening
 from services.planner.run.people.input_rules import ADMITTED, Checked, check
@@ -115,6 +117,16 @@ class ModelRequests:
         digest = run.started.tools.get(tool) if run.started else None
         spec = await self.catalogue.spec(digest) if digest else None
         return spec.concurrency if spec else 1
+
+    async def unfinished(self, run: Run, shown: str) -> Usage:
+        """Estimate what a request cost that never ended: no provider tells. `shown`: what is stored of its answer."""
+        asked = run.asked or run.interrupted
+        if run.started is None or (asked is None and run.stopping is None) or (asked and asked.cause == "restated"):
+            return Usage(cost_usd=0.0)
+        tools, agent = list((await self.specs(run.started)).values()), self.deployment.agent(run.started)
+        request = self.strategy(run.started).request(run, tools, agent)
+        usage = estimate(request.messages, shown, "")
+        return usage.model_copy(update={"cost_usd": cost_usd(request.model, usage)})
 
     async def triage(self, run: Run) -> Triage:
         """Let a cheap model call choose the effort. Never raises: a failed call means `medium`."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contracts.runs import inbox
 from contracts.runs.events import (
     Asked,
+    AskedCause,
     Called,
     ModelFailed,
     Observed,
@@ -28,7 +29,7 @@ from services.planner.run.people import inputs, pauses
 from services.planner.run.state.fold import BY_SESSION
 from services.planner.run.state.run import Event, Run, round_id, waiting_calls
 from services.planner.run.turn import asking, outcomes
-from services.planner.run.turn.asking import awaits_triage, next_asked, run_after
+from services.planner.run.turn.asking import awaits_triage, next_asked, run_after, with_unfinished
 from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
 
@@ -144,7 +145,7 @@ def _cancel(run: Run, progress: Progress, cancel: inbox.CancelRequested) -> Comm
     if run.undecided and progress.shown is None:
         return commands.ReadShown()
     reason = run.stopping.reason if run.stopping is not None else cancel.reason
-    return Append([terminal.cancelled(run, reason, progress.shown or "")])
+    return Append([terminal.cancelled(with_unfinished(run, progress), reason, progress.shown or "")])
 
 
 def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> Command:
@@ -233,10 +234,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     if not has_reply and run.deadline_at is not None and progress.now >= run.deadline_at:
         return Append([budgets.out_of(run, budgets.deadline(run), progress.now)])
     if asked.holder != token:
-        if run.lost >= MAX_LOST:
-            reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
-            return Append([terminal.failed(run, Fault(code="too_many_attempts", reason=reason))])
-        return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "lost")])
+        return _ask_again(run, handling, asked, "lost")
     chooses_model, triaged = awaits_triage(run, run.turn), progress.triaged
     if (run.effort == "auto" or chooses_model) and triaged is None:
         return commands.AskEffort(asked)
@@ -252,6 +250,22 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     if is_judged and isinstance(decision, Final) and decision.has_text and not decision.judged:
         return commands.AskCritique(asked, decision.args)
     return Append(decide(run, handling, asked, decision, rules))
+
+
+def _ask_again(run: Run, handling: Handling, asked: Asked, cause: AskedCause) -> Command:
+    """Repeat a request that never ended, and record what it has cost; or end or pause a run out of its budget."""
+    progress = handling.progress
+    if progress.unfinished is None:
+        return commands.ReadShown()
+    later = with_unfinished(run, progress)
+    if cause == "lost" and run.lost >= MAX_LOST:
+        reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
+        return Append([terminal.failed(later, Fault(code="too_many_attempts", reason=reason))])
+    if (budget := budgets.spent(later, progress.now)) is not None:
+        return Append([budgets.out_of(later, budget, progress.now)])
+    again = next_asked(run, handling, asked.turn, asked.attempt + 1, cause)
+    unfinished = progress.unfinished if progress.unfinished.model_calls else None
+    return Append([again.model_copy(update={"unfinished": unfinished})])
 
 
 def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
@@ -297,9 +311,7 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
     if pauses.is_held(run):
         return Ack()
     if run.interrupted is not None:
-        asked, budget = run.interrupted, budgets.spent(run, handling.progress.now)
-        again = next_asked(run, handling, asked.turn, asked.attempt + 1, "resumed")
-        return Append([again if budget is None else budgets.out_of(run, budget, handling.progress.now)])
+        return _ask_again(run, handling, run.interrupted, "resumed")
     if run.step is not None and not run.concluded:
         if _lacks_specs(run, handling.progress):
             return commands.LoadSpecs()

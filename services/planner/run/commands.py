@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.runs import events, inbox
+from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
 from contracts.sessions import records, tasks
 from contracts.tools.messages import ToolSpec
@@ -96,8 +97,10 @@ class Progress:
     asked: bool = False
     """This handling appended an `asked` record that has no decision yet."""
     shown: str | None = None
-    """Of a cancel: the answer text that listeners have received, once it is read."""
+    """Of a request that never ended: the answer text that listeners have received, once it is read."""
     shown_seq: int | None = None
+    unfinished: Usage | None = None
+    """What the turn's request has cost that never ended, estimated; None: not known yet."""
     """Sequence of the newest record of the turn on the run's stream, once `shown` is read; 0: none."""
     answered: bool = False
     """The person who sent the message has the answer."""
@@ -125,6 +128,7 @@ class Progress:
                 case events.Asked():
                     restated = new.decision if isinstance(new.decision, Final) and new.decision.restate else None
                     new = replace(new, answer_to_restate=restated, asked=True, decision=None, critique=None)
+                    new = replace(new, shown=None, shown_seq=None, unfinished=None)
                 case events.ModelFailed():
                     new = replace(new, asked=False, decision=None)
                 case events.Step(status="started"):
@@ -133,7 +137,7 @@ class Progress:
                     )
                 case events.Stopping():
                     # What was read before it may have grown until then.
-                    new = replace(new, shown=None, shown_seq=None)
+                    new = replace(new, shown=None, shown_seq=None, unfinished=None)
                 case events.Called():
                     new = replace(new, announced=new.announced | set(map(round_id, event.calls)))
                 case (
@@ -348,7 +352,7 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class ReadShown:
-    """Read the part of the turn's answer that is stored. No more of it can be added."""
+    """Read the part of the turn's answer that is stored. No more of it can be added. Estimate what its request cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ STATES = ("run not started", "model in flight", "retry due later", "calls open",
 MOVES: dict[str, tuple[str, ...]] = {
     "request": (
         "keep context, run_started, asked",
-        "owner: asked (again)",
+        "owner: read, asked (again)",
         "timer",
         "owner: dispatch",
         "owner: dispatch",

@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.runs.events import RunStarted
 from contracts.runs.inbox import CallFinished, CancelRequested, TimerFired, TimerName, TopUpRequested
+from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
@@ -16,7 +17,7 @@ from tests.planner.handlings import attempt
 
 SAME = (
     *("now", "triaged", "critique", "decision", "answer_to_restate", "asked", "opened", "closed", "shown", "woken"),
-    *("shown_seq", "timers", "announced", "dispatched"),
+    *("shown_seq", "unfinished", "timers", "announced", "dispatched"),
 )
 
 
@@ -63,6 +64,7 @@ class Handling:
     shown: str | None = None
     """Of a cancel: the answer text that listeners have received, once it is read."""
     shown_seq: int | None = None
+    unfinished: Usage | None = None
     woken: bool = False
     timers: set[tuple[TimerName, int]] = field(default_factory=set)
     """Timers that this handling has set."""

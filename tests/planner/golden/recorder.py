@@ -14,7 +14,7 @@ import structlog
 
 from contracts.wire.records import Record
 from services.messaging.reads import StoredMessage
-from services.planner import handlers
+from services.planner.effects import executor
 from services.planner.run.advance import advance
 from services.planner.run.commands import Command, Handling, LoadSpecs, Resolve, Rules
 from services.planner.run.state.run import Run
@@ -73,7 +73,7 @@ def listening() -> Iterator[dict[str, Recording]]:
         return asked
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handlers, "advance", listen)
+        patch.setattr(executor, "advance", listen)
         patch.setattr(React, "request", listen_to_request)
         yield recordings
 

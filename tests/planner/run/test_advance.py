@@ -47,7 +47,7 @@ def test_another_message_leaves_a_model_call_alone() -> None:
     assert [type(m) for m in world.play(world.handling("INBOX:7", "call_finished", finished=finished("9-9")))] == [Ack]
     again = world.handling("REQUESTS:1", holder="second", started=started())
     moves = world.play(again, final())
-    assert [type(move) for move in moves] == [Ask, Close, Ack]
+    assert [type(move) for move in moves] == [ReadShown, Ask, Close, Ack]
     asked = [event for events in world.written for event in events if event.type == "asked"]
     assert [(a.turn, a.attempt, a.cause) for a in asked] == [(1, 1, "turn"), (1, 2, "lost")]
 

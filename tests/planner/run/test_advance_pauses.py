@@ -15,12 +15,9 @@ from services.planner.run.commands import (
     Ack,
     Append,
     Ask,
-    Close,
     Dispatch,
-    Open,
     Say,
     SetTimer,
-    Wait,
     Wake,
 )
 from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
@@ -50,16 +47,8 @@ def carry_out(world: World, handling: Attempt) -> list[object]:
             case Append(events):
                 world.write(handling, events)
                 continue
-            case SetTimer(name, at):
-                handling.timers |= {(name, at)}
-            case Wait(until):
-                handling.now = until
-            case Wake():
-                handling.woken = True
-            case Open():
-                handling.opened = True
-            case Close():
-                handling.closed = True
+            case _:
+                handling.carry_out(command)
         moves.append(command)
         if isinstance(command, Ack | Abandon | Ask | Dispatch):
             return moves
@@ -175,14 +164,11 @@ class Storm:
             case SetTimer(name, at):
                 handling.timers |= {(name, at)}
                 self.timers |= {(name, at)}
-            case Wait(until):
-                handling.now = until
             case Wake(at):
                 handling.woken = True
                 self.deliver(f"INBOX:{handling.owner}", "resumed", resumed_at=at)
-            case command:
-                handling.opened = handling.opened or isinstance(command, Open)
-                handling.closed = handling.closed or isinstance(command, Close)
+            case command if not isinstance(command, Append):  # Of which another record came first.
+                handling.carry_out(command)
         self.people()
 
     def people(self) -> None:

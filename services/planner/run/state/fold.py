@@ -149,6 +149,7 @@ def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C
         case events.Stopping():
             run.stopping, run.asked, run.retry = event, None, None
         case events.Done() | events.Error() | events.Cancelled():
+            run.usage = event.usage
             _fold_terminal(run, event, at)
         case events.Deleted():
             # `started` goes, so that no planner that still has the run in its cache writes its index entry again.
@@ -184,6 +185,7 @@ def _fold_asked(run: Run, asked: events.Asked, at: int) -> None:
             run.failed.clear()
     run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
     run.calling = asked.model or run.model
+    run.usage = spent(run.usage, asked.unfinished) if asked.unfinished is not None else run.usage
     if asked.cause != "restated":  # A restated answer is shown again, without a request to the model.
         run_id = run.started.run_id if run.started is not None else ""
         # A person has yet to admit a text that a rule holds.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from contracts.runs.events import Asked, AskedCause, Compacted, Observed
-from services.planner.run.commands import Handling, Rules
+from services.planner.run.commands import Handling, Progress, Rules
 from services.planner.run.ending import budgets
 from services.planner.run.state.run import Event, Run, take_in
 from services.planner.run.turn.decision import Decision
@@ -49,6 +49,11 @@ def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: Ask
         model=model or None,
         cause=cause,
     )
+
+
+def with_unfinished(run: Run, progress: Progress) -> Run:
+    """Return the run with what its request has cost that never ended."""
+    return replace(run, usage=spent(run.usage, progress.unfinished)) if progress.unfinished is not None else run
 
 
 def awaits_triage(run: Run, turn: int) -> bool:

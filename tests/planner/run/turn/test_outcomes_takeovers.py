@@ -84,7 +84,7 @@ def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
     assert isinstance(command, Append)
     world.write(first, command.events)
     moves = world.play(second, final("42"))
-    assert isinstance(moves[0], Ask)
+    assert isinstance(moves[1], Ask)
     asked = [event for events in world.written for event in events if event.type == "asked"][-1]
     assert (asked.turn, asked.attempt, asked.cause) == (2, 2, "lost")
     assert not any(isinstance(event, Called) for events in world.written for event in events)
