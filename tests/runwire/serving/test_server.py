@@ -294,7 +294,7 @@ RAISED: list[tuple[BaseException, str]] = [
     (TextFails(), "TextFails, whose text cannot be made (IndexError)"),
     (type("NoText", (Exception,), {"__str__": lambda _: None})(), "NoText, whose text cannot be made (TypeError)"),
     (NameFails("NoName", (Exception,), {})("nameless"), "NoName"),
-    (type("NoCode", (ToolError,), {"code": property(lambda _: [][0], lambda *_: None)})("no"), "NoCode, whose text"),
+    (type("NoCode", (ToolError,), {"code": property(lambda _: 1 // 0, lambda *_: None)})("no"), "NoCode, whose text"),
     (FileNotFoundError("caf\udce9.txt"), "FileNotFoundError: caf?.txt"),
     (ToolError("cannot read caf\udce9.txt"), "cannot read caf?.txt"),
     (ToolError(KeyError("rows"), code=404), "'rows'"),  # type: ignore[arg-type]  # authors do
