@@ -40,7 +40,7 @@ from contracts.runs.events import (
     Triaged,
     UnknownEvent,
 )
-from contracts.runs.pauses import OpenPause
+from contracts.runs.pauses import OpenPause, Yielded
 from contracts.runs.payload import FinalPayload, Source, SuggestedAction, Usage
 from contracts.sessions.records import (
     ApprovedForSession,
@@ -55,6 +55,7 @@ from contracts.sessions.records import (
     RunRefusedBySession,
     RunsForgotten,
     RunWaits,
+    RunYielded,
     SessionDeleted,
     SessionDeleting,
     SessionEvent,
@@ -125,6 +126,7 @@ __all__ = [
     "RunRefusedBySession",
     "RunStarted",
     "RunWaits",
+    "RunYielded",
     "RunsForgotten",
     "SessionDeleted",
     "SessionDeleting",
@@ -151,4 +153,5 @@ __all__ = [
     "Usage",
     "WaiterAdded",
     "WaiterReleased",
+    "Yielded",
 ]

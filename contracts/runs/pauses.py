@@ -18,7 +18,8 @@ PauseReason = Literal["approval", "input", "confirmation", "budget"]
 answer. `confirmation`: a tool, or the spawn of a background task, waits for consent. `budget`: the run waits for a
 top-up."""
 PauseSource = Literal["tool", "policy", "planner", "mcp", "task"]
-"""Who asks. `task`: the spawn of a background task. Nothing writes `mcp` yet; readers accept it."""
+"""Who asks. `task`: a model's call about background tasks. `planner`: the run itself, also about held results. Nothing
+writes `mcp` yet; readers accept it."""
 PauseDecision = Literal["approve", "reject", "edit", "answer"]
 PauseDefault = Literal["reject", "answer"]
 """What happens when a pause expires. Approval is never a default."""

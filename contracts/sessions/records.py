@@ -308,6 +308,9 @@ class SessionDeletionRequested(Message):
     v: Literal[1] = 1
     kind: Literal["delete"] = "delete"
     by: str = ""
+    unchanged_since: int | None = Field(
+        default=None, description="Unix ms: only if nothing has happened in the session after it; null: in any case"
+    )
 
 
 _SessionMessage = (

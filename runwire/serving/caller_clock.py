@@ -2,8 +2,8 @@
 
 Rule 1: a request comes from the past. If one seems to come from the future, this clock is behind.
 Rule 2: a request that seems to come late is declined: it may be old, since it waits in the socket while this process
-is stopped, or is written by a caller that was stopped. Who repeats it has read that. So the repetition is new, and what
-it seems to be late by is how far this clock is ahead.
+is stopped, or is written by a caller that was stopped. The caller repeats it only after it has read the decline. So the
+repetition is new, and the time by which it still seems late is how far this clock is ahead.
 """
 
 import time

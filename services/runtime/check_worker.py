@@ -1,26 +1,30 @@
-"""Run costly checks in a process of their own, one after another: a thread would take its time from the event loop.
+"""Run costly checks in one worker process, one after another.
 
-Rule 1: the process starts with the first such check, and ends with the one that started it.
-Rule 2: the kernel ends it when one check takes more than `CPU_LIMIT_S` of CPU time. The next check starts another.
+In a thread they would hold the interpreter lock, and the event loop would wait.
+
+Rule 1: the worker starts with the first check, and ends with the service: its input ends then.
+Rule 2: the kernel ends it when one check takes more than `CPU_LIMIT_S` of CPU time, or `LIMIT_S`. The next check starts
+another, and so does one that finds it dead for another reason.
 """
 
-import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
 
 T = TypeVar("T")
 
-CPU_LIMIT_S = 2.0
-_PARENT_CHECK_S = 1.0
+CPU_LIMIT_S, LIMIT_S = 2.0, 60.0
+_ENDED_BY_LIMIT = frozenset({-signal.SIGPROF, -signal.SIGALRM})
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 _turn = threading.Lock()
-_process: ProcessPoolExecutor | None = None
+_worker: "subprocess.Popen[bytes] | None" = None
 
 
 class CheckTooCostly(Exception):
@@ -34,30 +38,63 @@ def run_check(check: Callable[[], T]) -> T:
 
     Raises CheckTooCostly.
     """
-    global _process  # noqa: PLW0603, one per process
+    work = pickle.dumps(check)
     with _turn:
-        if _process is None:
-            _process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (os.getpid(),))
-        try:
-            return _process.submit(_limited, check).result()
-        except BrokenProcessPool as error:
-            _process = None
-            raise CheckTooCostly(f"it took more than {CPU_LIMIT_S:g} s of CPU time") from error
+        while True:
+            worker = _started()
+            try:
+                _pipe(worker.stdin).write(work)
+                _pipe(worker.stdin).flush()
+                succeeded, found = pickle.load(_pipe(worker.stdout))  # noqa: S301, from our own process
+                break
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                worker.kill()
+                worker.communicate()  # It closes the pipes.
+                if worker.returncode in _ENDED_BY_LIMIT:
+                    raise CheckTooCostly(f"it took more than {CPU_LIMIT_S:g} s of CPU time") from error
+    if not succeeded:
+        raise found
+    return cast("T", found)
 
 
-def _begin(parent: int) -> None:
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_PARENT_CHECK_S)
-        os._exit(0)
+def _started() -> "subprocess.Popen[bytes]":
+    global _worker  # noqa: PLW0603, one per process
+    if _worker is None or _worker.poll() is not None:
+        # It gets none of our settings, which contain secrets.
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
+        _worker = subprocess.Popen(  # noqa: S603, our own module
+            [sys.executable, "-P", "-m", __name__],
+            env=kept | {"PYTHONPATH": str(_REPOSITORY)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    return _worker
 
+
+def _pipe(found: Any) -> BinaryIO:
+    return cast("BinaryIO", found)
+
+
+def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to all; the service decides.
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _limited(check: Callable[[], T]) -> T:
-    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
-    try:
-        return check()
-    finally:
+    given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            check = pickle.load(given)  # noqa: S301, from our own service
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        try:
+            answer: tuple[bool, Any] = True, check()
+        except Exception as error:  # noqa: BLE001, the service raises it
+            answer = False, error
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,5 +1,7 @@
 """How a proposal is shown, whatever draws it: rows with their marks, the bar with its buttons, the columns to come.
 
+No route shows it yet: it is the rule by which clients are tested.
+
 Rule 1: nothing is decided here. An operation that was refused says why and cannot be chosen; all others are chosen at
 first.
 Rule 2: operations on rows are chosen one by one, a change of columns is applied as a whole.

@@ -3,6 +3,7 @@
 A timer is a scheduled message of NATS, which reaches the control consumer when it is due.
 """
 
+import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -38,7 +39,7 @@ async def forget_runs(bus: Bus, tenant: str, session_id: str, runs: Sequence[str
     key = keys.session_key(session_id)
     if await bus.last(subjects.SESSIONS, subjects.session_log(tenant, key)) is not None:
         body = SessionRunsForgotten(runs=list(runs)).model_dump_json().encode()
-        name = f"forget-{runs[0]}"
+        name = f"forget-{hashlib.sha256(body).hexdigest()[:32]}"
         await bus.publish_surely(subjects.session_inbox(tenant, key, name), body, f"{key}.{name}")
 
 

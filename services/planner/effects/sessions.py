@@ -282,11 +282,14 @@ class Sessions:
         await self._bus.publish_surely(subject, finished.model_dump_json().encode(), message_id)
 
     async def _delete(self, address: SessionAddress, session: Session) -> None:
-        """Delete what is left of a session of which no run is open. Any planner may repeat any step.
+        """Delete what is left of a session of which no run is open, or which is deleted. Any planner may repeat any step.
 
         Its runs are deleted as single runs are (`services.planner.upkeep.deletions`). One record, `deleted`, stays on
-        the log for a day: a planner with an older state is refused.
+        the log: a planner with an older state is refused.
         """
+        if not session.exists:
+            await self._logs.purge(address, session.deleted_seq)
+            return
         tenant = address.tenant
         await self._delete_runs(address, session)
         for group in session.background.groups.values():  # Kept for reports that are not requested any more.
@@ -302,8 +305,7 @@ class Sessions:
         deleted = await self._logs.append(address, session, "", [SessionDeleted()])
         if deleted is None:
             return  # Another planner wrote it, or a message came meanwhile: its handling deletes the session.
-        body = {"filter": subjects.session_log(*address), "seq": deleted.deleted_seq}
-        await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
+        await self._logs.purge(address, deleted.deleted_seq)
         logger.info("session_deleted", tenant=tenant, session=address.key)
 
     async def _delete_runs(self, address: SessionAddress, session: Session) -> None:

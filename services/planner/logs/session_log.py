@@ -26,8 +26,6 @@ from services.shared.sessions.fold import checkpoint, fold, newest_checkpoint
 from services.shared.sessions.state import Session
 
 MAX_CACHED_SESSIONS = 500
-DELETED_KEPT_S = 86_400
-"""Seconds that the last record of a deleted session stays: a planner that has slept as long is refused."""
 
 
 class SessionAddress(NamedTuple):
@@ -85,12 +83,16 @@ class SessionLogs:
     async def trim(self, address: SessionAddress) -> None:
         """Delete all records before the newest checkpoint, which is written first where it is not the newest record."""
         session = await self.load(address, from_leader=True)
-        while session.records and checkpoint(session) is not None:
+        while session.exists and not session.is_deleting and session.records and checkpoint(session) is not None:
             session = await self._with_checkpoint(address, session) or await self.load(address, from_leader=True)
-        if session.exists and not session.records:
+        if session.exists and not session.is_deleting and not session.records:
             self._keep(address, session)
-            body = {"filter": subjects.session_log(*address), "seq": session.checkpoint_seq}
-            await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
+            await self.purge(address, session.checkpoint_seq)
+
+    async def purge(self, address: SessionAddress, before: int) -> None:
+        """Delete the records of a session before this sequence."""
+        body = {"filter": subjects.session_log(*address), "seq": before}
+        await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
 
     async def _with_checkpoint(self, address: SessionAddress, session: Session) -> Session | None:
         """Write a checkpoint; None: another record came first, or the state is too large for one."""
@@ -109,8 +111,9 @@ class SessionLogs:
         reader = await self._bus.reader(subjects.SESSIONS)
         page = await self._bus.until_answered(lambda: reader.page(subject, sequence, 1))
         start = _checkpoint_of(page[0][0]) if page[0] else 0
-        sequence = max(sequence, sequence_of(page[0][0])) if page[0] else sequence
         stored = await reader.messages(subject, start or 1)
+        # What came before the first one that is left was forgotten, perhaps just now.
+        sequence = max([sequence, *map(sequence_of, stored[:1])])
         return await self._folded(Session(), [each for each in stored if sequence_of(each) <= sequence])
 
     async def whole(self, address: SessionAddress) -> list[SessionRecord]:
@@ -122,8 +125,6 @@ class SessionLogs:
     async def _write(self, address: SessionAddress, session: Session, record: SessionRecord) -> Session | None:
         subject = subjects.session_log(*address)
         headers = {EVENTS_HEADER: record.types(), CHECKPOINT_HEADER: str(session.checkpoint_seq)}
-        if record.types() == "deleted":
-            headers["Nats-TTL"] = str(DELETED_KEPT_S)
         data = record.model_dump_json().encode()
         try:
             sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, session.seq), headers=headers)

@@ -99,9 +99,9 @@ class Progress:
     shown: str | None = None
     """Of a request that never ended: the answer text that listeners have received, once it is read."""
     shown_seq: int | None = None
+    """Sequence of the newest record of the turn on the run's stream, once `shown` is read; 0: none."""
     unfinished: Usage | None = None
     """What the turn's request has cost that never ended, estimated; None: not known yet."""
-    """Sequence of the newest record of the turn on the run's stream, once `shown` is read; 0: none."""
     answered: bool = False
     """The person who sent the message has the answer."""
     checked: Checked | None = None

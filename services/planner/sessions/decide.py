@@ -111,7 +111,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Delete the session, its runs and its artifacts: no run of it is open any more."""
+    """Delete the session, its runs and its artifacts, since no run of it is open any more; or what is left of it."""
 
 
 Command = Begin | Tell | memory.RequestSummary | WriteEntry | Trim | Purge
@@ -244,8 +244,8 @@ def _received(session: Session, message: Received, by: str) -> Events:
         case records.SessionContextRequested():
             return _context(session, message, by)
         case records.SessionApproved() | records.SessionRunsForgotten() | records.SessionDeletionRequested():
-            fact = _fact(message)
-            return [fact] if after(session, [fact]) != session else []
+            fact = _fact(message, session)
+            return [fact] if fact is not None and after(session, [fact]) != session else []
         case tasks.SessionTaskCalled() | tasks.SessionTaskControl() | tasks.SessionGroupDue():
             return [*machine.receive(session, message)]
         case _:
@@ -253,15 +253,15 @@ def _received(session: Session, message: Received, by: str) -> Events:
 
 
 def _fact(
-    message: records.SessionApproved | records.SessionRunsForgotten | records.SessionDeletionRequested,
-) -> records.KnownSessionEvent:
+    message: records.SessionApproved | records.SessionRunsForgotten | records.SessionDeletionRequested, session: Session
+) -> records.KnownSessionEvent | None:
     match message:
         case records.SessionApproved(approved=approved):
             return approved
         case records.SessionRunsForgotten(runs=runs):
             return records.RunsForgotten(runs=runs)
-        case records.SessionDeletionRequested(by=by):
-            return records.SessionDeleting(by=by)
+        case records.SessionDeletionRequested(by=by, unchanged_since=at):
+            return records.SessionDeleting(by=by) if at is None or session.updated_at <= at else None
 
 
 def _is_news(session: Session, waits: records.RunWaits) -> bool:
@@ -312,7 +312,7 @@ def _sequence(by: str) -> int:
 def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
     """Return what follows from the state, after the request or message was handled."""
     if not session.exists:
-        return []
+        return [Purge()] if session.deleted_seq else []  # The planner that deleted it may have died before.
     if session.is_deleting:
         # No entry is written: it could come after its removal.
         # Tasks may be many: they are cancelled once, and each that is requested later (`tasks.commands`).

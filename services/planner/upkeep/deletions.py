@@ -5,9 +5,9 @@ Any planner may repeat any step, so another planner can finish the deletion if t
 1. An open run is cancelled, with the same message as a client's cancel. 2. Its log is reduced to one fact, `deleted`.
 That fact stays for a day: a suspended handling that resumes then finds the log changed, and does not start the run
 again. 3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact
-shares; its session is told to forget what was said in it. 4. After 30 seconds step 3 is repeated: a tool or service
-that was still working may have written again. 5. After a day step 3 is repeated, and the log and the deletion itself
-are removed.
+shares. Its session is told to forget what was said in it. 4. After 30 seconds they are removed again: a tool or service
+that was still working may have written. 5. After a day they are removed once more, with the log and the deletion
+itself.
 """
 
 import heapq
@@ -109,6 +109,8 @@ class Deletions:
             await self._bus.publish(subjects.control(due.tenant, due.run, "cancel"), cancel, headers)
             return CHECK_S
         await self._purge_all(due)
+        if not due.purges and due.deletion.session_id is not None:
+            await forget_runs(self._bus, due.tenant, due.deletion.session_id, [due.run])
         due.purges += 1
         spread = random.uniform(1, 1 + LAST_PURGE_SPREAD)  # noqa: S311, no secret
         left_s = due.deletion.at / 1000 + self._kept_s * spread - names.unix_ms() / 1000
@@ -135,8 +137,6 @@ class Deletions:
         if requested_at is not None:
             await self._bucket.purge(keys.run_key(tenant, requested_at, run))
         await self._artifacts.delete_all(tenant, run=run)
-        if due.deletion.session_id is not None:
-            await forget_runs(self._bus, tenant, due.deletion.session_id, [run])
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:
         await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": pattern, **({"keep": keep} if keep else {})})

@@ -88,6 +88,8 @@ async def _forget(bus: Bus, gone: list[_Ended]) -> None:
     """Tell each session which of its runs are gone."""
     by_session: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for tenant, status, _ in gone:
+        if status.cause == "summary":
+            continue  # It had no turn.
         by_session[tenant, status.session_id or names.own_session_id(status.run_id)].append(status.run_id)
     for (tenant, session_id), runs in by_session.items():
         await forget_runs(bus, tenant, session_id, runs)
@@ -106,9 +108,11 @@ async def _delete_sessions(bus: Bus, bucket: Bucket, before: int) -> None:
                 continue
             with suppress(names.InvalidName):
                 tenant, _ = keys.session_entry.parsed(entry.key)
-                body = SessionDeletionRequested(by="retention").model_dump_json().encode()
+                body = SessionDeletionRequested(by="retention", unchanged_since=found.updated_at)
                 subject = subjects.session_inbox(tenant, found.key, "delete")
-                await bus.publish_surely(subject, body, f"{found.key}.delete-{found.updated_at}")
+                await bus.publish_surely(
+                    subject, body.model_dump_json().encode(), f"{found.key}.delete-{found.updated_at}"
+                )
 
 
 async def _ended(bucket: Bucket, before: int) -> AsyncIterator[list[_Ended]]:

@@ -206,7 +206,7 @@ def _summarised(session: Session, event: records.Summarised) -> Session:
 def _forgotten(session: Session, event: records.RunsForgotten) -> Session:
     forgotten, older = set(event.runs), session.older_turns
     places = [place for place, turn in enumerate(session.turns) if turn.run in forgotten]
-    may_be_older = older > 0 and len(places) < len(forgotten)
+    may_be_older = older > 0 and len(places) < len(forgotten - session.background.tasks.keys())
     in_summary = may_be_older or any(older + place < session.summarised_turns for place in places)
     turns = [turn for turn in session.turns if turn.run not in forgotten]
     session = _with(session, turns=turns, background=tasks.forgotten(session.background, forgotten))

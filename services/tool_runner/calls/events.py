@@ -94,7 +94,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class BytesWanted:
-    """An encoded `contracts.tools.messages.BytesWanted`."""
+    """An encoded `contracts.artifacts.references.BytesWanted`."""
 
     data: bytes
 

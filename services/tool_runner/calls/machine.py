@@ -60,7 +60,7 @@ _FIRST_QUERY_S = 2.5
 _MIN_START_S = 10.0
 """Seconds that a tool has at least to start a call, since clocks of machines differ."""
 _MAX_TIMES_LATE = 10
-"""Each instance whose clock is ahead declines one request before it knows."""
+"""An instance whose clock is ahead declines one request, and corrects its clock by the repetition."""
 
 
 _PASSED_ON: dict[type, Callable[[bytes], Command]] = {

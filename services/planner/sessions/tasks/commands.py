@@ -163,7 +163,7 @@ def pauses_of(session: Session, group: Group) -> list[OpenPause]:
             pause_id=name,
             run_id=waiter.run,
             reason="confirmation",
-            source="task",
+            source="planner",
             title="Use what was found?",
             call_id=waiter.call_id,
             tool="tasks.apply",
