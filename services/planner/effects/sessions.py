@@ -282,7 +282,7 @@ class Sessions:
         await self._bus.publish_surely(subject, finished.model_dump_json().encode(), message_id)
 
     async def _delete(self, address: SessionAddress, session: Session) -> None:
-        """Delete what is left of a session of which no run is open, or which is deleted. Any planner may repeat any step.
+        """Delete what is left of a session of which no run is open, or which is deleted. Any planner may repeat a step.
 
         Its runs are deleted as single runs are (`services.planner.upkeep.deletions`). One record, `deleted`, stays on
         the log: a planner with an older state is refused.
