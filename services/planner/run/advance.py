@@ -126,7 +126,7 @@ def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
             fact = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
         case inbox.RunTasksPaused(paused=told) if run.is_told(told):
             fact = told
-        case inbox.RunYields(session_seq=seq) if seq > run.yielded_seq:
+        case inbox.RunYields(session_seq=seq) if seq > max(run.yielded_seq, _turn_seq(run)):
             fact = Yielded(seq=seq)
         case inbox.RunBegins(session_seq=seq) if run.yields and seq > run.yielded_seq:
             deadline = pauses.deadline_after(run, handling.progress.now)
@@ -136,6 +136,11 @@ def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
     if fact is None:
         return None  # A run that has its turn cannot be merged or refused.
     return Append([fact] if run.paused is None else [fact, run.paused])
+
+
+def _turn_seq(run: Run) -> int:
+    """Return the sequence of the session's record that gave the run its first turn; 0: there is none."""
+    return (run.started.conversation_seq or 0) if run.started is not None else 0
 
 
 def _cancel(run: Run, progress: Progress, cancel: inbox.CancelRequested) -> Command:
