@@ -58,7 +58,8 @@ def test_the_password_of_the_database_is_with_the_tables_alone(compose: dict[str
     assert {name for name, service in services.items() if "database" in service.get("networks", [])} == of
     assert services["tables"]["depends_on"]["tables_migrations"] == {"condition": "service_completed_successfully"}
     assert services["tables_migrations"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
-    named = services["secrets"]["environment"]["RUNWIRE_TABLES_TOOL_NAMES"].split()
+    of_secrets = services["secrets"]["environment"].items()
+    named = next(value for name, value in of_secrets if name.endswith("_TABLES_TOOL_NAMES")).split()
     assert {*named} == {tool.name for tool in tools_of(Database("sqlite:///unused.db"))}
 
 

@@ -38,7 +38,7 @@ tables_url tables_password_file
 OF_COMPOSE = frozenset(
     """
 artifact_store_memory gateway_memory minio_instances nats_bind nats_hosts nats_memory nats_port planner_memory
-s3_memory tool_runner_memory tools_memory
+postgres_memory s3_memory tables_memory tool_runner_memory tools_memory
 """.split()  # noqa: SIM905, see above
 )
 """Variables of docker-compose.yml itself."""
