@@ -86,4 +86,4 @@ def _read_tools(file: Path) -> dict[str, ToolSpec]:
         raise _Unreadable(wrong) from None
     except ValidationError as error:
         raise _Unreadable(f"{wrong}: {describe(error)}") from error
-    return {spec.name: spec for spec in specs}
+    return {spec.name: spec for spec in specs if not spec.hidden}  # Plans cannot use hidden ones.
