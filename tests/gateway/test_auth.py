@@ -151,11 +151,12 @@ async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, wr
 async def test_who_approves_a_models_decision_about_held_results_may_decide_it(
     keyed: Served, writer: Writer, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The right `approve` alone is enough to refuse it, and for the pauses of other calls."""
+    """The right `approve` alone is enough to refuse it, and for the pauses of other calls; not to reject the results."""
     monkeypatch.setattr(messages, "ANSWER_WAIT_S", 0.2)
     of_ann = Writer(writer.bus, "ann")
     await of_ann.open()
     await of_ann.log(paused("1-1", 1, source="task", reason="confirmation", tool=tool), paused("1-2", 2, tool="pay"))
+    await of_ann.log(paused("1-3", 3, source="planner", reason="confirmation", tool="tasks.apply"))
     url, key = f"/v1/runs/{of_ann.run}/resume", bearer(WITHOUT["apply"][0])
 
     async def answer(number: int, decision: str) -> int:
@@ -163,6 +164,7 @@ async def test_who_approves_a_models_decision_about_held_results_may_decide_it(
         return (await keyed.http.post(url, json=body, headers=key)).status_code
 
     assert [await answer(1, "approve"), await answer(1, "reject"), await answer(2, "approve")] == [403, 202, 202]
+    assert [await answer(3, "approve"), await answer(3, "reject")] == [403, 403]
 
 
 async def test_health_and_documents_need_no_key(keyed: Served) -> None:
