@@ -151,7 +151,7 @@ async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, wr
 async def test_who_approves_a_models_decision_about_held_results_may_decide_it(
     keyed: Served, writer: Writer, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The right `approve` alone is enough to refuse it, and for the pauses of other calls; not to reject the results."""
+    """The right `approve` alone is enough to refuse it, and for the pauses of other calls; not to reject results."""
     monkeypatch.setattr(messages, "ANSWER_WAIT_S", 0.2)
     of_ann = Writer(writer.bus, "ann")
     await of_ann.open()
