@@ -80,7 +80,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("POST", "/v1/tables/{table}/rows"): "run",
     ("PATCH", "/v1/tables/{table}/rows/{row}"): "run",
     ("DELETE", "/v1/tables/{table}/rows/{row}"): "run",
-    ("GET", "/v1/tables/{table}/export"): "run",
+    ("GET", "/v1/tables/{table}/export"): None,
     ("POST", "/v1/tables/import"): "run",
     ("GET", "/v1/agents"): None,
     ("GET", "/v1/budget"): None,

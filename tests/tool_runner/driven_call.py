@@ -19,6 +19,7 @@ REPLIES: Sequence[Event] = (
     events.Heartbeat(1000.0),
     events.Progress(b"{}"),
     events.Piece(b"{}"),
+    events.BytesWanted(b"{}"),
     events.Content("a text"),
     events.Part(1, b"12"),
     events.Result(1, b"1"),
