@@ -83,10 +83,10 @@ class Database:
 
     def migrate(self) -> None:
         """Bring the schema to the newest version. Raises DatabaseUnavailable."""
-        if self.is_sqlite and self.url.database:
-            Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
         engine = self._made(foreign_keys=False)
         try:
+            if self.is_sqlite and self.url.database:
+                Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
             with engine.connect().execution_options(writes=True) as connection, connection.begin():
                 if not self.is_sqlite:
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))

@@ -32,7 +32,7 @@ SUBSCRIPTIONS = {
     },
     ("TOOLS", "local"): {
         *(f"tool.{tool} {tool}" for tool in TOOLS),
-        *(f"tool.{tool}.{verb}" for tool in TOOLS for verb in ("status", "cancel", "rejected")),
+        *(f"tool.{tool}.{verb}" for tool in TOOLS for verb in ("status", "cancel", "rejected", "given")),
     },
 }
 """Account and user of NATS -> what it subscribes to between runs, beside its inbox and its micro service."""

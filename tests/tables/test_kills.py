@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_opened_may_be_mended(tmp_path: Path) -> None:
     watching = threading.Thread(target=database.watch, args=(stop,))
     watching.start()
     try:
-        wait_until_blocking(lambda: "data" in (database.problem or ""), timeout=30, what="the reason is said")
+        wait_until_blocking(lambda: "exists" in (database.problem or ""), timeout=30, what="the reason is said")
         (tmp_path / "data").unlink()
         wait_until_blocking(lambda: database.problem is None, timeout=30, what="it is ready")
         assert Tables(database).call("list_tables")["tables"] == []
