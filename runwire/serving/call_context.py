@@ -72,7 +72,7 @@ class CallContext(Pauses):
         return Awaited(asyncio.run_coroutine_threadsafe(self._given(wanted), self._loop))
 
     async def _given(self, wanted: references.BytesWanted) -> bytes:
-        async with self._reading:  # Whoever answers is asked for one range at a time.
+        async with self._reading:  # One range at a time.
             for _ in range(_READ_ATTEMPTS):  # A message may be lost, with its connection or with who answers.
                 arrived: asyncio.Future[bytes] = self._loop.create_future()
                 self._call.wanted = wanted, arrived

@@ -4,7 +4,7 @@ In a thread they would hold the interpreter lock, and the event loop would wait.
 
 Rule 1: the worker starts with the first check, and ends with the service: its input ends then.
 Rule 2: the kernel ends it when one check takes more than `CPU_LIMIT_S` of CPU time, or `LIMIT_S`. The next check starts
-another, and so does one that finds it dead for another reason.
+another, and so does one that finds it dead for another reason, once.
 """
 
 import os
@@ -28,7 +28,7 @@ _worker: "subprocess.Popen[bytes] | None" = None
 
 
 class CheckTooCostly(Exception):
-    """A check was ended, since it took too much CPU time."""
+    """A check took too much CPU time, or ended its process twice."""
 
 
 def run_check(check: Callable[[], T]) -> T:
@@ -40,7 +40,7 @@ def run_check(check: Callable[[], T]) -> T:
     """
     work = pickle.dumps(check)
     with _turn:
-        while True:
+        for is_last in (False, True):
             worker = _started()
             try:
                 _pipe(worker.stdin).write(work)
@@ -52,6 +52,8 @@ def run_check(check: Callable[[], T]) -> T:
                 worker.communicate()  # It closes the pipes.
                 if worker.returncode in _ENDED_BY_LIMIT:
                     raise CheckTooCostly(f"it took more than {CPU_LIMIT_S:g} s of CPU time") from error
+                if is_last:
+                    raise CheckTooCostly(f"its process ended twice, with {worker.returncode}") from error
     if not succeeded:
         raise found
     return cast("T", found)

@@ -73,7 +73,7 @@ class Refused(Exception):
     def is_missing(self) -> bool:
         """Whether there is no such object. A HEAD is answered without a text, and some servers write no XML.
 
-        To a PUT that is no answer: whoever writes does not look for an object.
+        To a PUT that is no answer: a writer does not look for an object.
         """
         is_said = self.code in _MISSING_CODES or (self.status == HTTPStatus.NOT_FOUND and not self.code)
         return is_said and self.method != "PUT"

@@ -242,8 +242,8 @@ class RunReader:
 
     async def pause_of_task(self, tenant: str, run: str, pause_id: str) -> OpenPause | None:
         """Return a pause of a task that a run has waited for, also one that is over. Raises BusError."""
-        told = [event for event in await self.facts_of(tenant, run) if isinstance(event, TasksPaused)]
-        return next((each for event in told for each in event.pauses if each.pause_id == pause_id), None)
+        of_tasks = [event for event in await self.facts_of(tenant, run) if isinstance(event, TasksPaused)]
+        return next((each for event in of_tasks for each in event.pauses if each.pause_id == pause_id), None)
 
     async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
         log = subjects.log(tenant, run)

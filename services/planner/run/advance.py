@@ -124,8 +124,8 @@ def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
     match message:
         case inbox.RunTaskSettled() if message.call_id in run.set_aside:
             fact = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
-        case inbox.RunTasksPaused(paused=told) if run.is_told(told):
-            fact = told
+        case inbox.RunTasksPaused(paused=paused) if run.is_news(paused):
+            fact = paused
         case inbox.RunYields(session_seq=seq) if seq > max(run.yielded_seq, _turn_seq(run)):
             fact = Yielded(seq=seq)
         case inbox.RunBegins(session_seq=seq) if run.yields and seq > run.yielded_seq:

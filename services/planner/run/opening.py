@@ -66,8 +66,8 @@ def while_queued(run: Run, handling: Handling, message: commands.Received) -> Co
         return Ack()  # A late message of a run that has been purged.
     match message:
         case RunMerged(into=into):
-            told = FinalPayload(raw_answer=f"{ANSWERED_BY} {into}.", route="merged", extra={"run_id": into})
-            return Append([Done(**told.model_dump(), reason="answer_complete", usage=run.usage)])
+            payload = FinalPayload(raw_answer=f"{ANSWERED_BY} {into}.", route="merged", extra={"run_id": into})
+            return Append([Done(**payload.model_dump(), reason="answer_complete", usage=run.usage)])
         case RunRefused(fault=fault):
             return Append([terminal.failed(run, fault, run.queued.request.trace_id)])
         case TimerFired(timer="queue") if not handling.progress.notified:

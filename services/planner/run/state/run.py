@@ -223,7 +223,7 @@ class Run:
         """The calls that wait for tasks which wait for people."""
         return {call for call, told in self.of_tasks.items() if told.pauses}
 
-    def is_told(self, paused: events.TasksPaused) -> bool:
+    def is_news(self, paused: events.TasksPaused) -> bool:
         """Whether what the tasks of an open call need of people is news."""
         known = self.of_tasks.get(paused.call_id)
         return paused.call_id in self.open and (paused.seq > known.seq if known else bool(paused.pauses))
