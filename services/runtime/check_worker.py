@@ -14,15 +14,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
+
+from services.runtime.settings import environment_without_settings
 
 T = TypeVar("T")
 
 CPU_LIMIT_S, LIMIT_S = 2.0, 60.0
 _ENDED_BY_LIMIT = frozenset({-signal.SIGPROF, -signal.SIGALRM})
-_REPOSITORY = Path(__file__).resolve().parents[2]
-
 _turn = threading.Lock()
 _worker: "subprocess.Popen[bytes] | None" = None
 
@@ -62,11 +61,9 @@ def run_check(check: Callable[[], T]) -> T:
 def _started() -> "subprocess.Popen[bytes]":
     global _worker  # noqa: PLW0603, one per process
     if _worker is None or _worker.poll() is not None:
-        # It gets none of our settings, which contain secrets.
-        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
         _worker = subprocess.Popen(  # noqa: S603, our own module
             [sys.executable, "-P", "-m", __name__],
-            env=kept | {"PYTHONPATH": str(_REPOSITORY)},
+            env=environment_without_settings(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -1,5 +1,6 @@
 """Settings of every service: environment variables `RUNWIRE_*`, read once at start."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -124,3 +125,9 @@ def _variable(path: tuple[str | int, ...]) -> str:
         return ""
     name, *rest = path
     return f"RUNWIRE_{str(name).upper()}{''.join(f'[{part!r}]' for part in rest)}"
+
+
+def environment_without_settings() -> dict[str, str]:
+    """Return the environment for a module of ours that needs no settings, which contain secrets."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
+    return kept | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}

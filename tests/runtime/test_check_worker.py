@@ -25,6 +25,8 @@ async def test_a_check_that_takes_too_long_is_ended_and_the_next_one_runs() -> N
     with pytest.raises(CheckTooCostly, match="CPU"):
         await asyncio.to_thread(run_check, count_for_ever)
     assert await asyncio.to_thread(run_check, os.getpid) != first
+    with pytest.raises(CheckTooCostly, match="twice, with 3"):
+        await asyncio.to_thread(run_check, partial(os._exit, 3))
     os.kill(await asyncio.to_thread(run_check, os.getpid), signal.SIGKILL)
     with pytest.raises(ValueError, match="invalid literal"):
         await asyncio.to_thread(run_check, partial(int, "x"))

@@ -7,25 +7,22 @@ Rule 3: few workers run at once per service: an image may take seconds and hundr
 """
 
 import asyncio
-import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import orjson
 import structlog
 from pydantic import Field
 
 from contracts.artifacts.images import ImageType
-from services.runtime.settings import BusSettings
+from services.runtime.settings import BusSettings, environment_without_settings
 
 logger = structlog.get_logger(__name__)
 
 MAX_WORKERS = 2
 TIMEOUT_S = 30.0
 _WORKER = "services.shared.images.worker"
-_REPOSITORY = Path(__file__).resolve().parents[3]
 _MAX_GROWTH = 4
 """A highly compressed image may grow when it is encoded again, at most to this multiple of the input limit."""
 _HEADER_BYTES = 4096
@@ -113,13 +110,9 @@ class ImageCleaner:
 
     async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
         """Return exit code and output of a worker."""
-        # It gets none of our settings, which contain secrets.
-        environment = {
-            name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ
-        }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _WORKER, _FORMATS[kind], *self._limits),
-            env={**environment, "PYTHONPATH": str(_REPOSITORY)},
+            env=environment_without_settings(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
