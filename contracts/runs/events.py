@@ -10,7 +10,8 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, GetCoreSc
 
 from ..artifacts.images import ImageRef, VisionContextPolicy
 from ..sessions.tasks import TaskPolicy
-from ..wire.base import Message
+from ..wire.base import Message, is_absent
+from .pages import PageView, PayloadProposed
 from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource, TasksPaused, Yielded
 from .payload import FinalPayload, Reason, Usage
 from .requests import DEFAULT_STRATEGY, Effort, Memory, RequestedEffort, RunLimits, RunRequested
@@ -19,6 +20,7 @@ from .step_events import (
     ArtifactStored,
     Asked,
     AskedCause,
+    BlockStarted,
     Called,
     CallStarted,
     Chunk,
@@ -44,6 +46,7 @@ __all__ = [
     "Asked",
     "AskedCause",
     "Attached",
+    "BlockStarted",
     "CallStarted",
     "Called",
     "Cancelled",
@@ -59,6 +62,7 @@ __all__ = [
     "ModelFailed",
     "Observed",
     "Paused",
+    "PayloadProposed",
     "PlannedCall",
     "Queued",
     "Reflection",
@@ -152,6 +156,9 @@ class RunStarted(Message):
         default=None, description="which images of tools the model is shown; null: none"
     )
     warnings: list[str] = Field(default_factory=list)
+    page_view: PageView | None = Field(
+        default=None, exclude_if=is_absent, description="of a chat turn with a page: all that its prompt needs of it"
+    )
     deadline_at: int | None = Field(default=None, description="Unix ms")
 
 
@@ -346,6 +353,7 @@ KnownEvent = Annotated[
     | Repaired
     | ModelFailed
     | Compacted
+    | PayloadProposed
     | Paused
     | ToppedUp
     | Resumed
@@ -360,6 +368,7 @@ KnownEvent = Annotated[
     | Deleted
     | Chunk
     | Thinking
+    | BlockStarted
     | CallStarted
     | ToolProgress
     | ArtifactChunk

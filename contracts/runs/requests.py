@@ -6,6 +6,7 @@ from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_v
 
 from ..artifacts.images import ImageInput, ImageRef, VisionMode
 from ..wire.base import HttpInput, Message, is_absent
+from .pages import Page
 from .pauses import OpenPause, PauseDecision
 from .payload import FinalPayload, Reason, TaskFindings, Usage
 
@@ -152,6 +153,10 @@ class RunInput(HttpInput):
         default=None, max_length=1000, description="names of the tools that the run may use; null: all"
     )
     limits: LimitsInput = Field(default_factory=LimitsInput)
+    page: Page | None = Field(default=None, description="where the user stands; for the strategy `chat`")
+    keep_proposal: bool = Field(
+        default=False, description="the session's pending proposal stays, and this turn proposes nothing"
+    )
 
 
 class CallInput(HttpInput):
@@ -240,6 +245,8 @@ class RunRequested(Message):
     )
     of_tasks: TaskFindings | None = Field(default=None, exclude_if=is_absent, description="of a report")
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
+    page: Page | None = Field(default=None, exclude_if=is_absent)
+    keep_proposal: bool = Field(default=False, exclude_if=is_absent)
     body_sha256: str = Field(default="", description="of the request body, to detect a reused idempotency key")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ..artifacts.references import ArtifactRef
 from ..sessions.tasks import Reservation
 from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
@@ -44,6 +45,7 @@ class Asked(Message):
     too long. `restated`: the final answer differs from what was shown of it; it is shown again, without a request to
     the model. `resumed`: the run was paused.
     """
+    part: int = Field(default=0, exclude_if=is_absent, description="of a chat turn: the number of the model call")
     unfinished: Usage | None = Field(
         default=None, exclude_if=is_absent, description="of the attempt before, which never ended: estimated"
     )
@@ -121,6 +123,16 @@ class Step(Message):
     form: ReplyForm | None = Field(default=None, exclude_if=is_absent, description="how the model wrote the decision")
     opaque: Opaque | None = Field(
         default=None, exclude_if=is_absent, description="for the model that sent it; no listener gets it"
+    )
+    part: int = Field(default=0, exclude_if=is_absent, description="of a chat turn: the model call that decided this")
+    said: str | ArtifactRef = Field(
+        default="",
+        exclude_if=is_absent,
+        description="of a part: the raw text of the model, above 32 KiB a reference. No listener gets it: text to show "
+        "is in `chunk` and `done`",
+    )
+    shown_to: int = Field(
+        default=0, exclude_if=is_absent, description="of a part: the length of the message up to its end"
     )
     plan: Plan | None = Field(
         default=None, exclude_if=is_absent, description="of a step `plan` of the strategy `planned`"
@@ -241,6 +253,7 @@ class Chunk(Message):
     channel: Literal["answer"] = "answer"
     phase: Literal["answer"] = "answer"
     action_seq: int
+    part: int = Field(default=0, exclude_if=is_absent, description="of a chat turn: the number of the model call")
     attempt: int
 
 
@@ -256,7 +269,16 @@ class Thinking(Message):
     channel: Literal["thinking"] = "thinking"
     phase: Literal["thinking"] = "thinking"
     action_seq: int
+    part: int = Field(default=0, exclude_if=is_absent, description="of a chat turn: the number of the model call")
     attempt: int
+
+
+class BlockStarted(Message):
+    """A hint that the model began to write a hidden block, such as a proposal. It is over when the run has ended."""
+
+    type: Literal["block_started"] = "block_started"
+    name: str = Field(description="the marker, such as `DATA_PROPOSAL`")
+    part: int = 0
 
 
 class CallStarted(Message):

@@ -17,6 +17,8 @@ MAX_OUTCOME_BYTES = 512 * KIB
 """Largest outcome of a call: a record has room for it and for the events beside it."""
 MAX_READ_BYTES = MIB
 """Largest outcome of a read (`ReadRequested`), which is stored nowhere."""
+MAX_PAGE_BYTES = 64 * KIB
+"""Largest `page` of a request, as its JSON."""
 MAX_ARGUMENT_BYTES = 512 * KIB
 """Largest arguments of a call in the log. Only the results of very many branches exceed it, since a large result is a
 reference."""

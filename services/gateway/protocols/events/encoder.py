@@ -3,8 +3,8 @@
 Rule 1: one frame per event: `event` is its type, `data` the event as JSON.
 Rule 2: the id stands on the last event of a record only, so that a client which resumes gets all events of a record or
 none. It is `<log sequence>-<stream sequence>`, because each of the run's two subjects has its own cursor.
-Rule 3: a caller's `tool_context` is for tools, and the `opaque` fields of a step for its model: neither is ever sent to
-a listener.
+Rule 3: a caller's `tool_context` is for tools, the `opaque` fields of a step are for its model, and what a model said
+(`said`) is for the next prompt: none of them is ever sent to a listener.
 
 A session has one subject: its ids are sequences of its log. Checkpoints are for planners, and are left out.
 """
@@ -81,5 +81,6 @@ def _frame(event: dict[str, Any]) -> bytes:
     if kind in {"run_started", "queued"}:
         event["request"].pop("tool_context", None)
     event.pop("opaque", None)
+    event.pop("said", None)
     event.pop("report_as", None)  # For planners: what a report will be requested with.
     return b"event: %b\ndata: %b\n" % (kind.encode(), exact_json.dumps(event))

@@ -47,9 +47,10 @@ def test_tool_context_is_not_shown() -> None:
     assert b'"query":"q"' in body
 
 
-def test_opaque_fields_are_not_shown() -> None:
+def test_what_is_for_the_model_is_not_shown() -> None:
     """They are for the model that sent them."""
-    step = Step(step=1, node="look", status="started", opaque=Opaque(model="m", message={"signature": "s3cr3t"}))
+    opaque = Opaque(model="m", message={"signature": "s3cr3t"})
+    step = Step(step=1, node="look", status="started", opaque=opaque, said="s3cr3t")
     body = frames(record(step, CHUNK), 1, 0)
     assert b"s3cr3t" not in body
     assert b'"node":"look"' in body
