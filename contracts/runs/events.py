@@ -14,7 +14,7 @@ from ..wire.base import Message, is_absent
 from .pages import PageView, PayloadProposed
 from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource, TasksPaused, Yielded
 from .payload import FinalPayload, Reason, Usage
-from .requests import DEFAULT_STRATEGY, Effort, Memory, RequestedEffort, RunLimits, RunRequested
+from .requests import DEFAULT_STRATEGY, Memory, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
     ArtifactChunk,
     ArtifactStored,
@@ -34,6 +34,7 @@ from .step_events import (
     StepStatus,
     Thinking,
     ToolProgress,
+    Triaged,
 )
 
 __all__ = [
@@ -160,15 +161,6 @@ class RunStarted(Message):
         default=None, exclude_if=is_absent, description="of a chat turn with a page: all that its prompt needs of it"
     )
     deadline_at: int | None = Field(default=None, description="Unix ms")
-
-
-class Triaged(Message):
-    """A triage, one cheap model call per run, chose the reasoning effort, and the model if several are named."""
-
-    type: Literal["triaged"] = "triaged"
-    effort: Effort
-    model: str | None = None
-    usage: Usage | None = None
 
 
 class Queued(Message):

@@ -15,9 +15,19 @@ from ..wire.faults import Fault
 from .actions import Join
 from .payload import Source, TaskFindings, Usage
 from .plans import CallStatus, Plan, PlanError
+from .requests import Effort
 
 StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
 AskedCause = Literal["turn", "lost", "repair", "provider", "compacted", "restated", "resumed"]
+
+
+class Triaged(Message):
+    """A triage, one cheap model call per run, chose the reasoning effort, and the model if several are named."""
+
+    type: Literal["triaged"] = "triaged"
+    effort: Effort
+    model: str | None = None
+    usage: Usage | None = None
 
 
 class Asked(Message):
