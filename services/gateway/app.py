@@ -10,11 +10,12 @@ from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
 from services.runtime.http_server import HttpServer
 from services.runtime.tasks import cancelled
+from services.shared import metrics
 from services.shared.tools.catalogue import Catalogue
 
 from .artifacts import routes as artifacts
 from .catalogue import routes as catalogue
-from .edge import description
+from .edge import description, measuring
 from .edge.addresses import Addresses
 from .edge.error_handlers import add_error_handlers
 from .edge.http_connection import connection_class
@@ -32,6 +33,7 @@ from .tables import routes as tables
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, description.router),
+    measuring.router,
 )
 PROTOCOLS = (events.router,)
 """How clients follow runs. A further protocol is a folder of `protocols`, and its router here."""
@@ -54,6 +56,7 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
     for router in (*NOUNS, *protocols):
         app.include_router(router)
     add_error_handlers(app)
+    app.add_middleware(measuring.measured)
     app.openapi = lambda: description.openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -78,6 +81,8 @@ def build_server(settings: GatewaySettings) -> HttpServer:
             await live.stop()
 
     app, origins, addresses = build_app(parts), Origins(settings.cors_origins), Addresses(settings.public_url)
+    app.state.health = health
+    metrics.OPEN_STREAMS.set_function(lambda: len(parts.streams))
     protocol = connection_class(settings, origins)
     return HttpServer(
         link,

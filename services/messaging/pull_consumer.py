@@ -20,8 +20,10 @@ from dataclasses import dataclass
 import orjson
 import structlog
 from nats.aio.msg import Msg
+from prometheus_client import Gauge, Histogram
 
 from contracts.wire import subjects
+from contracts.wire.names import unix_ms
 from services.messaging.clock import unix_seconds
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
@@ -38,6 +40,14 @@ _RETURN_DELAY_S = 1.0
 _SHORT_ACK_TOKENS = 9
 _HEARTBEAT_GROUPS = 10
 """Heartbeats are sent in this many groups, one after another: thousands at once would block other work."""
+
+MESSAGE_AGE_SECONDS = Histogram(
+    "runwire_message_age_seconds",
+    "From the storage of a message to the start of its handling, by consumer",
+    ["consumer"],
+    buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 30, 300),
+)
+SLOTS_TAKEN = Gauge("runwire_messages_in_progress", "Messages that are handled now, by consumer", ["consumer"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ class PullConsumer:
 
     async def start(self) -> "PullConsumer":
         """Subscribe and request messages."""
+        SLOTS_TAKEN.labels(self._name).set_function(lambda: self._busy)
         self._inbox = self._bus.nc.new_inbox()
         self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
         self._bus.on_reconnect.append(self._renew)
@@ -199,6 +210,7 @@ class PullConsumer:
             await self._request_when_low()
             return
         self._busy += 1
+        MESSAGE_AGE_SECONDS.labels(self._name).observe(unix_ms() / 1e3 - delivery.stored_ns / 1e9)
         task = asyncio.create_task(self._work(delivery, share))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

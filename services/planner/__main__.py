@@ -15,7 +15,7 @@ def main() -> None:
         agents = load_agents(settings.agents_file)
     except InvalidAgents as error:
         raise misconfigured(f"wrong agents file: {error}") from None
-    run_on_nats("planner", settings, lambda bus, health: running(bus, settings, agents, health))
+    run_on_nats("planner", settings, lambda bus, _health: running(bus, settings, agents))
 
 
 if __name__ == "__main__":

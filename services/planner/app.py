@@ -36,7 +36,6 @@ from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import retention, schedules
 from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Orphans
-from services.runtime.health import Health
 from services.runtime.tasks import cancelled
 from services.shared.budgets.spending import KeySpending
 from services.shared.tools.catalogue import Catalogue
@@ -148,9 +147,7 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
 
 
 @asynccontextmanager
-async def running(
-    bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agent], health: Health | None = None
-) -> AsyncIterator[None]:
+async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agent]) -> AsyncIterator[None]:
     """Handle the messages of the four consumers, over a connection that is provisioned, until the context ends.
 
     The background tasks are supervised: one that dies fails readiness.
@@ -165,8 +162,6 @@ async def running(
     direct_calls = await DirectCalls(bus, max_waiting=max_waiting).start()
     model = WithoutRefusedFields(models)
     parts = build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls)
-    if health is not None:
-        health.pages["/replies"] = lambda: parts.forms
     planner = Planner(parts)
     background = [
         bus.tasks.keep("retention_sweep", lambda: retention.watch(bus, settings.retention_days)),

@@ -1,12 +1,14 @@
-"""Liveness and readiness of a service over HTTP: `/livez` and `/readyz`."""
+"""Liveness, readiness and metrics of a service over HTTP: `/livez`, `/readyz` and `/metrics`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import orjson
 import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 
 from .watchdog import Watchdog
 
@@ -17,7 +19,7 @@ _MAX_HEAD_BYTES = 8192
 _REQUEST_TIMEOUT_S = 5.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Health:
     """The state behind `/readyz`. `checks`: name -> a function that returns a problem as a sentence, or None."""
 
@@ -29,8 +31,6 @@ class Health:
     """Returns what an operator should mend although the service works, as sentences."""
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
-    pages: dict[str, Callable[[], object]] = field(default_factory=dict)
-    """Further paths, each with the function that returns its JSON."""
     watchdog: Watchdog | None = None
     """Watches the event loop from the start of the work to its end; None where the service does not own the loop,
     as in tests."""
@@ -58,17 +58,31 @@ class Health:
         """
         if path == "/livez":
             return 200, {"status": "alive", "service": self.name}
-        if path in self.pages:
-            return 200, self.pages[path]()
         if path != "/readyz":
             return None
         problems = self.problems()
         status = "not ready" if problems else "ready"
         return 503 if problems else 200, {"status": status, "problems": problems, "warnings": self.link_warnings()}
 
+    def metrics(self) -> bytes:
+        """Return all metrics of this process, in Prometheus' text format."""
+        own = CollectorRegistry()
+        own.register(self)
+        return generate_latest(own) + generate_latest(REGISTRY)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield what `/readyz` says, as Prometheus' collectors do."""
+        yield GaugeMetricFamily("runwire_ready", "1: the service takes work", value=not self.problems())
+        yield GaugeMetricFamily("runwire_warnings", "What /readyz warns of", value=len(self.link_warnings()))
+        yield GaugeMetricFamily("runwire_nats_connected", "1: connected to NATS", value=not self.link_problems())
+        checks = GaugeMetricFamily("runwire_check", "1: a part that the service needs works", labels=["check"])
+        for name, check in self.checks.items():
+            checks.add_metric([name], check() is None)
+        yield checks
+
 
 async def serve_health(health: Health, host: str, port: int) -> asyncio.Server:
-    """Serve `/livez` and `/readyz` for a service without other routes, and log the address. Port 0: any free one.
+    """Serve what `Health` answers for a service without other routes, and log the address. Port 0: any free one.
 
     A connection carries one request.
     """
@@ -91,12 +105,15 @@ async def serve_health(health: Health, host: str, port: int) -> asyncio.Server:
 def _response(health: Health, head: bytes) -> bytes:
     method, _, rest = head.decode("latin-1").partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
-    found = health.answer(path) if method in {"GET", "HEAD"} else None
-    status, body = found or (404, {"status": "not found"})
-    content = orjson.dumps(body)
+    if method in {"GET", "HEAD"} and path == "/metrics":
+        status, content, content_type = 200, health.metrics(), CONTENT_TYPE_LATEST
+    else:
+        found = health.answer(path) if method in {"GET", "HEAD"} else None
+        status, body = found or (404, {"status": "not found"})
+        content, content_type = orjson.dumps(body), "application/json"
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
-        "content-type: application/json",
+        f"content-type: {content_type}",
         f"content-length: {len(content)}",
         "cache-control: no-store",
         "connection: close",

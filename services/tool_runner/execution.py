@@ -17,6 +17,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
+from services.shared import metrics
 from services.shared.redaction.placeholders import wire_size
 from services.shared.tools.approvals import is_allowed
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
@@ -149,11 +150,15 @@ class CallExecutor:
         """Return the outcome of a call that changes nothing and belongs to no run. Nothing is stored."""
         began = time.monotonic()
         try:
-            return await self._read(call, began)
+            answer = await self._read(call, began)
         except CallFailed as failure:
             fault = failure.fault()
         except Declined:
             fault = Fault(code="tool_unavailable", reason=f"every instance of {call.tool} is busy", retryable=True)
+        else:
+            _count(call.tool, "ok", began)
+            return answer
+        _count(call.tool, fault.code, began)
         logger.info("read_failed", tool=call.tool, code=fault.code, seconds=round(time.monotonic() - began, 3))
         return outcomes.failed(call.call_id, call.tool, fault, elapsed_ms(began))
 
@@ -222,12 +227,14 @@ class CallExecutor:
                     body = paused(call, pause, await artifacts.store_payload(pause.payload, until))
                     logger.info("call_paused", reason=pause.reason, round=call.round)
                     return RoundEnd(body, is_pause=True)
-                logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - checked_at, 3))
-                return RoundEnd(await self._outcomes.build(call, spec, result, progress, artifacts, started.at))
+                built = await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
+                _count(call.tool, "ok", checked_at)
+                return RoundEnd(built)
             except CallFailed as failure:
                 fault = failure.fault()
                 if isinstance(failure, InvalidResult | ResultTooLarge | InvalidPause):
                     await self._tools.reject(call, fault)
+                _count(call.tool, fault.code, checked_at)
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
                 return RoundEnd(
                     outcomes.failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings())
@@ -275,3 +282,9 @@ def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:
         allowed = False
     if not allowed:
         raise ApprovalMissing(call.tool)
+
+
+def _count(tool: str, code: str, began: float) -> None:
+    """Count a call that has ended. A tool may choose its codes."""
+    metrics.CALLS_ENDED.labels(label := metrics.named("tool", tool), metrics.named("code", code)).inc()
+    metrics.CALL_SECONDS.labels(label).observe(time.monotonic() - began)

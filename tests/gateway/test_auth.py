@@ -83,6 +83,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("GET", "/v1/tables/{table}/export"): None,
     ("POST", "/v1/tables/import"): "run",
     ("GET", "/v1/agents"): None,
+    ("GET", "/metrics"): "operate",
     ("GET", "/v1/budget"): None,
     ("GET", "/v1/runs/{run}/artifacts"): None,
     ("GET", "/v1/artifacts"): None,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from services.shared import metrics
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
 
@@ -102,5 +103,10 @@ async def test_the_form_of_each_reply_is_told_and_counted(plan: Plan, provider: 
         ("unified", ["code_fence"]),
         ("text", ["salvaged", "repaired"]),
     ]
-    counts = planning.forms[model]
+    counts = {
+        sample.labels["form"]: sample.value
+        for family in metrics.REPLY_FORMS.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.labels["model"] == model
+    }
     assert counts == {"unified": 1, "code_fence": 1, "invalid": 2, "text": 1, "salvaged": 1}

@@ -1,4 +1,4 @@
-"""A service without other routes answers `/livez` and `/readyz`, and nothing else."""
+"""A service without other routes answers `/livez`, `/readyz` and `/metrics`, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,11 +31,15 @@ async def test_a_service_is_alive_before_it_is_ready(served: tuple[Health, httpx
     assert (await http.head("/readyz")).text == ""
 
 
-async def test_a_service_may_have_pages(served: tuple[Health, httpx.AsyncClient]) -> None:
-    """Each is the JSON of a function."""
+async def test_metrics_say_what_readiness_says(served: tuple[Health, httpx.AsyncClient]) -> None:
+    """And what the process counts, in Prometheus' text format."""
     health, http = served
-    health.pages["/replies"] = lambda: {"m": {"text": 1}}
-    assert (await http.get("/replies")).json() == {"m": {"text": 1}}
+    health.checks["storage"] = lambda: "it is full"
+    answer = await http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    lines = answer.text.splitlines()
+    assert {"runwire_ready 0.0", "runwire_nats_connected 1.0", 'runwire_check{check="storage"} 0.0'} <= set(lines)
+    assert any(line.startswith("process_open_fds ") for line in lines)
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("POST", "/livez"), ("GET", "/livez/x")])

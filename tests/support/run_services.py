@@ -108,7 +108,6 @@ class Planning:
     catalogue: Catalogue
     models: ByProvider
     direct_calls: DirectCalls
-    forms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     async def calls_directly(self) -> None:
         """Return once a tool runner takes direct calls."""
@@ -231,7 +230,7 @@ async def planning(
         planner = Planner(replace(parts, rules=replace(parts.rules, first_pause_s=0.01)))
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
-            yield Planning(bus, catalogue, models, direct_calls, parts.forms)
+            yield Planning(bus, catalogue, models, direct_calls)
         finally:
             await asyncio.gather(*(lane.stop(0.5) for lane in lanes))
             await catalogue.stop()

@@ -33,6 +33,7 @@ from services.planner.run.people.input_rules import ADMITTED, Checked, texts_of
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision, Failed, Invalid
+from services.shared import metrics
 from services.shared.budgets.totals import KeyDay
 
 logger = structlog.get_logger(__name__)
@@ -259,7 +260,8 @@ class Effects:
         finally:
             expiring.cancel()
         if decision is not None:
-            self._parts.forms[asked.model or run.model].update(_counted(decision))
+            for form in _counted(decision):
+                metrics.REPLY_FORMS.labels(metrics.named("model", asked.model or run.model), form).inc()
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision

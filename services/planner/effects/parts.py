@@ -1,7 +1,6 @@
 """What the handlings of all messages share. Built once, in `app.py`."""
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.messaging.connection import Bus
 from services.planner.effects.call_places import CallPlaces
@@ -27,5 +26,3 @@ class Parts:
     chunks: ChunkWriter
     call_places: CallPlaces
     key_spending: KeySpending
-    forms: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """Model -> how often its replies had a form, or needed a rule; `invalid` and `failed` ones, too."""

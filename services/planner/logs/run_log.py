@@ -32,6 +32,7 @@ from services.planner.run.people import pauses
 from services.planner.run.state.fold import StrategyOf, fold
 from services.planner.run.state.run import Event, Run, begin_history
 from services.planner.sessions import memory
+from services.shared import metrics
 from services.shared.sessions.state import Session, Turn
 
 logger = structlog.get_logger(__name__)
@@ -229,6 +230,11 @@ def _log_end(address: Address, run: Run, record: Record) -> None:
     if end is None:
         return
     request = run.request
+    code = end.reason if isinstance(end, Done) else end.code if isinstance(end, Error) else "cancelled"
+    metrics.RUNS_ENDED.labels(end.type, code).inc()
+    ms = record.at - request.requested_at if request else None
+    if ms is not None:
+        metrics.RUN_SECONDS.labels(end.type).observe(ms / 1000)
     logger.info(
         "run_ended",
         run_id=address.run,
@@ -236,12 +242,12 @@ def _log_end(address: Address, run: Run, record: Record) -> None:
         agent=request.agent if request else None,
         model=run.model or None,
         status=end.type,
-        code=end.reason if isinstance(end, Done) else end.code if isinstance(end, Error) else "cancelled",
+        code=code,
         steps=run.turn,
         model_calls=end.usage.model_calls,
         tool_calls=end.usage.tool_calls,
         prompt_tokens=end.usage.prompt_tokens,
         completion_tokens=end.usage.completion_tokens,
         cost_usd=end.usage.cost_usd,
-        ms=record.at - request.requested_at if request else None,
+        ms=ms,
     )

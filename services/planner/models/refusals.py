@@ -10,6 +10,7 @@ Rule 4: a conversation that is too long, and a refused content, are never mended
 """
 
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from services.planner.conversation.messages import says
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import provider_of
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
+from services.shared import metrics
 
 _UNSURE = frozenset({400, 422})
 _TEMPLATE_FAILED = 500
@@ -242,15 +244,23 @@ class WithoutRefusedFields:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         asked, made = self._changed(request)
         refusal: ModelFailed | None = None
+        model = metrics.named("model", request.model)
+        began, has_begun, code = time.monotonic(), False, "abandoned"
         try:
             async with aclosing(self._model.stream(asked)) as pieces:
                 async for piece in pieces:
+                    if not has_begun:
+                        has_begun = True
+                        metrics.FIRST_TOKEN_SECONDS.labels(model).observe(time.monotonic() - began)
                     if isinstance(piece, Reply):
+                        code = "ok"
+                        metrics.count_tokens(model, piece.usage)
                         self._proven |= {(request.model, change.name) for change in made}
                         yield replace(piece, warnings=tuple(change.warning for change in made if change.warning))
                     else:
                         yield piece
         except ModelFailed as error:
+            code = error.fault.code
             said, error.said = error.said, ""
             is_refusal = error.fault.code == "model_refused" and error.status in _UNSURE
             if error.after_output or not (is_refusal or error.status == _TEMPLATE_FAILED):
@@ -260,6 +270,9 @@ class WithoutRefusedFields:
                 raise
             reason = f"the provider of {request.model} refused a request with {change.name}"
             refusal = ModelFailed(change.code, reason, retryable=True)
+        finally:
+            metrics.MODEL_REQUESTS.labels(model, code).inc()
+            metrics.MODEL_SECONDS.labels(model).observe(time.monotonic() - began)
         if refusal is not None:
             raise refusal
 

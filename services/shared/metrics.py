@@ -1,0 +1,54 @@
+"""What the services count and measure, for Prometheus: `/metrics` of every service's health port.
+
+No label holds a tenant, run, session or user: their number has no bound. A name that a caller may choose (`named`) is a
+label as long as few are known. A test compares this list with docs/operations.md.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from contracts.runs.payload import Usage
+
+MAX_NAMES = 200
+"""Models, tools and codes that have a label of their own; further ones are counted together, as `other`."""
+SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+RUNS_ENDED = Counter("runwire_runs_ended", "Runs that have ended", ["status", "code"])
+RUN_SECONDS = Histogram(
+    "runwire_run_seconds", "From the request of a run to its end", ["status"], buckets=(*SECONDS, 3600)
+)
+MODEL_REQUESTS = Counter("runwire_model_requests", "Requests to models; code: ok, or why it failed", ["model", "code"])
+MODEL_SECONDS = Histogram(
+    "runwire_model_request_seconds", "Of a request to a model, to its end", ["model"], buckets=SECONDS
+)
+FIRST_TOKEN_SECONDS = Histogram(
+    "runwire_model_first_token_seconds", "From a request to the first part of its reply", ["model"], buckets=SECONDS
+)
+MODEL_TOKENS = Counter("runwire_model_tokens", "Tokens, as the provider counts them or estimated", ["model", "kind"])
+REPLY_FORMS = Counter(
+    "runwire_reply_forms",
+    "The form of a reply, and each rule that it needed; invalid and failed ones too",
+    ["model", "form"],
+)
+CALLS_ENDED = Counter("runwire_tool_calls", "Calls of tools; code: ok, or why it failed", ["tool", "code"])
+CALL_SECONDS = Histogram("runwire_tool_call_seconds", "From a call of a tool to its end", ["tool"], buckets=SECONDS)
+HTTP_REQUESTS = Counter("runwire_http_requests", "Requests to the gateway", ["method", "route", "status"])
+HTTP_SECONDS = Histogram(
+    "runwire_http_first_byte_seconds", "From a request to the first byte of its answer", ["route"], buckets=SECONDS
+)
+OPEN_STREAMS = Gauge("runwire_open_streams", "Connections that wait for runs")
+
+_names: dict[str, set[str]] = {"model": set(), "tool": set(), "code": set()}
+
+
+def named(kind: str, name: str) -> str:
+    """Return the label for a `model`, `tool` or `code` of a tool."""
+    known = _names[kind]
+    if len(known) < MAX_NAMES:
+        known.add(name)
+    return name if name in known else "other"
+
+
+def count_tokens(model: str, usage: Usage) -> None:
+    """Count the tokens of one request to a model."""
+    for kind in ("prompt", "completion", "reasoning", "cached"):
+        MODEL_TOKENS.labels(model, kind).inc(getattr(usage, f"{kind}_tokens"))
