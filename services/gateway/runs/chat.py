@@ -6,14 +6,13 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.runs.pauses import OpenPause
-from contracts.runs.payload import FinalPayload
-from contracts.runs.requests import RunInput
+from contracts.runs.payload import FinalPayload, Reason
+from contracts.runs.requests import RunInput, State
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.routing import Form, RequestCaller, body_of, needs, new_router
 from services.gateway.parts import GatewayParts
 
 from .accept import accept
-from .reader import StoredRun
 
 router = new_router("compatibility")
 
@@ -29,6 +28,9 @@ class ChatAnswer(BaseModel):
 
     run_id: str
     session_id: str = Field(description="a later question with it continues the conversation")
+    status: State = Field(description="`done`, `error` or `cancelled`")
+    reason: Reason | None
+    code: str | None = Field(description="fault code of a run that ended in error")
     payload: FinalPayload
 
 
@@ -60,8 +62,9 @@ async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, art
         detail = "The gateway is stopping; the run goes on."
         found = await parts.streams.while_connected(request.receive, result, detail, caller, run_id=accepted.run)
     ids = {"run_id": accepted.run, "session_id": accepted.session_id}
-    if isinstance(found, StoredRun):
-        waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)
+    if found.payload is None:
+        waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.paused)
         return await json_response(waiting, request.headers, status=202)
-    payload = await parts.inliner.payload(caller.tenant, found) if artifacts == "values" else found
-    return await json_response(ChatAnswer(**ids, payload=payload), request.headers)
+    payload = await parts.inliner.payload(caller.tenant, found.payload) if artifacts == "values" else found.payload
+    ended = found.model_dump(include={"status", "reason", "code"})
+    return await json_response(ChatAnswer(**ids, **ended, payload=payload), request.headers)

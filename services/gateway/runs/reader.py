@@ -210,10 +210,11 @@ class RunReader:
             return stream <= found.last_sequence
         return stream <= int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
 
-    async def wait_for_result(self, caller: Caller, run: str, follower: RunFollower) -> FinalPayload | StoredRun:
-        """Return the payload of an accepted run once it has ended, however long that takes. NATS may be unavailable.
+    async def wait_for_result(self, caller: Caller, run: str, follower: RunFollower) -> RunStatus:
+        """Return how an accepted run has ended, with its payload, however long that takes. NATS may be unavailable.
 
-        A run that does nothing but wait for a person is returned as it is. Raises NotFound for one that was deleted.
+        The status has no payload where the run does nothing but wait for a person. Raises NotFound for one that was
+        deleted.
         """
         while True:
             last, has_paused = b"", False
@@ -223,12 +224,13 @@ class RunReader:
                         last = records[-1].data
                         has_paused = has_paused or any(_PAUSED.search(record.data) for record in records)
                         if has_paused and (await self._waiting(caller.tenant, run)).is_for_person:
-                            return await self.get(caller, run)
+                            return (await self.get(caller, run)).status()
                 end = record.events[-1] if (record := parsed(Record, last)) is not None else None
                 if isinstance(end, Terminal):
-                    return payload_of(end)
-                if (payload := (await self.get(caller, run)).status().payload) is not None:
-                    return payload
+                    ended = status_of(run, None, end, is_open=True, started_at=None, ended_at=None)
+                    return ended.model_copy(update={"payload": payload_of(end)})
+                if (status := (await self.get(caller, run)).status()).payload is not None:
+                    return status
             except Unavailable:
                 pass
             await self._bus.retry_pause(3)

@@ -31,9 +31,18 @@ async def requested_run(bus: Bus, query: str) -> str:
     return str(await wait_until(look, what=f"{query!r} waits"))
 
 
-@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
-async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: Bus, end: str) -> None:
-    """200 with the payload; unknown fields are ignored."""
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("done", ("done", "answer_complete", None)),
+        ("failed", ("error", "error", "model_failed")),
+        ("cancelled", ("cancelled", "cancelled", None)),
+    ],
+)
+async def test_chat_answers_when_the_run_has_ended_however(
+    served: Served, bus: Bus, end: str, said: tuple[str, str, str | None]
+) -> None:
+    """200 with the payload and how it ended; unknown fields are ignored."""
     query = f"chat {new_id()}"
     waiting = asyncio.create_task(
         served.http.post("/chat", json={"query": query, "session_id": "s", "history": [1], "stream": False})
@@ -46,6 +55,7 @@ async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: 
     answer = await waiting
     assert answer.status_code == 200
     assert answer.json()["run_id"] == run
+    assert tuple(answer.json()[name] for name in ("status", "reason", "code")) == said
     assert answer.json()["payload"]["raw_answer"] == ("because" if end == "done" else "")
     assert len(served.parts.streams) == 0
 
