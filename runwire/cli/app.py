@@ -11,7 +11,7 @@
 | 6 | the gateway cannot be reached, or refused the request |
 | 130 | interrupted |
 
-`-o json` prints one JSON document, `-o jsonl` one event per line, both on stdout and nothing else there. These formats
+`-o json` prints one JSON document, `-o jsonl` an event or item per line, both on stdout and nothing else there. These formats
 and codes stay stable between versions.
 """
 
@@ -37,8 +37,7 @@ COMMANDS = {
     "approve": "Let a call that waits be executed, as `approvals` shows it or with other arguments.",
     "reject": "Refuse a call, or a question: the model reads that, and the note.",
     "answer": "Answer a question of a tool or agent.",
-    "artifacts": "List the artifacts of a run or session. `runwire fetch` gets one that has an id; others are in the "
-    "payload.",
+    "artifacts": "List the artifacts of a run or session. `runwire fetch NAME` gets one.",
     "fetch": "Get the bytes of an artifact.",
     "serve": "Serve the tools of Python files over NATS.",
     "env": "Print how to reach the NATS server that `runwire up` started here, for tools in other languages.",

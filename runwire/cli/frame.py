@@ -1,24 +1,30 @@
 """The frame of every command: its options, the client of the gateway, what it prints, its exit code.
 
 A command that asks the gateway is a coroutine function that is registered with `asks`. Its first argument is the
-client; it returns what is `Found`, an exit code, or nothing.
+client; it returns what is `Found`, an exit code, or nothing. An argument that is marked with an `Id` takes any unique
+beginning of one, and arrives whole.
 """
 
 import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
+from typer.core import TyperCommand, TyperGroup
 
+from contracts.wire.names import ID, unix_ms
 from runwire.cli.exit_codes import end
-from runwire.cli.printing import print_error, print_json, print_table
+from runwire.cli.printing import ERR, print_json, print_table
 from runwire.client import Client
+from runwire.errors import NotFound
 from runwire.local.data_folder import data_dir, remembered
 
 M = TypeVar("M", bound=BaseModel)
@@ -40,11 +46,89 @@ Key = Annotated[
 ]
 Output = Literal["text", "json", "jsonl"]
 Format = Annotated[
-    Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for every event.")
+    Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for each event or item.")
 ]
 Limit = Annotated[int, typer.Option("-n", "--limit", min=1, help="How many, the newest first.")]
 Agent = Annotated[str | None, typer.Option(help="An entry of the agents file.")]
 Model = Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")]
+
+
+MAX_IDS_READ = 1000
+NEWEST = "newest"
+"""Stands for the newest id."""
+
+
+@dataclass(frozen=True)
+class Id:
+    """Ids of one kind: `listed` yields what has them, the newest first, each with its id in `field`."""
+
+    noun: str
+    field: str
+    listed: Callable[[Client], AsyncIterator[BaseModel]]
+
+    async def whole(self, client: Client, text: str) -> str:
+        """Return the id that begins with a text; "newest" is the newest one.
+
+        Raises NotFound where there is none, BadParameter where several begin with the text, and RunwireError. Only the
+        newest are read: a text that begins none of them stays as it is where there are more.
+        """
+        if not text or is_whole(text):
+            return text
+        found: list[str] = []
+        read = 0
+        async for each in self.listed(client):
+            read += 1
+            name: str = getattr(each, self.field)
+            if text in {name, NEWEST}:
+                return name
+            found += [name] if name.startswith(text) else []
+        if not found and read < MAX_IDS_READ:
+            begins = "" if text == NEWEST else f" with an id that begins with {text}"
+            raise NotFound("not_found", f"there is no {self.noun}{begins}")
+        if len(found) > 1:
+            raise typer.BadParameter(f"{len(found)} {self.noun}s begin with {text}: {', '.join(found[:4])}")
+        return found[0] if found else text
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole id of a run or an artifact."""
+    return ID.pattern.fullmatch(text) is not None
+
+
+def _since(text: str) -> int:
+    """The Unix ms of a time, or of as long ago. Raises BadParameter."""
+    if ago := re.fullmatch(r"(\d+)(s|min|h|d)", text, re.ASCII):
+        return unix_ms() - int(ago[1]) * {"s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}[ago[2]]
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter("give 10min, 2h or 3d, or a time as in 2026-12-24T18:00") from None
+
+
+RUN = Id("run", "run_id", lambda client: client.list_runs(limit=MAX_IDS_READ))
+SESSION = Id("session", "session_id", lambda client: client.sessions(limit=MAX_IDS_READ))
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or a beginning that no other has."), RUN]
+Since = Annotated[
+    int | None,
+    typer.Option(parser=_since, metavar="TIME", help="Nothing before it: 10min, 2h or 3d ago, or 2026-12-24T18:00."),
+]
+
+
+class Noun(TyperGroup):
+    """Commands on one noun, which alone lists: `runwire runs` is `runwire runs ls`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Add the command where only options of it are given."""
+        is_bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["ls", *args] if is_bare and not ctx.resilient_parsing else args)
+
+
+class Listing(TyperCommand):
+    """A command that lists: `runwire sessions ls` is `runwire sessions`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Leave the verb out."""
+        return super().parse_args(ctx, args[1:] if args[:1] == ["ls"] else args)
 
 
 @dataclass(frozen=True)
@@ -57,10 +141,12 @@ class Found:
 
     def print(self, output: Output) -> int:
         """Print it and return the exit code."""
+        document = to_jsonable_python(self.document, by_alias=False) if output != "text" else None
         if output == "text":
             self.show()
         else:
-            print_json(to_jsonable_python(self.document, by_alias=False))
+            for each in document if output == "jsonl" and isinstance(document, list) else [document]:
+                print_json(each)
         return self.code
 
 
@@ -71,12 +157,12 @@ def table(found: Sequence[M], columns: list[str], row: Callable[[M], list[str]],
         if found:
             print_table([columns, *map(row, found)])
         else:
-            print_error(f"there are no {nouns}")
+            ERR.print(f"[dim]there are no {nouns}[/dim]")
 
     return Found(found, show)
 
 
-def asks(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
+def asks(app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | None = None) -> Callable[[F], F]:
     """Register a coroutine function as a command, with --url, --api-key, and -o where it returns what is `Found`.
 
     It is given them too where it has arguments of these names; one that has `output` prints itself.
@@ -84,6 +170,8 @@ def asks(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
 
     def register(work: F) -> F:
         signature = inspect.signature(work)
+        marks = {name: getattr(one.annotation, "__metadata__", ()) for name, one in signature.parameters.items()}
+        marked = [(name, mark) for name, found in marks.items() for mark in found if isinstance(mark, Id)]
         own = list(signature.parameters.values())[1:]
         shared: dict[str, Any] = {"url": (Url, None), "api_key": (Key, None)}
         if signature.return_annotation is Found:
@@ -101,13 +189,16 @@ def asks(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
 
             async def answered() -> int:
                 async with client_of(url, api_key) as client:
+                    for argument, ids in marked:
+                        if arguments[argument] is not None:
+                            arguments[argument] = await ids.whole(client, arguments[argument])
                     found = await work(client, **arguments)
                 return found.print(options["output"]) if isinstance(found, Found) else found or 0
 
-            end(lambda: asyncio.run(answered()))
+            end(lambda: asyncio.run(answered()), output=options.get("output", "text"))
 
         command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        app.command(name)(command)
+        app.command(name, cls=cls)(command)
         return work
 
     return register

@@ -1,6 +1,5 @@
 """Commands on what waits for a person: list it, and decide."""
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -8,27 +7,26 @@ from typing import Annotated, Any
 import typer
 
 from runwire.cli.commands.tasks import print_task
-from runwire.cli.frame import Found, asks, json_object
-from runwire.cli.printing import ERR, OUT, print_error, program
-from runwire.cli.views.pauses import answer_of, name_of, named, print_pause
+from runwire.cli.frame import RUN, SESSION, Found, Listing, asks, json_object
+from runwire.cli.printing import ERR, OUT, program
+from runwire.cli.views.pauses import answer_of, name_of, named, print_pause, statuses
 from runwire.client import Client, GroupView, OpenPause, TaskView
-from runwire.errors import NotFound
 
 commands = typer.Typer()
-_MAX_ASKED_AT_ONCE = 16
 _MAX_SESSIONS_READ = 1000
+PAUSE_HELP = "As `runwire approvals` prints it, or the beginning; RUN alone where one pause of it is open."
 Pause = Annotated[
-    str,
-    typer.Argument(metavar="RUN/PAUSE", help="As `runwire approvals` prints it; RUN alone where one pause is open."),
+    str | None,
+    typer.Argument(metavar="RUN/PAUSE", help=f"{PAUSE_HELP} Default: the only one that waits."),
 ]
 Note = Annotated[str, typer.Option(help="A text for the model.")]
 
 
-@asks(commands)
+@asks(commands, cls=Listing)
 async def approvals(
     client: Client,
-    run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
-    session: Annotated[str | None, typer.Option(help="Of this session only.")] = None,
+    run: Annotated[str | None, typer.Option(help="Of this run only."), RUN] = None,
+    session: Annotated[str | None, typer.Option(help="Of this session only."), SESSION] = None,
 ) -> Found:
     """List what waits for a person: calls to approve, questions of tools and agents, and results of background tasks.
 
@@ -48,7 +46,7 @@ async def approvals(
         if results:
             OUT.print(f"[dim]{program()} tasks apply or reject ID (groups: --group) decides about results[/dim]")
         if not pauses and not results:
-            print_error("nothing waits for a person")
+            ERR.print("[dim]nothing waits for a person[/dim]")
 
     return Found([*pauses, *results], show)
 
@@ -56,20 +54,11 @@ async def approvals(
 async def _open_pauses(client: Client, run: str | None, session: str | None) -> list[OpenPause]:
     if run is not None:
         return await client.pauses(run)
-    slots = asyncio.Semaphore(_MAX_ASKED_AT_ONCE)
-
-    async def of_run(run_id: str) -> list[OpenPause]:
-        async with slots:
-            try:
-                return await client.pauses(run_id)
-            except NotFound:  # It was deleted meanwhile.
-                return []
-
     if session is not None:
         runs = list(dict.fromkeys(pause.run_id for pause in (await client.session(session)).pauses))
     else:
         runs = [status.run_id async for status in client.list_runs("running")]
-    return [pause for pauses in await asyncio.gather(*map(of_run, runs)) for pause in pauses]
+    return [pause for status in await statuses(client, runs) for pause in status.pauses]
 
 
 async def _results(client: Client, session: str | None) -> list[GroupView | TaskView]:
@@ -86,7 +75,7 @@ async def _results(client: Client, session: str | None) -> list[GroupView | Task
 @asks(commands)
 async def approve(
     client: Client,
-    pause: Pause,
+    pause: Pause = None,
     args: Annotated[
         str | None, typer.Option(help="Other arguments for the call, all of them, as a JSON object.")
     ] = None,
@@ -101,7 +90,7 @@ async def approve(
 
 
 @asks(commands)
-async def reject(client: Client, pause: Pause, note: Note = "") -> None:
+async def reject(client: Client, pause: Pause = None, note: Note = "") -> None:
     """Refuse a call, or a question: the model reads that, and the note."""
     await _decide(client, pause, "rejected", lambda found: client.reject(found, note=note))
 
@@ -109,7 +98,7 @@ async def reject(client: Client, pause: Pause, note: Note = "") -> None:
 @asks(commands)
 async def answer(
     client: Client,
-    pause: Pause,
+    pause: Annotated[str, typer.Argument(metavar="RUN/PAUSE", help=PAUSE_HELP)],
     value: Annotated[str, typer.Argument(metavar="ANSWER", help="Text, or JSON where the question wants that.")],
     note: Note = "",
 ) -> None:
@@ -127,14 +116,19 @@ async def answer(
 
 async def _decide(
     client: Client,
-    name: str,
+    name: str | None,
     done: str,
     send: Callable[[OpenPause], Awaitable[None]],
     arguments: dict[str, Any] | None = None,
 ) -> None:
     """Find the pause, send the decision, and say on stderr what it was about."""
-    run_id, _, wanted = name.partition("/")
-    found = named(await client.pauses(run_id), wanted)
+    run_id, _, wanted = (name or "").partition("/")
+    of_run = await RUN.whole(client, run_id) if name is not None else None
+    waiting = await _open_pauses(client, of_run, None)
+    if name is None and len(waiting) > 1:
+        several = ", ".join(f"{pause.run_id}/{name_of(pause.pause_id, pause.revision)}" for pause in waiting)
+        raise typer.BadParameter(f"{len(waiting)} wait, name one: {several}", param_hint="RUN/PAUSE")
+    found = named(waiting, wanted)
     await send(found)
     sys.stderr.write(f"{done}:\n")
     print_pause(found if arguments is None else found.model_copy(update={"arguments": arguments}), ERR)

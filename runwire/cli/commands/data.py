@@ -8,30 +8,35 @@ from typing import Annotated, Any
 
 import typer
 
-from runwire.cli.frame import Found, asks
-from runwire.cli.printing import one_line, print_error, print_fields, print_table, size_text
+from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, asks, is_whole
+from runwire.cli.printing import ERR, one_line, print_fields, print_table, size_text
 from runwire.cli.views.artifacts import RunArtifact, artifacts_of, stored_artifacts
 from runwire.cli.views.pauses import Approved, called
+from runwire.cli.views.saving import once
 from runwire.client import Client
 
 commands = typer.Typer()
-tables = typer.Typer(no_args_is_help=True)
+tables = typer.Typer(cls=Noun)
 commands.add_typer(tables, name="tables")
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="As `runwire tables ls` prints it.")]
 
 
-@asks(commands)
+@asks(commands, cls=Listing)
 async def artifacts(
     client: Client,
-    run_id: Annotated[str | None, typer.Argument(help="Default: those of --session.")] = None,
-    session: Annotated[str | None, typer.Option(help="Those of a session.")] = None,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Its id, or the beginning. Default: the newest run."), RUN
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Those of a session."), SESSION] = None,
     own_id: Annotated[str | None, typer.Option(help="The newest one to which a tool gave this id.")] = None,
     skill: Annotated[str | None, typer.Option(help="Those made for a skill.")] = None,
 ) -> Found:
-    """List the artifacts of a run or session. `runwire fetch` gets one that has an id; others are in the payload."""
-    if (run_id is None) == (session is None):
-        raise typer.BadParameter("give a run, or --session")
+    """List the artifacts of a run or session. `runwire fetch NAME` gets one."""
+    if run_id is not None and session is not None:
+        raise typer.BadParameter("give a run or --session")
+    if session is None:
+        run_id = run_id or await RUN.whole(client, NEWEST)
     if run_id is not None and own_id is None and skill is None:
         found = await artifacts_of(client, run_id)
     else:
@@ -41,7 +46,7 @@ async def artifacts(
         if found:
             print_table([["name", "type", "size", "id", "id of its tool"], *map(_row, found)])
         else:
-            print_error("there are no such artifacts")
+            ERR.print("[dim]there are no such artifacts[/dim]")
 
     return Found([artifact.described() for artifact in found], show)
 
@@ -54,11 +59,24 @@ def _row(artifact: RunArtifact) -> list[str]:
 @asks(commands)
 async def fetch(
     client: Client,
-    artifact_id: str,
+    artifact: Annotated[
+        str, typer.Argument(help="Its id, the beginning of it, or its name, as `runwire artifacts` prints them.")
+    ] = NEWEST,
+    run: Annotated[str, typer.Option(help="The run that has it, unless a whole id is given.")] = NEWEST,
     file: Output = None,
 ) -> None:
     """Get the bytes of an artifact."""
-    await _write(client.fetch(artifact_id), file)
+    if is_whole(artifact):
+        await _write(client.fetch(artifact), file)
+        return
+    of_run = await artifacts_of(client, await RUN.whole(client, run))
+    found = [each for each in of_run if each.name == artifact or (each.artifact_id or "").startswith(artifact)]
+    found = of_run[-1:] if artifact == NEWEST else found
+    if len(found) != 1:
+        names = ", ".join(f"{each.name} ({each.artifact_id or 'in the payload'})" for each in of_run) or "none"
+        raise typer.BadParameter(f"{len(found)} artifacts of the run are meant; it has {names}", param_hint="ARTIFACT")
+    (one,) = found
+    await _write(client.fetch(one.artifact_id) if one.artifact_id else once(one.data), file)
 
 
 async def _write(pieces: AsyncIterator[bytes], file: Path | None) -> None:
@@ -78,7 +96,7 @@ async def list_tables(client: Client) -> Found:
         if found:
             print_table([["table", "rows", "columns", "name"], *map(_table_row, found)])
         else:
-            print_error("there are no tables")
+            ERR.print("[dim]there are no tables[/dim]")
 
     return Found(found, show)
 

@@ -2,15 +2,34 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from contracts.runs.requests import State
 from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE
-from runwire.cli.frame import Agent, Format, Found, Limit, Model, Output, asks, client_of, given, json_object, table
-from runwire.cli.printing import age_text, one_line, print_error, print_json, program
+from runwire.cli.frame import (
+    NEWEST,
+    SESSION,
+    Agent,
+    Format,
+    Found,
+    Limit,
+    Model,
+    Noun,
+    Output,
+    RunId,
+    Since,
+    asks,
+    client_of,
+    given,
+    json_object,
+    table,
+)
+from runwire.cli.printing import OUT, age_text, one_line, print_error, print_json, program
+from runwire.cli.views.pauses import statuses
 from runwire.cli.views.report import print_report, report_of
 from runwire.cli.views.saving import save as save_run
 from runwire.cli.views.screen import Screen
@@ -18,8 +37,9 @@ from runwire.client import Client, RunStatus
 from runwire.client.images import image_inputs
 
 commands = typer.Typer()
-runs = typer.Typer(no_args_is_help=True)
+runs = typer.Typer(cls=Noun)
 commands.add_typer(runs, name="runs")
+_WATCH_S = 1.0
 
 
 def _new_or_empty(folder: Path | None) -> Path | None:
@@ -114,7 +134,7 @@ async def ask(url: str, question: str) -> int:
 
 
 @asks(commands)
-async def tail(client: Client, run_id: str, output: Format = "text") -> int:
+async def tail(client: Client, run_id: RunId = NEWEST, output: Format = "text") -> int:
     """Follow a run from its beginning, whether it is running or has ended."""
     return await show(client, run_id, output)
 
@@ -153,35 +173,77 @@ async def show(client: Client, run_id: str, output: Output) -> int:
 
 
 @asks(commands)
-async def cancel(client: Client, run_id: str, reason: str = "") -> None:
+async def cancel(
+    client: Client,
+    run_id: RunId = NEWEST,
+    reason: Annotated[str, typer.Option(help="Shown to all who follow it.")] = "",
+) -> None:
     """Stop a run."""
-    await client.cancel(run_id, reason)
+    before = await client.cancel(run_id, reason)
+    what = "had ended before" if before.ended_at is not None else "is cancelled"
+    sys.stderr.write(f"{run_id} {what}: {one_line(before.query)}\n")
 
 
 @asks(commands)
-async def delete(client: Client, run_id: str) -> None:
+async def delete(client: Client, run_id: RunId) -> None:
     """Delete a run with its events, artifacts and images; one that is still running is cancelled first."""
     await client.delete(run_id)
+    sys.stderr.write(f"{run_id} is deleted\n")
 
 
 @asks(runs)
 async def ls(
     client: Client,
-    status: Annotated[State | None, typer.Option(help="Only runs in this state.")] = None,
+    status: Annotated[
+        Literal[State, "waiting"] | None,
+        typer.Option(help="Only runs in this state. waiting: for a person or a budget."),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only runs of this session."), SESSION] = None,
+    since: Since = None,
     limit: Limit = 20,
+    watch: Annotated[bool, typer.Option("--watch", help="Print the list again when it changes, until Ctrl-C.")] = False,
+    output: Format = "text",
 ) -> Found:
-    """List runs, the newest first: id, status, age, question."""
-    found = [run async for run in client.list_runs(status, limit=limit)]
+    """List runs, the newest first: id, status, age, error, question."""
     columns, nouns = ["run", "status", "age", "error", "question"], f"runs{f' with status {status}' if status else ''}"
-    return table(found, columns, _row, nouns)
+    before: Sequence[RunStatus] | None = None
+    while True:
+        runs = await _listed(client, status, since, limit, agent=agent, session_id=session)
+        found = table(runs, columns, _row, nouns)
+        if not watch:
+            return found
+        if runs != before:
+            OUT.clear()
+            found.print(output)
+        before = runs
+        await asyncio.sleep(_WATCH_S)
+
+
+async def _listed(
+    client: Client, status: str | None, since: int | None, limit: int, **wanted: str | None
+) -> list[RunStatus]:
+    """Return runs, those that wait with what they wait for."""
+    is_waiting = status == "waiting"
+    state = cast("State | None", "running" if is_waiting else status)
+    listed = client.list_runs(state, limit=None if is_waiting else limit, **wanted)
+    runs = {run.run_id: run async for run in listed if run.requested_at >= (since or 0)}
+    running = await statuses(client, [run.run_id for run in runs.values() if run.status == "running"])
+    runs |= {run.run_id: run for run in running if run.ended_at is None}
+    return [run for run in runs.values() if not is_waiting or _waits(run)][:limit]
+
+
+def _waits(run: RunStatus) -> bool:
+    return bool(run.pauses or run.paused)
 
 
 def _row(run: RunStatus) -> list[str]:
-    return [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
+    status = "waiting" if _waits(run) else run.status
+    return [run.run_id, status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
 
 
 @asks(runs, "show")
-async def show_run(client: Client, run_id: str) -> Found:
+async def show_run(client: Client, run_id: RunId = NEWEST) -> Found:
     """Show a run: its status, question, steps, calls of tools, answer, artifacts and costs."""
     report = await report_of(client, run_id)
     return Found(report, lambda: print_report(report))

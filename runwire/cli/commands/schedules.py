@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 import httpx
 import typer
 
-from runwire.cli.frame import Agent, Found, Model, Url, asks, gateway_url, given, table
+from runwire.cli.frame import Agent, Found, Model, Noun, Url, asks, gateway_url, given, table
 from runwire.cli.printing import one_line, print_fields
 from runwire.client import Client, ScheduleCreated, ScheduleView
 
 commands = typer.Typer()
-schedule = typer.Typer(no_args_is_help=True)
+schedule = typer.Typer(cls=Noun)
 commands.add_typer(schedule, name="schedule")
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire schedule list` prints it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire schedule ls` prints it.")]
 
 
 @asks(schedule)
@@ -40,7 +40,7 @@ async def add(
     return Found(made, _printed(made, url))
 
 
-@asks(schedule, "list")
+@asks(schedule, "ls")
 async def list_schedules(client: Client) -> Found:
     """List schedules and webhooks, the newest first."""
     return table(await client.schedules(), ["schedule", "next", "times", "name"], _row, "schedules")

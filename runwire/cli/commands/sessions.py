@@ -6,7 +6,7 @@ import typer
 
 from contracts.wire.names import new_id
 from runwire.cli.exit_codes import end
-from runwire.cli.frame import Agent, Found, Key, Limit, Model, Url, asks, client_of, given, table
+from runwire.cli.frame import SESSION, Agent, Found, Key, Limit, Listing, Model, Url, asks, client_of, given, table
 from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
 from runwire.cli.views.conversation import Conversation
 from runwire.client import Client, SessionEntry, SessionStatus
@@ -36,10 +36,12 @@ def chat(
     end(hold)
 
 
-@asks(commands)
+@asks(commands, cls=Listing)
 async def sessions(
     client: Client,
-    session_id: Annotated[str | None, typer.Argument(help="Show this one. Default: list them.")] = None,
+    session_id: Annotated[
+        str | None, typer.Argument(help="Show it; newest is one. Default: list all."), SESSION
+    ] = None,
     limit: Limit = 20,
 ) -> Found:
     """List sessions, or show one: its runs, its queue, what waits for a person, its summary and context."""

@@ -5,22 +5,22 @@ from typing import Annotated
 import typer
 
 from contracts.sessions.tasks import TaskStatusName
-from runwire.cli.frame import Found, asks, table
+from runwire.cli.frame import NEWEST, SESSION, Found, Noun, asks, table
 from runwire.cli.printing import age_text, one_line, print_fields, time_text
 from runwire.client import Client, GroupView, TaskView
 
 commands = typer.Typer()
-tasks = typer.Typer(no_args_is_help=True)
+tasks = typer.Typer(cls=Noun)
 commands.add_typer(tasks, name="tasks")
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire tasks list` prints it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire tasks ls` prints it.")]
 IsGroup = Annotated[bool, typer.Option("--group", help="ID is that of a group.")]
 Session = Annotated[str | None, typer.Option(help="Only needed once the task's run is deleted.")]
 
 
-@asks(tasks, "list")
+@asks(tasks, "ls")
 async def list_tasks(
     client: Client,
-    session: Annotated[str, typer.Option(help="Whose tasks.")],
+    session: Annotated[str, typer.Option(help="Whose tasks."), SESSION] = NEWEST,
     groups: Annotated[bool, typer.Option("--groups", help="List groups instead of tasks.")] = False,
     status: Annotated[TaskStatusName | None, typer.Option(help="Only tasks in this state.")] = None,
 ) -> Found:

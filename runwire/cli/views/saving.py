@@ -30,9 +30,9 @@ async def save(client: Client, run_id: str, folder: Path) -> list[str]:
         "answer.md": payload.raw_answer + "\n" if payload else "",
         "payload.json": payload.model_dump_json(indent=2) + "\n" if payload else "null\n",
     }
-    names = [await _write(folder, name, _once(text.encode(errors="replace"))) for name, text in texts.items()]
+    names = [await _write(folder, name, once(text.encode(errors="replace"))) for name, text in texts.items()]
     for artifact in await artifacts_of(client, run_id):
-        stored = client.fetch(artifact.artifact_id) if artifact.artifact_id else _once(artifact.data)
+        stored = client.fetch(artifact.artifact_id) if artifact.artifact_id else once(artifact.data)
         names.append(await _write(folder, file_name(artifact), stored))
     return names
 
@@ -48,7 +48,8 @@ def file_name(artifact: RunArtifact) -> str:
     return f"_{stem}{suffix}" if _RESERVED.match(stem) or not stem else f"{stem}{suffix}"
 
 
-async def _once(data: bytes) -> AsyncIterator[bytes]:
+async def once(data: bytes) -> AsyncIterator[bytes]:
+    """One piece of bytes."""
     yield data
 
 

@@ -46,7 +46,13 @@ def test_what_waits_is_listed(up: Path) -> None:
     assert "waits for a person: approval · send_report" in runwire("runs", "show", run, data=up).stdout
     listed = document("sessions", data=up)
     assert [entry["open_pauses"] for entry in listed if entry["session_id"] == session] == [1]
-    assert f"approval · send_report · {run}" in runwire("sessions", session, data=up).stdout
+    assert f"approval · send_report · {run}" in runwire("sessions", "ls", session[:20], data=up).stdout
+    assert [each["run_id"] for each in document("runs", "--status", "waiting", "--session", session, data=up)] == [run]
+    assert "waiting" in runwire("runs", "--session", session, data=up).stdout
+    other = waiting(up)
+    several = runwire("approve", data=up)
+    assert (several.returncode, f"{other}/" in several.stderr) == (2, True)
+    assert runwire("cancel", other, data=up).returncode == 0
     assert runwire("cancel", run, data=up).returncode == 0
 
 

@@ -15,10 +15,10 @@ def test_a_schedule_is_added_listed_and_removed(up: Path) -> None:
     assert (lines["name"], lines["times"]) == ("nightly", "30 2 * * * Europe/Berlin")
     assert added.count("next") == 3
     schedule = lines["schedule"]
-    listed = document("schedule", "list", data=up)
+    listed = document("schedule", "ls", data=up)
     (shown,) = [each for each in listed if each["schedule_id"] == schedule]
     assert document("schedule", "show", schedule, data=up)["run"] == shown["run"]
-    assert f"{schedule}  {shown['next'][0]}" in runwire("schedule", "list", data=up).stdout
+    assert f"{schedule}  {shown['next'][0]}" in runwire("schedule", "ls", data=up).stdout
     assert runwire("schedule", "remove", schedule, data=up).returncode == 0
     gone = runwire("schedule", "show", schedule, data=up)
     assert (gone.returncode, "no such run, session, task, group, schedule" in gone.stderr) == (6, True)

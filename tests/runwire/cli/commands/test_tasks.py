@@ -40,7 +40,7 @@ async def test_tasks_are_listed_shown_and_decided(served: Served, session: Sessi
     of_session = ("--session", session.session_id)
     first = await a_task(session, "monday", merge="HUMAN_GATED")
     second = await a_task(session, joins=first.run)
-    table = (await called("tasks", "list", *of_session)).stdout.splitlines()
+    table = (await called("tasks", "ls", *of_session)).stdout.splitlines()
     assert table[0].split() == ["task", "status", "age", "group", "name"]
     assert [line.split()[:2] for line in table[1:]] == [[first.run, "running"], [second.run, "running"]]
     _, cancelled = await answered(
@@ -57,7 +57,7 @@ async def test_tasks_are_listed_shown_and_decided(served: Served, session: Sessi
     )
     await session.enter()
     assert "42 orders" in (await called("tasks", "show", first.run)).stdout
-    groups = json.loads((await called("tasks", "list", "--groups", "-o", "json", *of_session)).stdout)
+    groups = json.loads((await called("tasks", "ls", "--groups", "-o", "json", *of_session)).stdout)
     assert [(group["group_id"], group["awaits_decision"]) for group in groups] == [(first.run, True)]
     assert json.loads((await called("approvals", "-o", "json")).stdout) == groups
     merged = ResultsMerged(group_id=first.run, tasks=[first.run])
