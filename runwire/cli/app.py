@@ -11,8 +11,8 @@
 | 6 | the gateway cannot be reached, or refused the request |
 | 130 | interrupted |
 
-`-o json` prints one JSON document, `-o jsonl` an event or item per line, both on stdout and nothing else there. These formats
-and codes stay stable between versions.
+`-o json` prints one JSON document, `-o jsonl` an event or item per line, both on stdout and nothing else there. These
+formats and codes stay stable between versions.
 """
 
 from importlib import import_module
