@@ -67,7 +67,7 @@ class CallPiece:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # To freeze it would double what a chunk costs here.
 class Delta:
     """A part of a reply: of its text, of the model's native reasoning, or of a native tool call."""
 

@@ -100,6 +100,11 @@ def is_action(text: str, normalized: Normalized) -> bool:
     return bool(action.args.get("steps")) if not action.is_terminal else re.search(_ANSWER, text) is not None
 
 
+def _announces(text: str) -> bool:
+    """Whether a text may announce native calls: a short first sentence."""
+    return text.rstrip()[-1:] in _ENDS_SENTENCE and len(text) <= MAX_ANNOUNCEMENT_CHARACTERS
+
+
 def without_end(text: str) -> str:
     """Return a text without the marks that end a turn. `</s>` after `<s>` is HTML."""
     end = _END.search(text, max(0, len(text) - MAX_BEGINNING_CHARACTERS))
@@ -190,7 +195,8 @@ class TextStream:
         """Read the next part of the reply, and return the text to stream now."""
         if self._is_action:
             return self._action.feed(text)
-        if self._is_over or not (text := self.head.feed(text)):
+        text = text if self.head.begun else self.head.feed(text)
+        if self._is_over or not text:
             return ""
         text, self._held = self._held + text, ""
         if self._is_action is None:
@@ -205,8 +211,7 @@ class TextStream:
         if self.head.is_wrapped:  # Blanks before the closing tag are no part of the answer.
             said = text.rstrip()
             text, self._held = said, text[len(said) :] + self._held
-        is_announcement = text.rstrip()[-1:] in _ENDS_SENTENCE and len(text) <= MAX_ANNOUNCEMENT_CHARACTERS
-        if self._may_announce and not self._shown and is_announcement and not self._is_over:
+        if self._may_announce and not self._shown and _announces(text) and not self._is_over:
             self._held = text + self._held
             return ""
         if text:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import orjson
+
 from contracts.runs.payload import Usage
 from services.planner.models.direct.openai_errors import error_of
 from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
@@ -30,6 +32,8 @@ MIN_LOOPING_CHARACTERS = 3
 _OTHER_FIELDS = (b"event:", b"id:", b"retry:")
 """Fields of a server-sent event beside its data."""
 _OPENING = (b"{", b"[")
+_CALL = b"_call"
+"""A line without it has no arguments, whose numbers are read exactly."""
 _ENDS = frozenset({b"[DONE]", b'"[DONE]"'})
 _MAX_DIGITS = 19
 """Of an index that is sent as text."""
@@ -77,11 +81,23 @@ class ReplyReader(Gathered):
 
     def read_line(self, line: bytes) -> Sequence[Delta]:
         """Read one line of the reply. Raises ModelFailed if it is malformed. What follows the end is ignored."""
-        line = line.removeprefix(BYTE_ORDER_MARK)
         if self.ended:
             return ()
+        if not self._open and line.startswith(b"data: {") and _CALL not in line:  # Nearly all lines are so.
+            data = line[6:]
+            try:
+                chunk = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                chunk = None
+            if chunk is not None:
+                return self._read_chunk(data, chunk)
+        line = line.removeprefix(BYTE_ORDER_MARK)
         is_data = line.startswith(b"data:")
         data = (line[5:] if is_data else line).strip()
+        if not data and not is_data:  # It ends an event, and nothing in JSON that is sent without one.
+            deltas = self._read_open() if self._open and self._is_data else ()
+            self._event = b""
+            return deltas
         if data in _ENDS:
             deltas = self._read_open()
             self.ended = True
@@ -92,12 +108,7 @@ class ReplyReader(Gathered):
             self._event = line[6:].strip()
         if line.startswith(_OTHER_FIELDS):
             return ()
-        if data:
-            return self._read_data(line, data, is_data=False)
-        # An empty line ends an event, and nothing in JSON that is sent without one.
-        deltas = self._read_open() if self._open and self._is_data else ()
-        self._event = b""
-        return deltas
+        return self._read_data(line, data, is_data=False)
 
     def _read_data(self, line: bytes, data: bytes, *, is_data: bool) -> Sequence[Delta]:
         deltas: Sequence[Delta] = ()
@@ -137,18 +148,16 @@ class ReplyReader(Gathered):
         self.beginning += data[: MAX_BEGINNING_BYTES - len(self.beginning)]
 
     def _read_chunks(self, data: bytes, chunks: list[dict[str, Any]]) -> Sequence[Delta]:
-        deltas: list[Delta] = []
-        for chunk in chunks:
-            if self.error is None and not self.ended:
-                deltas += self._read_chunk(data, chunk)
-        return deltas
+        return [delta for chunk in chunks for delta in self._read_chunk(data, chunk)]
 
     def _read_chunk(self, data: bytes, chunk: dict[str, Any]) -> Sequence[Delta]:
+        if self.error is not None or self.ended:
+            return ()
         usage = chunk.get("usage") or ("x_groq" in chunk and _object(chunk["x_groq"]).get("usage"))
         if isinstance(usage, dict):
             self._usage = usage
         choices = chunk.get("choices")
-        choice = _object(choices[0]) if isinstance(choices, list) and choices else {}
+        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         if not choice or choice.get("error") or chunk.get("error") or self._event == b"error":
             given = choice if choice.get("error") else chunk
             error, is_certain = error_of(given, is_chunk=bool(choice), event=self._event)
@@ -163,9 +172,10 @@ class ReplyReader(Gathered):
         finish = choice.get("finish_reason") or choice.get("stop_reason")
         finish = finish.get("type") if isinstance(finish, dict) else finish  # SGLang
         is_last = isinstance(finish, str) and bool(finish)
-        self.finish_reason = finish if is_last else self.finish_reason
-        deltas = self._read_delta(_object(choice.get("delta")), is_last=is_last)
-        if message := _object(choice.get("message")):
+        if is_last:
+            self.finish_reason = finish
+        deltas = self._read_delta(delta, is_last=is_last) if isinstance(delta := choice.get("delta"), dict) else ()
+        if "message" in choice and (message := _object(choice["message"])):
             self.ended = not self.begun and not choice.get("delta")
             deltas = [*deltas, *self._read_delta(self._not_yet_in(message), is_last=True)]
         return deltas
@@ -181,7 +191,7 @@ class ReplyReader(Gathered):
         aliases = {"reasoning_content": "reasoning", "function_call": "tool_calls"}
         return {name: value for name, value in message.items() if not come.get(aliases.get(name, name))}
 
-    def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> list[Delta]:
+    def _read_delta(self, delta: dict[str, Any], *, is_last: bool) -> Sequence[Delta]:
         text = delta.get("content")
         if len(delta) == 1 and isinstance(text, str):  # Nearly all are so.
             self._check_repetition(text)

@@ -124,10 +124,14 @@ class Tokens:
 
         In that case it counts as read, and the sink does not receive it.
         """
-        if self._key is not None or self._state != self._string or _RUN.fullmatch(text) is None:
+        if self._key is not None or self._state != self._string:
             return None
+        if "\\" in text or '"' in text:
+            if _RUN.fullmatch(text) is None:
+                return None
+            text = _unescaped(text)
         self.characters_examined += len(text)
-        return self._halves.add(_unescaped(text))
+        return self._halves.add(text)
 
     def read(self, text: str, start: int) -> int:
         """Read `text` from `start` on, and return where reading stopped.
