@@ -14,7 +14,7 @@ Effort = Literal["low", "medium", "high"]
 """How much a model reasons before it answers."""
 RequestedEffort = Literal["low", "medium", "high", "auto"]
 """The reasoning effort in a request; `auto`: a triage chooses it."""
-StrategyName = Literal["react", "planned"]
+StrategyName = Literal["react", "planned", "chat"]
 DEFAULT_STRATEGY: StrategyName = "react"
 OnBusy = Literal["queue", "steer", "reject", "cancel"]
 """What a request does while another run of its session has the turn: wait for it, add its text to it, fail, or end

@@ -58,10 +58,11 @@ _PLAN = {
 }
 
 
-def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[str, Any]]:
+def functions(tools: Sequence[ToolSpec], *, tasks: bool = False, only_tools: bool = False) -> list[dict[str, Any]]:
     """Return the functions of a request, in the form of OpenAI's `tools`: first the tools, then the opcodes.
 
-    `tasks`: whether the run may start background tasks.
+    `tasks`: whether the run may start background tasks. `only_tools`: the model answers in text, and calls no opcode
+    but that of tasks.
     """
     tools = [*tools, *task_specs(tools)] if tasks else tools
     offered = []
@@ -70,8 +71,9 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False) -> list[dict[st
         schema, unsaid = function_schema(tool.input_schema)
         said = (text, unsaid, _NEEDS_APPROVAL if tool.requires_approval else "")
         offered.append((shown_name(tool.name), " ".join(filter(None, said)), schema))
-    offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
-    if tools:
+    if not only_tools:
+        offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
+    if tools and not only_tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
     if tasks:
         offered.append((TASK, "Start one background task.", TASK_SCHEMA))

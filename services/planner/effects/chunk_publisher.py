@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from contracts.runs.events import Asked, Chunk, Thinking
+from contracts.runs.events import Asked, BlockStarted, Chunk, Thinking
 from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
 from contracts.wire.records import EVENTS_HEADER, VERSION
@@ -104,18 +104,25 @@ class ChunkWriter:
 
 
 class ChunkPublisher:
-    """Stores the chunks of one reply one after another, and gathers text in between."""
+    """Stores the chunks of one reply one after another, and gathers text in between.
 
-    def __init__(self, writer: ChunkWriter, address: Address, asked: Asked, guard: int, tail: Tail) -> None:
+    `offset`: of the first character, where the reply is a part of a longer message.
+    """
+
+    def __init__(
+        self, writer: ChunkWriter, address: Address, asked: Asked, guard: int, tail: Tail, *, offset: int = 0
+    ) -> None:
         self._writer = writer
         self._subject = subjects.stream(address.tenant, address.run)
         self._guard_subject = subjects.log(address.tenant, address.run)
         self.asked = asked
         self._guard = self._since = guard
         self._tail = tail
-        self._waiting: list[tuple[Channel, str, bool]] = []
+        self._waiting: list[tuple[Channel | None, str, bool]] = []
+        """None: the name of a hidden block that has begun."""
         self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
-        self._offsets = self._numbers.copy()
+        self.offset = offset
+        self._offsets = self._numbers | {"answer": offset}
         self._writing: asyncio.Task[None] | None = None
         self._is_queued = False
         """It waits for `ChunkPace` to begin its next write."""
@@ -139,6 +146,11 @@ class ChunkPublisher:
         self._waiting.append((channel, text, done))
         self._go_on()
 
+    def note_block(self, name: str) -> None:
+        """Tell listeners that a hidden block has begun."""
+        self._waiting.append((None, name, False))
+        self._go_on()
+
     def hold(self) -> None:
         """Begin no further write: text that waits, and any that follows, is stored with the decision."""
         self._holding = True
@@ -156,10 +168,16 @@ class ChunkPublisher:
     def last_words(self) -> tuple[Chunk | Thinking, ...]:
         """Take the text that was held back, as the events that follow the stored ones."""
         words: list[Chunk | Thinking] = []
+        self._waiting = [said for said in self._waiting if said[0] is not None]
         while self._waiting:
             event = self._gather()
             words.append(Chunk(**event) if event["type"] == "chunk" else Thinking(**event))
         return tuple(words)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of the answer were stored or taken so far."""
+        return self._numbers["answer"]
 
     def has_text(self, channel: Channel) -> bool:
         """Whether the channel has any text."""
@@ -209,7 +227,10 @@ class ChunkPublisher:
 
     def _gather(self) -> dict[str, Any]:
         """Take the text of one event from what waits, as the fields of a Chunk or Thinking."""
-        channel, _, done = self._waiting[0]
+        channel, name, done = self._waiting[0]
+        if channel is None:
+            del self._waiting[0]
+            return BlockStarted(name=name, part=self.asked.part).model_dump()
         count = 0
         while count < len(self._waiting) and self._waiting[count][0] == channel:
             done = self._waiting[count][2]
@@ -231,7 +252,8 @@ class ChunkPublisher:
             "done": done,
             "channel": channel,
             "phase": channel,
-            "action_seq": self.asked.turn,
+            "action_seq": self.asked.turn - self.asked.part,
+            **({"part": self.asked.part} if self.asked.part else {}),
             "attempt": self.asked.attempt,
         }
 

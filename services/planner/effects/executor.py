@@ -279,7 +279,8 @@ class Effects:
 
     def _publisher(self, run: Run, asked: Asked) -> ChunkPublisher:
         tail = self._parts.logs.tail(self._address, asked.holder)
-        return ChunkPublisher(self._parts.chunks, self._address, asked, run.seq, tail)
+        offset = run.strategy_state.shown_to
+        return ChunkPublisher(self._parts.chunks, self._address, asked, run.seq, tail, offset=offset)
 
     async def _notify_session(self, run: Run, name: str, message: commands.ToSession) -> None:
         """Send a message to the run's session, if it has one; the log may not name it yet."""

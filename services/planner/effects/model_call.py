@@ -69,8 +69,7 @@ async def ask(
             decision, answer = answer_of(consuming.result())
             publisher.hold()
             decision = _say_the_rest(publisher, reading, decision, answer)
-            is_restated = isinstance(decision, Final) and decision.restate
-            decision = await _finished(publisher, decision, holds=is_recorded_next and not is_restated)
+            decision = await _finished(publisher, decision, holds=is_recorded_next and not decision.restate)
         await publisher.drained()
         return None if publisher.superseded else decision
     finally:
@@ -100,7 +99,7 @@ async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta
 async def say(publisher: ChunkPublisher, decision: Decision, answer: str, *, is_recorded_next: bool) -> Decision | None:
     """Stream a known answer without a model call, as `ask` does. Returns None when the call is superseded."""
     publisher.hold()
-    publisher.say("answer", answer, done=True)
+    publisher.say("answer", answer[publisher.offset :], done=decision.said is None)
     decision = await _finished(publisher, decision, holds=is_recorded_next)
     return None if publisher.superseded else decision
 
@@ -110,7 +109,8 @@ async def _finished(publisher: ChunkPublisher, decision: Decision, *, holds: boo
     if not (holds and publisher.is_brief):
         publisher.release()
     await publisher.drained()
-    return replace(decision, last_words=publisher.last_words(), stream_seq=publisher.stream_seq)
+    words = publisher.last_words()
+    return replace(decision, last_words=words, stream_seq=publisher.stream_seq, chunks=publisher.chunks)
 
 
 def in_parts(piece: Delta) -> Iterator[Delta]:
@@ -138,6 +138,8 @@ def _feed(piece: Delta, reading: Reading, publisher: ChunkPublisher) -> None:
     visible = reading.feed(piece.text) if piece.text else reading.feed_call(piece.call) if piece.call else ""
     if visible:
         publisher.say("answer", visible)
+    if piece.text and reading.block_begun is not None:
+        publisher.note_block(reading.block_begun)
 
 
 async def _consume(
@@ -170,7 +172,8 @@ def _is_closed(decision: Decision, reply: Reply) -> bool:
         case Calls():
             return bool(written)  # A call that was cut behind its name has no arguments.
         case Final():
-            return not written.endswith(str(decision.args.get("answer", "")).strip() or written)
+            answer = str(decision.args.get("answer", "")).strip()
+            return decision.said is None and not written.endswith(answer or written)
         case OwnDecision():
             return written.endswith(_CLOSINGS)
         case _:
@@ -222,9 +225,11 @@ def _say_the_rest(publisher: ChunkPublisher, reading: Reading, decision: Decisio
     """Stream the rest of the answer. If the streamed text is not a prefix of it, set `restate` instead."""
     if publisher.has_text("thinking"):
         publisher.say("thinking", "", done=True)
-    if not answer or not isinstance(decision, Final):
+    is_part = decision.said is not None
+    if not is_part and not (answer and isinstance(decision, Final)):
         return decision
     if not answer.startswith(reading.shown):
         return replace(decision, restate=True)
-    publisher.say("answer", answer.removeprefix(reading.shown), done=True)
+    if (rest := answer.removeprefix(reading.shown)) or not is_part:
+        publisher.say("answer", rest, done=not is_part)
     return decision

@@ -218,7 +218,7 @@ def _text_shown(turn: int, stored: list[bytes]) -> str:
             chunks += [
                 event
                 for event in Record.model_validate_json(data).events
-                if isinstance(event, Chunk) and event.action_seq == turn
+                if isinstance(event, Chunk) and event.action_seq + event.part == turn
             ]
     last = max((chunk.attempt for chunk in chunks), default=0)
     return "".join(chunk.text for chunk in chunks if chunk.attempt == last)

@@ -207,7 +207,16 @@ def _on_timer(run: Run, handling: Handling, timer: inbox.TimerFired, rules: Rule
         return own
     if timer.at not in {None, run.deadline_at} or run.waits_since is not None:
         return Ack()  # It was replaced, or the deadline stands still.
-    return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
+    return _out_of(run, handling.progress, budgets.deadline(run))
+
+
+def _out_of(run: Run, progress: Progress, budget: str) -> Command:
+    """End or pause a run whose budget is spent. Of one message of parts, what was shown of the newest part is kept."""
+    if run.strategy_state.has_parts and run.asked is not None and progress.shown is None:
+        return commands.ReadShown()
+    later = with_unfinished(run, progress)
+    args = later.strategy_state.final_args(later, progress.shown) if progress.shown else None
+    return Append([budgets.out_of(later, budget, progress.now, args)])
 
 
 def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
@@ -237,7 +246,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
         return commands.Abandon() if progress.asked else Ack()
     has_reply = decision is not None or restated is not None
     if not has_reply and run.deadline_at is not None and progress.now >= run.deadline_at:
-        return Append([budgets.out_of(run, budgets.deadline(run), progress.now)])
+        return _out_of(run, progress, budgets.deadline(run))
     if asked.holder != token:
         return _ask_again(run, handling, asked, "lost")
     chooses_model, triaged = awaits_triage(run, run.turn), progress.triaged
@@ -248,7 +257,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
         return Append([Triaged(effort=triaged.effort, model=model, usage=triaged.usage)])
     if decision is None:
         return commands.Ask(asked) if restated is None else commands.Say(asked, restated)
-    if isinstance(decision, Final) and decision.restate:
+    if decision.restate:
         return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "restated")])
     reflects = run.started is not None and run.started.reflection is not None and progress.critique is None
     is_judged = reflects and budgets.spent(run_after(run, decision=decision), progress.now) is None
@@ -267,7 +276,7 @@ def _ask_again(run: Run, handling: Handling, asked: Asked, cause: AskedCause) ->
         reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
         return Append([terminal.failed(later, Fault(code="too_many_attempts", reason=reason))])
     if (budget := budgets.spent(later, progress.now)) is not None:
-        return Append([budgets.out_of(later, budget, progress.now)])
+        return _out_of(run, progress, budget)
     again = next_asked(run, handling, asked.turn, asked.attempt + 1, cause)
     unfinished = progress.unfinished if progress.unfinished.model_calls else None
     return Append([again.model_copy(update={"unfinished": unfinished})])

@@ -16,7 +16,7 @@ from services.planner.run.people.input_rules import ADMITTED, Checked
 from services.planner.run.state.fold import StrategyFold
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Place, Run, round_id
-from services.planner.run.turn.decision import Critique, Decision, Final, OwnDecision, Triage
+from services.planner.run.turn.decision import Critique, Decision, OwnDecision, Triage
 from services.shared.budgets.totals import Spending
 
 FIRST_PAUSE_S = 0.5
@@ -92,7 +92,7 @@ class Progress:
     critique: Critique | None = None
     decision: Decision | None = None
     """What the model's reply means, once it is complete."""
-    answer_to_restate: Final | None = None
+    answer_to_restate: Decision | None = None
     """An answer to stream again under a new attempt, without a model call."""
     asked: bool = False
     """This handling appended an `asked` record that has no decision yet."""
@@ -126,7 +126,7 @@ class Progress:
                 case events.RunStarted():
                     new = replace(new, began=True)
                 case events.Asked():
-                    restated = new.decision if isinstance(new.decision, Final) and new.decision.restate else None
+                    restated = new.decision if new.decision is not None and new.decision.restate else None
                     new = replace(new, answer_to_restate=restated, asked=True, decision=None, critique=None)
                     new = replace(new, shown=None, shown_seq=None, unfinished=None)
                 case events.ModelFailed():
@@ -159,6 +159,10 @@ class Handling:
 
     incoming: Incoming
     progress: Progress
+
+    def own_decision(self, run: Run) -> Decision | None:
+        """Return the decision of the model call in flight, if this handling made the call."""
+        return self.progress.decision if run.is_asked_by(self.incoming.attempt_token) else None
 
 
 class StrategyRules(StrategyFold, ABC):
@@ -299,7 +303,7 @@ class Say:
     """Stream a known answer for this `asked` record, without a model call."""
 
     asked: events.Asked
-    answer: Final
+    answer: Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,12 @@ Prefix = tuple[Message, list[dict[str, Any]]]
 
 
 class Reading(Protocol):
-    """Reads one reply while it streams."""
+    """Reads one reply while it streams.
+
+    `block_begun`: the name of a hidden block that has begun in the newest part of its text.
+    """
+
+    block_begun: str | None
 
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""

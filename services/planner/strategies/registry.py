@@ -11,12 +11,14 @@ from services.planner.replies.habits import ThinkingFirst
 from services.planner.run.state.run import StrategyState
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import JOB, Strategies, Strategy
+from services.planner.strategies.chat.state import ChatState
+from services.planner.strategies.chat.strategy import Chat
 from services.planner.strategies.job import Job
 from services.planner.strategies.planned.state import PlannedState
 from services.planner.strategies.planned.strategy import Planned
 from services.planner.strategies.react.strategy import React
 
-OwnState = StrategyState | PlannedState
+OwnState = StrategyState | PlannedState | ChatState
 """Every state that the strategies here keep of their runs; the base is the state of those that keep nothing."""
 
 
@@ -31,6 +33,7 @@ def asking(settings: PlannerSettings) -> dict[str, Any]:
 
 REGISTRY: dict[str, Callable[[PlannerSettings], Strategy]] = {
     "react": lambda settings: React(**asking(settings)),
+    "chat": lambda settings: Chat(**asking(settings)),
     "planned": lambda settings: Planned(**asking(settings), bounds=settings.bounds()),
     JOB: lambda _: Job(),
 }

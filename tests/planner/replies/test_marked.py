@@ -260,7 +260,12 @@ def test_a_response_is_a_final_answer() -> None:
     assert payload.extra == {"suggested_values": [], "client_actions": json.loads(C), "custom_payload": proposal}
     scanner = MarkerScanner(VIEW)
     scanner.feed("Ok.")
-    assert scanner.finish()[1].final_args("1f") == {"answer": "Ok.", "suggested_actions": [], "extra": {}}
+    assert scanner.finish()[1].final_args("1f") == {
+        "answer": "Ok.",
+        "suggested_actions": [],
+        "extra": {},
+        "warnings": [],
+    }
 
 
 def test_summaries() -> None:

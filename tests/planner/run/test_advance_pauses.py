@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_an_answer_is_restated_without_asking() -> None:
     world.write(handling, command.events)
     say = advance(world.run, handling, world.rules)
     assert isinstance(say, Say)
-    handling.decision, handling.answer_to_restate = Final(args=say.answer.args), None
+    handling.decision, handling.answer_to_restate = replace(say.answer, restate=False), None
     carry_out(world, handling)
     assert isinstance(world.run.terminal, Done)
     assert world.run.terminal.raw_answer == "Hello"
@@ -156,7 +157,7 @@ class Storm:
                 handling.decision = self.reply(asked.turn)
             case Say(asked, answer_to_restate):
                 self.asks[asked.turn, asked.attempt] += 1
-                handling.decision, handling.answer_to_restate = Final(args=answer_to_restate.args), None
+                handling.decision, handling.answer_to_restate = replace(answer_to_restate, restate=False), None
             case Dispatch(sent, _):
                 handling.dispatched |= {call.call_id for call in sent}
                 for call in sent:

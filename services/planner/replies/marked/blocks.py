@@ -55,6 +55,7 @@ class Response:
                 for each in self.suggested_actions or ()
             ],
             "extra": {name: value for name, value in extra.items() if value is not None},
+            "warnings": self.warnings,
         }
 
 

@@ -9,7 +9,7 @@ Rule 4: work is linear in the text, and memory is bounded by the longest block: 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from services.planner.replies.marked.blocks import Blocks, Page, Response
 from services.planner.replies.marked.openers import BLANKS, Before, NotBlock, Opener, Openers, Undecided
@@ -38,11 +38,18 @@ _CLOSING = {
 class Echoes:
     """What a conversation has shown the model: a block whose text is found there is a quotation."""
 
-    def __init__(self, texts: Sequence[str] = ()) -> None:
-        self._texts = [_folded(text) for text in texts]
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts = list(texts)
+        self._folded: list[str] = []
+        """The first of them, blanks folded: only a block asks for that."""
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Take more that the model is shown from now on."""
+        self._texts += texts
 
     def __contains__(self, block: str) -> bool:
-        return bool(self._texts) and any(_folded(block) in text for text in self._texts)
+        self._folded += map(_folded, self._texts[len(self._folded) :])
+        return bool(self._folded) and any(_folded(block) in text for text in self._folded)
 
 
 def _folded(text: str) -> str:
@@ -116,7 +123,7 @@ class MarkerScanner:
     """Scans the text of one turn, through all its parts."""
 
     def __init__(self, page: Page, echoes: Echoes | None = None) -> None:
-        self._echoes = echoes or Echoes()
+        self.echoes = echoes or Echoes()
         self._blocks = Blocks(page)
         self._before = Before()
         self._block: _Block | None = None
@@ -223,7 +230,7 @@ class MarkerScanner:
             return ""
         if block.is_too_large:
             self._blocks.warn("block_too_large")
-        elif block.marked in self._echoes:
+        elif block.marked in self.echoes:
             self._blocks.warn("echoed_block")
             self._release(block.text)
             self._block = None

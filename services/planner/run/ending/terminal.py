@@ -10,7 +10,19 @@ from typing import Any
 
 import orjson
 
-from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Paused, Repaired, RunEvent, Step, Terminal
+from contracts.runs.events import (
+    Cancelled,
+    Chunk,
+    Done,
+    Error,
+    Observed,
+    Paused,
+    PayloadProposed,
+    Repaired,
+    RunEvent,
+    Step,
+    Terminal,
+)
 from contracts.runs.payload import FinalPayload, Reason
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
@@ -28,6 +40,9 @@ MAX_ANSWER_BYTES = 600_000
 MAX_SHOWN_ANSWER_BYTES = 430_000
 """Longest answer if a chunk in the same record repeats it."""
 MAX_BYTES_PER_CHARACTER = 6
+_ELEMENTS = frozenset({"suggested_values", "client_actions", "custom_payload"})
+"""Keys in `extra` of what may be a whole reply, without any text."""
+_UNANSWERED: frozenset[Reason] = frozenset({"cancelled", "error"})
 OTHER_EVENTS_BYTES = 100_000
 """Bytes reserved for the shortened steps in the record that ends a run."""
 TOO_LARGE = "larger than a record may be"
@@ -37,6 +52,7 @@ def _payload(
     run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None
 ) -> FinalPayload:
     artifacts, superseded = run.collected.artifacts()
+    state = run.strategy_state
     found = payload.assemble(
         args,
         last_observation=run.last_observation,
@@ -46,6 +62,8 @@ def _payload(
         warnings=(*run.warnings, *superseded, *_unchecked(run), *_shortened(run), *warnings),
         reflection_score=score,
     )
+    if state.has_parts and not args.get("answer", "") and (reason in _UNANSWERED or _ELEMENTS & found.extra.keys()):
+        found = found.model_copy(update={"raw_answer": ""})
     return found.model_copy(update=_with_answer_cut(found, MAX_ANSWER_BYTES))
 
 
@@ -113,14 +131,17 @@ def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) 
 
 
 def given_answer(run: Run) -> dict[str, Any]:
-    """Return the newest decision as arguments of a final response, if it is an answer after which the run went on."""
+    """Return the answer after which the run went on, as arguments of a final response; that of all parts so far."""
+    if (parts := run.strategy_state.final_args(run)) is not None:
+        return parts
     answer = run.step.answer if run.step is not None else None
     return {} if answer is None else {"answer": answer}
 
 
 def no_path(run: Run, complaint: str) -> Done:
     """No attempt of the model gave a valid action; `complaint` is the last reason."""
-    return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
+    args = run.strategy_state.final_args(run) or {}
+    return _done(run, "no_path", args, (f"the model's replies were no usable actions: {complaint}",))
 
 
 def _done(
@@ -137,16 +158,58 @@ def shown(run: Run, events: list[Event]) -> list[Event]:
         isinstance(event, Step) and event.status == "started" and not event.calls and event.plan is None
         for event in events
     )
-    if not isinstance(end, Done) or begins_answer or not end.raw_answer:
+    if not isinstance(end, Done) or begins_answer or not end.raw_answer or run.strategy_state.has_parts:
         return events
     end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
 
 
+def _with_last_chunk(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
+    """Insert the last chunk of a message of parts, and its payload.
+
+    The chunk stands where the answer of the run and the text that was shown part: so the text of all chunks is the
+    answer, whatever listeners have received.
+    """
+    end, asked, decision = events[-1], run.asked, handling.own_decision(run)
+    if asked is not None and decision is not None and decision.said is not None:
+        numbers = {"part": asked.part, "attempt": asked.attempt, "seq": decision.chunks}
+        before = decision.message
+    else:
+        numbers = {"part": run.turn, "attempt": 1, "seq": 0}
+        parts = run.strategy_state.final_args(run, handling.progress.shown or "", is_whole=False) or {}
+        before = str(parts.get("answer", ""))
+    if isinstance(end, Done) and len(end.raw_answer) - len(before) > MAX_SHOWN_ANSWER_BYTES // MAX_BYTES_PER_CHARACTER:
+        end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
+    answer = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer if isinstance(end, Terminal) else ""
+    offset = next((n for n, pair in enumerate(zip(before, answer, strict=False)) if len(set(pair)) > 1), None)
+    offset = min(len(before), len(answer)) if offset is None else offset
+    chunk = Chunk(action_seq=1, offset=offset, text=answer[offset:], done=True, **numbers)
+    return [*events[:-1], *([chunk] if offset or answer or run.turn else []), *_proposed(run, end), end]
+
+
+def _proposed(run: Run, end: Event) -> list[PayloadProposed]:
+    """Return the payload that counts in this turn, if there is one."""
+    found = end.extra.get("custom_payload") if isinstance(end, Done) else None
+    if found is None or run.started is None:
+        return []
+    view = run.started.page_view
+    return [
+        PayloadProposed(
+            payload_id=found["id"],
+            kind=found["type"],
+            summary=found["summary"],
+            data=found["data"],
+            table_id=view.page.table_id if view is not None else None,
+            base_version=view.base_version if view is not None else None,
+        )
+    ]
+
+
 def failed(run: Run, fault: Fault, trace_id: str = "", *, refusal: str = "") -> Error:
     """A fault ended the run. `refusal`: what the model says in its refusal to answer; it is the answer."""
     trace = run.request.trace_id if run.request is not None else trace_id
-    payload = _payload(run, "error", {"answer": refusal} if refusal else {}, (fault.reason,))
+    args = {"answer": refusal} if refusal else run.strategy_state.final_args(run, is_whole=False) or {}
+    payload = _payload(run, "error", args, (fault.reason,))
     payload = payload.model_copy(update={"route": "refusal"}) if refusal else payload
     return Error(
         error=fault.reason, code=fault.tool_code or fault.code, trace_id=trace, payload=payload, usage=run.usage
@@ -158,6 +221,9 @@ def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
 
     `shown`: the part of an unfinished answer that listeners have received.
     """
+    parts = run.strategy_state.final_args(run, shown, is_whole=False)
+    if parts is not None:
+        return Cancelled(reason=reason, payload=_payload(run, "cancelled", parts, ("cancelled",)), usage=run.usage)
     payload = _payload(run, "cancelled", given_answer(run))
     if shown.strip():
         payload = payload.model_copy(update={"raw_answer": _cut(shown)})
@@ -216,8 +282,7 @@ def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
 
 def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
     """Return the events to append, the reply's last words first."""
-    progress = handling.progress
-    decision = progress.decision if run.is_asked_by(handling.incoming.attempt_token) else None
+    progress, decision = handling.progress, handling.own_decision(run)
     end = events[-1] if events else None
     if isinstance(end, Terminal):
         # The newest sequence of this turn, or of its newest attempt where there is a decision. 0: the run's stream has
@@ -226,6 +291,7 @@ def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
         is_first = run.turn == 1 and (decision is None or (run.asked is not None and run.asked.attempt == 1))
         has_none = run.turn == 0 or (stored == 0 and is_first)
         events = [*events[:-1], end.model_copy(update={"last_stream_seq": stored or (0 if has_none else None)})]
+        events = _with_last_chunk(run, handling, events) if run.strategy_state.has_parts else events
     return events if decision is None else [*decision.last_words, *events]
 
 

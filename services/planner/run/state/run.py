@@ -83,6 +83,30 @@ class StrategyState:
         """What came of calls before the request to the model in flight; the fault of a failed request quotes it."""
         return None
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether all replies of the run are parts of one message."""
+        return False
+
+    @property
+    def shown_to(self) -> int:
+        """The length of that message so far, in code points."""
+        return 0
+
+    def after(self, said: str, shown_to: int) -> "StrategyState":
+        """Return the state after one more part: its raw text, and the length of the message then."""
+        del said, shown_to
+        return self
+
+    def final_args(self, run: "Run", shown: str = "", *, is_whole: bool = True) -> dict[str, Any] | None:
+        """Return what the parts add up to, as arguments of a final response; None: they are no parts of one message.
+
+        `shown`: what listeners have received of a part that never ended. `is_whole`: False for the text that was shown
+        alone, as of a run that is cancelled.
+        """
+        del run, shown, is_whole
+        return None
+
 
 @dataclass(slots=True)
 class Run:

@@ -48,6 +48,7 @@ def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: Ask
         holder=handling.incoming.attempt_token,
         model=model or None,
         cause=cause,
+        part=turn - 1 if run.strategy_state.has_parts else 0,
     )
 
 
@@ -71,6 +72,8 @@ def run_after(run: Run, *, decision: Decision | None = None, observed: Sequence[
     if decision is not None:
         later.usage = spent(run.usage, decision.usage)
         later.warnings = [*run.warnings, *decision.warnings]
+        if decision.said is not None:
+            later.strategy_state = run.strategy_state.after(decision.said, len(decision.message))
     for each in observed:
         take_in(later, each)
     return later

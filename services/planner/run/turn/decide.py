@@ -82,7 +82,12 @@ def _unrevised(run: Run, decision: Decision) -> Final | None:
 
 
 def text_of(run: Run, decision: Decision) -> str:
-    """Return the full answer text if this decision ends the run with an answer, else ""."""
+    """Return the full answer text if this decision ends the run with an answer, else "".
+
+    Of a part of one message, that is the message up to its end, whether the run ends or not.
+    """
+    if decision.said is not None:
+        return decision.message
     if isinstance(decision, Final) and (decision.has_text or run.final_args is not None):
         return terminal.answered(run, decision.args).raw_answer
     return ""
@@ -158,6 +163,9 @@ def step_of(asked: Asked, decision: Decision, node: str, status: StepStatus, **f
             "warnings": list(decision.warnings),
             "form": None if decision.form is None else with_rule(decision.form, "repaired" * (asked.cause == "repair")),
             "opaque": decision.opaque,
+            "part": asked.part,
+            "said": decision.said or "",
+            "shown_to": len(decision.message),
             **fields,
         }
     )
@@ -173,7 +181,15 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
         PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
-    refused: list[Observed] = []
+    refused = [
+        Observed(
+            call_id=calls[index].call_id,
+            tool=calls[index].tool,
+            status="failed",
+            failure=fault,
+        )
+        for index, fault in decision.refused.items()
+    ]
     if decision.node == TASK:
         calls, refused = tasks.with_shares(run_after(run, decision=decision), calls)
     started = step_of(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)

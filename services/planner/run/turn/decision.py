@@ -1,6 +1,6 @@
 """The kinds of decision that a model's reply can mean, each with the data that the run records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,14 @@ class _Common:
     """The end of what the reply shows. It is not stored on the run's stream, but with the decision."""
     stream_seq: int = 0
     """Sequence of the newest record that the model call stored on the run's stream; 0: none."""
+    chunks: int = 0
+    """How many chunks the model call has shown, `last_words` included."""
+    restate: bool = False
+    """The streamed text is not a prefix of the answer, so the answer is streamed again under a new attempt."""
+    said: str | None = None
+    """The raw text of a reply that is a part of one message; None: it is no such part."""
+    message: str = ""
+    """That message, up to the end of this part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,8 @@ class Calls(_Common):
     join: Join | None = None
     note: str | None = None
     """One line that the model receives with the results, such as the reason why its join will not run."""
+    refused: Mapping[int, Fault] = field(default_factory=dict)
+    """Calls that are not made, by their index, each with the reason for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +63,6 @@ class Final(_Common):
     """False: the answer text is missing. One further model call asks for the text alone."""
     judged: bool = False
     """A critique judged it before, and no better answer followed."""
-    restate: bool = False
-    """The streamed text is not a prefix of the answer, so the answer is streamed again under a new attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan
 class PlanReading:
     """A reply to the request for a plan. `specs`: the tools by the names that the model knows."""
 
+    block_begun: str | None = None
+
     def __init__(
         self,
         specs: Mapping[str, ToolSpec],
@@ -176,6 +178,8 @@ class AnswerReading:
     `args`: the other fields of an answer whose text is asked for alone. `node`: of the step that it ends. A model that
     still writes a plan answers by its content.
     """
+
+    block_begun: str | None = None
 
     def __init__(
         self,

@@ -47,6 +47,8 @@ _SURE = "{[`\ufeff"
 class ReactReading:
     """Reads one reply while it streams."""
 
+    block_begun: str | None = None
+
     def __init__(
         self,
         specs: Mapping[str, ToolSpec],

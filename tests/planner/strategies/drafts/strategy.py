@@ -27,6 +27,7 @@ class Reading:
 
     draft: str
     shown: str = ""
+    block_begun: str | None = None
 
     def feed(self, piece: str | CallPiece) -> str:
         """Show nothing."""

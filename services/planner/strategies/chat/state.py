@@ -1,0 +1,182 @@
+"""What the strategy `chat` keeps of its run: all that was said, and what could be quoted from. Pure data.
+
+Rule 1: the parts of a turn are one text, read by one scanner, so that a block may begin in one part and end in the
+next. The scanner of a part is made again from the raw texts of the parts before it: the log alone decides what it does.
+Rule 2: a block is an echo if the model was shown its text before. What was shown later does not change what was.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
+from services.planner.replies.marked.blocks import Page, Response
+from services.planner.replies.marked.scanner import Echoes, MarkerScanner
+from services.planner.run.state.run import Run, StrategyState
+
+PROPOSAL_PENDING = "proposal_pending"
+"""Warning: the request keeps the proposal before, so that a new one was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Texts that the model is shown from now on: results of tools, and what people have added."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatState(StrategyState):
+    """The state of the strategy."""
+
+    turn: tuple[str | Shown, ...] = ()
+    """The raw text of each part, and what was shown in between."""
+    length: int = 0
+    """Of the message so far."""
+    positions: tuple[dict[str, Any], ...] = ()
+    """Of each call: where it stands in the message."""
+    inputs_read: int = 0
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether all replies are parts of one message."""
+        return True
+
+    @property
+    def shown_to(self) -> int:
+        """The length of that message so far."""
+        return self.length
+
+    def after(self, said: str, shown_to: int) -> "ChatState":
+        """Return the state after one more part."""
+        return replace(self, turn=(*self.turn, said), length=shown_to)
+
+    def scanner(self, run: Run) -> MarkerScanner:
+        """Return a scanner that has read all parts."""
+        view = run.started.page_view if run.started is not None else None
+        actions = frozenset(action.name for action in view.client_actions) if view is not None else frozenset[str]()
+        page = Page(tuple(view.payloads) if view is not None else (), actions)
+        scanner = MarkerScanner(page, Echoes(_shown_before(run)))
+        for each in self.turn:
+            if isinstance(each, Shown):
+                scanner.echoes.add(each.texts)
+            else:
+                scanner.feed(each)
+        return scanner
+
+    def final_args(self, run: Run, shown: str = "", *, is_whole: bool = True) -> dict[str, Any]:
+        """Return what the parts add up to, as arguments of a final response."""
+        scanner = self.scanner(run)
+        if not is_whole:
+            extra = {"tool_positions": list(self.positions)} if self.positions else {}
+            warnings = [code for code in scanner.cancel().warnings if code != "cancelled"]
+            return {"answer": scanner.message + shown, "extra": extra, "warnings": warnings}
+        if not shown:
+            return answer_args(self, run, scanner.finish()[1])
+        return answer_args(self, run, replace(scanner.finish()[1], message=scanner.message + shown))
+
+
+def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any]:
+    """Return a response as arguments of the final response."""
+    request, run_id = run.request, run.started.run_id if run.started is not None else ""
+    payload = response.custom_payload
+    if payload is not None and request is not None and request.keep_proposal:
+        payload = None
+        response = replace(response, warnings=sorted([*response.warnings, PROPOSAL_PENDING]))
+    if payload is not None:
+        view = run.started.page_view if run.started is not None else None
+        payload = {**payload, "data": _by_column_ids(payload["data"], view.columns if view is not None else None)}
+    args = replace(response, custom_payload=payload).final_args(payload_id(run_id))
+    if state.positions:
+        args["extra"]["tool_positions"] = list(state.positions)
+    return args
+
+
+def payload_id(run_id: str) -> str:
+    """Return the id of the payload of a run. There is one at most."""
+    return hashlib.sha256(f"{run_id}\npayload".encode()).hexdigest()[:32]
+
+
+def state_of(run: Run) -> ChatState:
+    """Return the state of a run with this strategy."""
+    return run.strategy_state if isinstance(run.strategy_state, ChatState) else ChatState()
+
+
+def fold(run: Run, event: RunEvent) -> ChatState:
+    """Return the state after an event, which the run has taken in already."""
+    state = state_of(run)
+    match event:
+        case RunStarted():
+            return ChatState()
+        case Asked() if len(run.inputs.read) > state.inputs_read:
+            texts = tuple(added.text for added in run.inputs.read[state.inputs_read :])
+            return replace(state, turn=(*state.turn, Shown(texts)), inputs_read=len(run.inputs.read))
+        case Step(status="started" | "skipped"):
+            said = "" if isinstance(event.said, ArtifactRef) else event.said
+            positions = [{"call_id": call.call_id, "tool": call.tool, "offset": event.shown_to} for call in event.calls]
+            return replace(state.after(said, event.shown_to), positions=(*state.positions, *positions))
+        case Observed():
+            return replace(state, turn=(*state.turn, Shown(tuple(_texts_of(event)))))
+        case _:
+            return state
+
+
+def _shown_before(run: Run) -> Iterator[str]:
+    """Yield what the model knows of the conversation and the page when the turn begins, but for what it said itself."""
+    if run.started is None:
+        return
+    request, view, said = run.started.request, run.started.page_view, run.conversation
+    yield request.query
+    yield from _strings(request.llm_context)
+    if said is not None:
+        for turn in said.turns:
+            yield from (turn.question, *turn.inputs)
+        yield from (said.summary, *_strings(said.context), *_strings(said.results))
+    if view is not None:
+        yield from (view.context, view.help, view.persona, *_strings(view.page.filters), *_strings(view.columns))
+
+
+def _texts_of(observed: Observed) -> Iterator[str]:
+    yield from _strings(observed.observation)
+    if observed.content is not None:
+        yield observed.content
+    if observed.failure is not None:
+        yield observed.failure.reason
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield str(key)
+            yield from _strings(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _strings(each)
+
+
+def _by_column_ids(data: dict[str, Any], columns: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Return the data of a proposal with columns by their ids, where the model has named them. Unknown keys stay."""
+    operations = data.get("operations")
+    if not columns or not isinstance(operations, list):
+        return data
+    ids = {str(column["name"]).lower(): str(column["id"]) for column in columns}
+    ids |= {str(column["name"]): str(column["id"]) for column in columns}
+    ids |= {str(column["id"]): str(column["id"]) for column in columns}
+
+    def of(operation: Any) -> Any:
+        if not isinstance(operation, dict):
+            return operation
+        cells = {key: value for key, value in operation.items() if key in {"data", "changes"}}
+        named = {
+            key: {ids.get(name, ids.get(name.lower(), name)): cell for name, cell in value.items()}
+            for key, value in cells.items()
+            if isinstance(value, dict)
+        }
+        return {**operation, **named}
+
+    return {**data, "operations": [of(operation) for operation in operations]}

@@ -1,0 +1,91 @@
+"""The strategy `chat`: the model speaks to the user in text, and calls tools in between (docs/chat.md).
+
+One run is one turn of the assistant. Each request to the model is a part of it, until one asks for no tool.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from contracts.runs.events import RunEvent, RunStarted
+from contracts.tools.messages import ToolSpec
+from services.planner import conversation
+from services.planner.agents import Agent
+from services.planner.conversation import Dialect, texts
+from services.planner.conversation.encoding import compact
+from services.planner.conversation.messages import CACHE_MARK
+from services.planner.models import demo
+from services.planner.models.types import ModelRequest
+from services.planner.run.state.run import Run
+from services.planner.strategies.base import AskingStrategy, Prefix
+from services.planner.strategies.chat import prompt, rendering
+from services.planner.strategies.chat import state as states
+from services.planner.strategies.chat.reading import ChatReading
+from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
+
+
+class Chat(AskingStrategy):
+    """Asks for text and calls, part after part."""
+
+    transport = "tools"
+    may_spawn = True
+
+    def warnings(self, model: str) -> list[str]:
+        """Return the warning of the demo model, which has no place for it in a text."""
+        return [demo.WARNING] if model == demo.NAME else []
+
+    def dialect(self, started: RunStarted) -> Dialect:
+        """Return the dialect of a run."""
+        return rendering.dialect(is_native=started.action_transport == "tools")
+
+    def fold(self, run: Run, event: RunEvent) -> states.ChatState:
+        """Return the parts after an event."""
+        return states.fold(run, event)
+
+    def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
+        """Build a request: the stable prefix, the history, and the notes of this turn."""
+        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
+        started, native = run.started, run.started.action_transport == "tools"
+        tools, tasks = _of_page(started, tools), started.tasks is not None
+        functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
+        if run.collected.readable and READ_ARTIFACT not in started.tools:
+            functions += conversation.native.functions([READ_ARTIFACT_SPEC], only_tools=True)
+
+        def render() -> Prefix:
+            text = prompt.system_text(started.page_view, tools, agent)
+            parts = [text, texts.TASKS if tasks else "", "" if native or not functions else _in_text(functions)]
+            content = "\n\n".join(filter(None, parts))
+            return {"role": "system", "content": [{"type": "text", "text": content, "cache_control": CACHE_MARK}]}, []
+
+        system, _ = render()
+        facts = self._facts(run, tools, tasks_allowed=tasks)
+        notes = self._renderer.rejections(run)
+        if facts.steps_left == 1 or facts.tool_calls_left == 0:
+            because = "this is your last reply" if facts.steps_left == 1 else "no tool call is left"
+            notes.append(conversation.messages.says("user", prompt.LAST.format(because=because)))
+        return self._request(run, facts, system, notes, functions=functions or None if native else None)
+
+    def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
+        """Start reading a part."""
+        assert run.started is not None  # noqa: S101, see request
+        tools, state = _of_page(run.started, tools), states.state_of(run)
+        # A tool of the run with this name replaces the built-in one.
+        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
+        return ChatReading(
+            specs,
+            lambda: state.scanner(run),
+            lambda response: states.answer_args(state, run, response),
+            native_reasoning=self._native_reasoning,
+            tasks=run.started.tasks is not None,
+            habit=self._habit(run),
+        )
+
+
+def _of_page(started: RunStarted, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+    """Return the tools of the run that its page offers."""
+    view = started.page_view
+    return tools if view is None or view.tools is None else [tool for tool in tools if tool.name in view.tools]
+
+
+def _in_text(functions: list[dict[str, Any]]) -> str:
+    """Return the section for a model that is not offered native calls."""
+    return texts.FUNCTIONS.format(functions="\n".join(compact(each["function"]) for each in functions))
