@@ -20,7 +20,7 @@ async def test_text_streams_around_a_call_and_blocks_are_hidden(plan: Plan, prov
         "suggested_values": [{"label": "More", "value": "Show more"}],
         "tool_positions": [{"call_id": "1-1", "tool": "look", "offset": 12}],
     }
-    assert [(chunk.part, chunk.offset) for chunk in story.of("chunk")][0] == (0, 0)
+    assert (story.of("chunk")[0].part, story.of("chunk")[0].offset) == (0, 0)
     assert {chunk.action_seq for chunk in story.of("chunk")} == {1}
     assert [(step.part, step.said, step.shown_to) for step in story.of("step") if step.status == "started"] == [
         (0, "Let me look.", 12),
