@@ -29,6 +29,7 @@ WHOLE_ROOMS = {
         "tests/planner/test_runs_answers.py",
         "whole runs over NATS: tests/planner/test_runs_*",
     ),
+    "services/planner/strategies/chat": ("tests/planner/test_runs_chat.py", "whole runs over NATS"),
     "services/planner/strategies/planned": ("tests/planner/test_runs_planned.py", "whole runs over NATS"),
     "services/planner/strategies/react": ("tests/planner/replies/test_replies_properties.py", "decisions of the model"),
     "services/runtime": ("tests/runtime/test_service.py", "a service as a process"),

@@ -4,6 +4,8 @@ Rule 1: if the artifacts of a payload exceed 128 KiB together, the largest becom
 unavailable, they stay inline, so that the run ends in any case.
 Rule 2: so do large arguments in `paused`, which are whole in the record of the step. If the store is unavailable, they
 are left out of `paused`. Edited arguments stay inline: that record alone holds them.
+Rule 3: so do the text of a part of a chat turn, and a payload, above 32 KiB. A fold needs the text: `filled` reads it
+with the log.
 """
 
 import asyncio
@@ -12,7 +14,8 @@ from typing import Any
 
 import structlog
 
-from contracts.runs.events import Cancelled, Done, Error, Paused, RunEvent
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import Cancelled, Done, Error, Paused, PayloadProposed, RunEvent, Step
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
@@ -28,7 +31,9 @@ STORE_TIMEOUT_S = 5.0
 
 
 def _is_large(event: RunEvent) -> bool:
-    """Whether a pause repeats arguments that are too large to stand in a log twice."""
+    """Whether an event holds a value that is too large for a log, or to stand there twice."""
+    if isinstance(event, Step | PayloadProposed):
+        return wire_size(event.said if isinstance(event, Step) else event.data) > MAX_INLINE_BYTES
     return (
         isinstance(event, Paused)
         and event.revision == 1
@@ -53,6 +58,10 @@ class Offloader:
                     stored = (await self.stored({tool: event.arguments or {}}, tenant, run, session))[tool]
                     fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
                     events.append(event.model_copy(update={"arguments": stored if fits else None}))
+                elif isinstance(event, Step | PayloadProposed) and _is_large(event):
+                    field = "said" if isinstance(event, Step) else "data"
+                    value = (await self.stored({field: {"": getattr(event, field)}}, tenant, run, session))[field][""]
+                    events.append(event.model_copy(update={field: as_reference(value) or value}))
                 else:
                     events.append(event)
             record = record.model_copy(update={"events": events})
@@ -68,6 +77,22 @@ class Offloader:
         else:
             smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
+
+    async def filled(self, record: Record, tenant: str) -> Record:
+        """Return the record with the texts of its parts in the place of their references.
+
+        Raises ArtifactFailed: without them the record cannot be folded.
+        """
+        if not any(isinstance(event, Step) and isinstance(event.said, ArtifactRef) for event in record.events):
+            return record
+        events: list[Any] = []
+        for event in record.events:
+            said = event.said if isinstance(event, Step) else ""
+            if isinstance(said, ArtifactRef):
+                _, body = await self._client.read(tenant, said.artifact_id, limit=said.size)
+                event = event.model_copy(update={"said": body.decode("utf-8", "surrogatepass")})  # noqa: PLW2901
+            events.append(event)
+        return record.model_copy(update={"events": events})
 
     async def stored(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
         """Return the artifacts with references for the largest values; those that cannot be stored stay."""

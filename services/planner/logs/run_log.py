@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import structlog
 from pydantic import ValidationError
 
-from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, UnknownEvent
+from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Step, UnknownEvent
 from contracts.runs.requests import KeptContext, Memory
 from contracts.wire import subjects
 from contracts.wire.limits import MAX_RECORD_BYTES
@@ -157,7 +157,13 @@ class RunLogs:
             await self._fold_tail(address, run, newer)
             return []
         if sequence > run.seq:
-            fold(run, sequence, record.at, record.events, self._strategy_of)
+            # The log may only have references to the texts of parts, which a fold needs.
+            texts = [event.said if isinstance(event, Step) else "" for event in events]
+            whole = [
+                event.model_copy(update={"said": text}) if isinstance(event, Step) and text else event
+                for event, text in zip(record.events, texts, strict=True)
+            ]
+            fold(run, sequence, record.at, whole, self._strategy_of)
         for event in record.events:
             # A person rejected the call, or nobody approved it in time: it never came to tool_runner.
             if isinstance(event, Observed) and event.failure is not None and event.failure.code in _REFUSED:
@@ -208,7 +214,9 @@ class RunLogs:
                     self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}"
                 )
                 continue
-            fold(run, sequence, record.at, record.events, self._strategy_of)
+            record = await self._offloader.filled(record, address.tenant)
+            if sequence > run.seq:  # Another handling may have read it meanwhile.
+                fold(run, sequence, record.at, record.events, self._strategy_of)
 
 
 def _text_shown(turn: int, stored: list[bytes]) -> str:

@@ -73,9 +73,10 @@ class ChatState(StrategyState):
             extra = {"tool_positions": list(self.positions)} if self.positions else {}
             warnings = [code for code in scanner.cancel().warnings if code != "cancelled"]
             return {"answer": scanner.message + shown, "extra": extra, "warnings": warnings}
-        if not shown:
-            return answer_args(self, run, scanner.finish()[1])
-        return answer_args(self, run, replace(scanner.finish()[1], message=scanner.message + shown))
+        message = scanner.message + shown
+        response = scanner.finish()[1]
+        # Text that was held back at the end of a part is a part of what the next one has shown.
+        return answer_args(self, run, replace(response, message=message) if shown else response)
 
 
 def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any]:

@@ -46,17 +46,21 @@ class Chat(AskingStrategy):
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         started, native = run.started, run.started.action_transport == "tools"
         tools, tasks = _of_page(started, tools), started.tasks is not None
-        functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
-        if run.collected.readable and READ_ARTIFACT not in started.tools:
-            functions += conversation.native.functions([READ_ARTIFACT_SPEC], only_tools=True)
 
         def render() -> Prefix:
+            functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
             text = prompt.system_text(started.page_view, tools, agent)
             parts = [text, texts.TASKS if tasks else "", "" if native or not functions else _in_text(functions)]
             content = "\n\n".join(filter(None, parts))
-            return {"role": "system", "content": [{"type": "text", "text": content, "cache_control": CACHE_MARK}]}, []
+            system = {"role": "system", "content": [{"type": "text", "text": content, "cache_control": CACHE_MARK}]}
+            return system, functions
 
-        system, _ = render()
+        of_page = started.run_id if started.page_view is not None else ""
+        key = (tuple(started.tools.values()), started.request.agent, native, tasks, len(tools), of_page)
+        system, functions = self._prefix(key, render)
+        if run.collected.readable and READ_ARTIFACT not in started.tools:
+            # Appended last, so that the prefix before it stays unchanged.
+            functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC], only_tools=True)]
         facts = self._facts(run, tools, tasks_allowed=tasks)
         notes = self._renderer.rejections(run)
         if facts.steps_left == 1 or facts.tool_calls_left == 0:

@@ -1,0 +1,159 @@
+"""What holds for every chat turn, however its text is split, whoever dies: the chunks joined are the answer."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.runs import pages
+from contracts.runs.events import Asked, Cancelled, Chunk, Done, Step
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
+from services.planner.models.types import Reply
+from services.planner.replies.marked.blocks import Page
+from services.planner.replies.marked.scanner import MarkerScanner
+from services.planner.run.advance import MAX_LOST
+from services.planner.run.commands import Append, Ask, Dispatch, ReadShown, Rules
+from services.planner.run.turn.decision import Decision
+from services.planner.strategies.chat.strategy import Chat
+from tests.planner.handlings import advance
+from tests.planner.run_world import World, started
+
+CHAT = Chat(native_reasoning=True, idle_s=1, total_s=1)
+WORK = ToolSpec(name="work", description="Works.", input_schema={"type": "object"})
+CALL = ({"function": {"name": "work", "arguments": "{}"}},)
+BAD_CALL = ({"function": {"name": "wrok", "arguments": "{}"}},)
+ROW = '{"operations": [{"action": "delete", "row_id": 1}]}'
+VALUE = '[{"label": "A", "value": "a"}]'
+PIECES = [
+    *("Hello", " there", ".", "\n\n", " ", "S", "SUGG", "**", "```json\n", "```", "{", "[", '"', "\\", "é", "1. "),
+    *(f"**SUGGESTED_VALUES:** {VALUE}", f"DATA_PROPOSAL: {ROW}", "SUGGESTED_VALUES: [1", "DATA_PROPOSAL: {"),
+    *("SUGGESTED_VALUES", ": ", VALUE, "**DATA_PROPOSAL**:", ROW, "}"),
+]
+VIEW = Page(("schema_proposal", "data_proposal"))
+texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
+
+
+class Turn:
+    """A chat turn of a scripted model, and a listener that follows the reader's rule."""
+
+    def __init__(
+        self, parts: list[str], chance: random.Random, *, dies: float = 0.0, stop: str = "", **fields: Any
+    ) -> None:
+        page = pages.PageView(page=pages.Page(name="table_view"), payloads=list(VIEW.payloads))
+        self.world = World(Rules(strategy=CHAT))
+        opening = started(**fields).model_copy(
+            update={"strategy": "chat", "action_transport": "tools", "page_view": page}
+        )
+        self.handling = self.world.handling("a", started=opening)
+        self.parts, self.chance, self.dies, self.stop = parts, chance, dies, stop
+        self.shown, self.seen = "", [""]
+
+    def receive(self, chunk: Chunk) -> None:
+        """Follow the reader's rule."""
+        assert chunk.offset <= len(self.shown), "a gap"
+        self.shown = self.shown[: chunk.offset] + chunk.text
+        self.seen.append(self.shown)
+
+    def stream(self, asked: Asked) -> Decision | None:
+        """Let the model say a part; None: the planner dies meanwhile."""
+        run, text = self.world.run, self.parts[asked.part]
+        reading = CHAT.read(run, [WORK])
+        count, offset, here = 0, run.strategy_state.shown_to, 0
+        stops = bool(self.stop) and asked.part == len(self.parts) - 1
+        dies = stops or (asked.attempt < MAX_LOST and self.chance.random() < self.dies)
+        dies_at = self.chance.randrange(len(text) or 1) if dies else 1 << 30
+
+        def show(visible: str) -> None:
+            nonlocal count, offset
+            if visible:
+                numbers: Any = {"action_seq": 1, "part": asked.part, "attempt": asked.attempt, "seq": count}
+                self.receive(Chunk(offset=offset, text=visible, **numbers))
+                count, offset = count + 1, offset + len(visible)
+
+        while here < len(text):
+            end = here + self.chance.randint(1, 9)
+            show(reading.feed(text[here:end]))
+            here = end
+            if here > dies_at:
+                return None
+        calls = () if asked.part == len(self.parts) - 1 else self.chance.choice([CALL, CALL, BAD_CALL])
+        decision = reading.decide(Reply(text=text, tool_calls=calls))
+        if decision.said is not None:
+            assert decision.message.startswith(reading.shown), "nothing that was shown is taken back"
+            show(decision.message.removeprefix(reading.shown))
+        return replace(decision, chunks=count)
+
+    def play(self) -> Any:
+        """Play the turn to its end."""
+        while self.world.run.terminal is None:
+            command = advance(self.world.run, self.handling, self.world.rules)
+            match command:
+                case Append(events):
+                    self.world.write(self.handling, events)
+                    for event in events:
+                        if isinstance(event, Chunk):
+                            self.receive(event)
+                case Ask(asked):
+                    self.handling.decision = self.stream(asked)
+                    if self.handling.decision is None and self.stop and asked.part == len(self.parts) - 1:
+                        self.handling = self.world.handling("c", self.stop, "c", now=70_000)
+                    elif self.handling.decision is None:
+                        self.handling = self.handling.again(f"h{len(self.seen)}")
+                case Dispatch([call, *_], _):
+                    outcome = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation="ok")
+                    self.handling = self.world.handling(call.call_id, "call_finished", "b", finished=outcome)
+                case ReadShown():
+                    self.handling.carry_out(command)
+                    self.handling.shown = self.shown[self.world.run.strategy_state.shown_to :]
+                case _:
+                    self.handling.carry_out(command)
+        return self.world.run.terminal
+
+    @property
+    def said(self) -> str:
+        """The raw text of all parts."""
+        written = [event for events in self.world.written for event in events]
+        return "".join(str(event.said) for event in written if isinstance(event, Step))
+
+
+@given(parts=st.lists(texts, min_size=1, max_size=4), seed=st.integers(0, 1 << 30), dies=st.sampled_from([0.0, 0.5]))
+def test_the_chunks_joined_are_the_answer(parts: list[str], seed: int, dies: float) -> None:
+    """And nothing of a block is ever shown, nor taken back: what listeners have is the beginning of the answer."""
+    turn = Turn(parts, random.Random(seed), dies=dies, max_steps=len(parts) + 1)
+    done = turn.play()
+    assert isinstance(done, Done)
+    assert turn.shown == done.raw_answer
+    scanner = MarkerScanner(VIEW)
+    scanner.feed(turn.said)
+    whole = scanner.finish()[1]
+    if whole.message or whole.custom_payload or whole.suggested_values is not None:
+        assert done.raw_answer == whole.message
+        assert all(whole.message.startswith(seen) for seen in turn.seen)
+        assert done.extra.get("suggested_values") == whole.suggested_values
+        proposed = [event.data for events in turn.world.written for event in events if event.type == "payload"]
+        assert proposed == ([whole.custom_payload["data"]] if whole.custom_payload else [])
+    assert set(whole.warnings) <= set(done.warnings)
+
+
+@given(
+    parts=st.lists(texts.map("a".__add__), min_size=1, max_size=3),
+    seed=st.integers(0, 1 << 30),
+    stop=st.sampled_from(["cancel", "timer"]),
+)
+def test_a_turn_that_is_stopped_has_said_what_was_shown(parts: list[str], seed: int, stop: str) -> None:
+    """A cancel, or the deadline, in the middle of a part. After a cancel nothing but the text counts."""
+    turn = Turn(parts, random.Random(seed), stop=stop)
+    end = turn.play()
+    before = turn.seen[-2] if len(turn.seen) > 1 else ""
+    if stop == "cancel":
+        assert isinstance(end, Cancelled)
+        assert turn.shown == end.payload.raw_answer == before
+        assert "cancelled" in end.payload.warnings
+        assert end.payload.extra.keys() <= {"tool_positions"}
+    else:
+        assert (end.reason, end.route) == ("budget_exhausted", "partial")
+        assert turn.shown == end.raw_answer
+        assert end.raw_answer.startswith(before)
