@@ -3,8 +3,11 @@
 The calls themselves are served in `tool_server`, since an endpoint of the micro library takes one call at a time.
 """
 
+import asyncio
+import contextlib
 import json
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +25,8 @@ from runwire.tools import Tool
 NATS_ERRORS = (NatsError, OSError)
 """What nats-py and the socket raise. TimeoutError and ConnectionError are OSErrors."""
 _MAX_ERROR_CHARACTERS = 200
+_MAX_ASKED = 16
+"""The newest questions of tool runners that hear of the end; each asks every few seconds."""
 
 
 @dataclass
@@ -53,40 +58,56 @@ class Announcement:
         self.instance = names.new_id()
         self._identity = {"name": tool.name, "id": self.instance, "version": tool.version, "metadata": {}}
         self._subscriptions: list[Subscription] = []
+        self._asked: deque[str] = deque(maxlen=_MAX_ASKED)
+        """Where tool runners await descriptions of the tool."""
+        self.offered = asyncio.Event()
+        """Set once a tool runner has asked for this instance: its tool is in the catalogue."""
 
     async def start(self) -> None:
         """Answer from now on. The tool must already take calls: a tool runner that discovers it may call it at once."""
         # This one is answered until the connection ends, since tool_runner asks with it whether the instance is there.
         own = subjects.micro_service("PING", self._tool.name, self.instance)
-        await self._client.subscribe(own, cb=_answering(self._client, self._ping))
-        for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
+        await self._client.subscribe(own, cb=self._on_own_ping)
+        ping, stats = (_answering(self._client, answer) for answer in (self._ping, self._stats))
+        for verb, answer in {"PING": ping, "INFO": self._on_info, "STATS": stats}.items():
             for path in ((), (self._tool.name,), (self._tool.name, self.instance)):
                 subject = subjects.micro_service(verb, *path)
                 if subject != own:
-                    subscription = await self._client.subscribe(subject, cb=_answering(self._client, answer))
+                    subscription = await self._client.subscribe(subject, cb=answer)
                     self._subscriptions.append(subscription)
 
     async def stop(self) -> None:
-        """Answer no more discovery requests."""
+        """Answer no more discovery requests, and tell tool runners: an instance without endpoints has ended."""
         for subscription in self._subscriptions:
             try:
                 await subscription.unsubscribe()
             except NATS_ERRORS:
                 return  # Disconnected: the server has dropped all subscriptions.
         self._subscriptions.clear()
+        ended = json.dumps({**self._description(), "endpoints": []}).encode()
+        for subject in self._asked:
+            with contextlib.suppress(*NATS_ERRORS):
+                await self._client.publish(subject, ended)
+
+    async def _on_own_ping(self, message: Msg) -> None:
+        self.offered.set()
+        await _answering(self._client, self._ping)(message)
+
+    async def _on_info(self, message: Msg) -> None:
+        if message.reply.startswith(f"answer.{self._tool.name}."):
+            self._asked.append(message.reply)
+        await _answering(self._client, self._info)(message)
 
     def _ping(self) -> dict[str, Any]:
         return {"type": "io.nats.micro.v1.ping_response", **self._identity}
 
     def _info(self) -> dict[str, Any]:
         endpoint = {**self._endpoint(), "metadata": {wire.SPEC_METADATA: self._tool.spec.model_dump_json()}}
-        description = self._tool.spec.description
-        return {
-            "type": "io.nats.micro.v1.info_response",
-            **self._identity,
-            "description": description,
-            "endpoints": [endpoint],
-        }
+        return {**self._description(), "endpoints": [endpoint]}
+
+    def _description(self) -> dict[str, Any]:
+        described = {"description": self._tool.spec.description}
+        return {"type": "io.nats.micro.v1.info_response", **self._identity, **described}
 
     def _stats(self) -> dict[str, Any]:
         stats = self.stats

@@ -26,6 +26,8 @@ _GRACE_PERIOD_S = 10.0
 _EXIT_PERIOD_S = 2.0
 """What threads of a tool's libraries get once nothing is served any more."""
 _HEALTH_FILE_INTERVAL_S = 2.0
+_OFFERED_S = 10.0
+"""A tool that is not offered by then is named."""
 
 Check = Callable[[], str | None]
 """Returns why tools cannot work, as a sentence, or None."""
@@ -86,6 +88,7 @@ async def serve(
         await connection.settle()
         if allowed := [tool.name for tool in named if tool.name not in connection.denied_tools]:
             logger.info("serving %s", ", ".join(allowed))
+            background.append(asyncio.create_task(_say_offered(servers, set(allowed))))
         await _until(stop, connection.watch_permissions())
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
     finally:
@@ -94,6 +97,24 @@ async def serve(
         executor.close()
         await connection.close()
         await asyncio.gather(*background, return_exceptions=True)
+
+
+async def _say_offered(servers: Sequence[ToolServer], allowed: set[str]) -> None:
+    """Say of each tool when it is offered, and after a while which ones are not."""
+    waiting = {asyncio.create_task(each.offered.wait(), name=each.name) for each in servers if each.name in allowed}
+    patience: float | None = _OFFERED_S
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                logger.info("%s is offered", task.get_name())
+            if not done and waiting:
+                names = ", ".join(sorted(task.get_name() for task in waiting))
+                logger.warning("%s: not offered yet; `runwire doctor` says why, on the platform's machine", names)
+                patience = None
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector, executor: Executor) -> None:

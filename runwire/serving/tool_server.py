@@ -100,6 +100,16 @@ class ToolServer:
             with contextlib.suppress(*NATS_ERRORS):
                 await subscription.unsubscribe()
 
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self._tool.name
+
+    @property
+    def offered(self) -> asyncio.Event:
+        """Set once the platform offers the tool."""
+        return self._announcement.offered
+
     def on_disconnect(self) -> None:
         """Note that the requests in the buffer came over a connection that is now lost."""
         self._buffered_before_disconnect = self._requests.pending_msgs if self._requests is not None else 0

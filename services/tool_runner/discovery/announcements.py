@@ -56,6 +56,12 @@ class Discovery(Protocol):
     def refused(self) -> dict[str, str]:
         """Return why tools that were announced recently cannot be used."""
 
+    def ended(self) -> set[str]:
+        """Return the tools whose last instance has said since the last call that it ends."""
+
+    async def tell_offered(self, tool: str, instance: str) -> None:
+        """Tell an instance that its tool is in the catalogue."""
+
 
 def read_announcement(data: bytes) -> list[Announcement]:
     """Return the tools that a micro service describes; empty for one without tools. Raises InvalidAnnouncement."""

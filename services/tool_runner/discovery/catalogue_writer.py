@@ -4,7 +4,7 @@ Rule 1: a new tool gets its consumer first and its catalogue entry last, so ever
 Rule 2: `spec.<digest>` is written once, before `tool.<name>`, and is never removed, since runs pin it. A digest is so
 short that an author could prepare two specifications with the same one: the first that is stored counts.
 Rule 3: the entry of a tool without a recent announcement is no longer refreshed, and its key expires. If the server has
-lost the expiry, as after a kill, the key is deleted.
+lost the expiry, as after a kill, the key is deleted. It is deleted at once when the last instance says that it ends.
 Rule 4: an announcement that cannot be used or is not accepted is listed under `refused.<name>` with the reason, as long
 as it is repeated.
 Rule 5: all tool runners do this at the same time and reach the same result, so there is no leader.
@@ -73,6 +73,8 @@ class CatalogueWriter:
         """Refused tool -> its entry in the catalogue and when it was last written."""
         self._stored_specs: dict[str, bytes] = {}
         """Digest -> SHA-256 of the specification as it is stored."""
+        self._told: set[tuple[str, str]] = set()
+        """(tool, instance) that has been told that it is offered."""
         self._differing: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._problem: str | None = None
@@ -129,6 +131,10 @@ class CatalogueWriter:
         self._published = {
             name: written for name, written in self._published.items() if name in offered or written[1] > recent
         }
+        for name in {name for each in self._discoveries for name in each.ended()} - offered.keys():
+            await self._bucket.delete(keys.live_tool(name))
+            self._published.pop(name, None)
+        self._told &= {(name, one.instance) for name, several in offered.items() for one in several}
         for name, several in offered.items():
             if len({one.digest for one in several}) > 1 and name not in self._differing:
                 self._differing.add(name)
@@ -137,6 +143,10 @@ class CatalogueWriter:
                 )
             try:
                 await self._announce(name, choose(several))
+                for one in several:
+                    if (name, one.instance) not in self._told:
+                        self._told.add((name, one.instance))
+                        await asyncio.gather(*(each.tell_offered(name, one.instance) for each in self._discoveries))
             except BusError as error:
                 problem = f"{name}: {error}"
                 logger.warning("tool_not_announced", tool=name, reason=str(error))

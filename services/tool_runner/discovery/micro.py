@@ -152,6 +152,8 @@ class MicroDiscovery:
         """(tool, instance) -> its announcement and when it was last received."""
         self._refused: dict[str, tuple[str, float]] = {}
         """Tool -> why it cannot be used, and when it was last announced."""
+        self._ended: set[str] = set()
+        """Tools whose last instance has said that it ends."""
         self._parsed: OrderedDict[str, tuple[_Parsed, int]] = OrderedDict()
         """Parsed announcements with the size of their content, by its id."""
         self._cached_bytes = 0
@@ -200,6 +202,17 @@ class MicroDiscovery:
         self._refused = {name: refused for name, refused in self._refused.items() if refused[1] >= oldest}
         return {name: reason for name, (reason, _) in self._refused.items()}
 
+    def ended(self) -> set[str]:
+        """Return the tools whose last instance has said since the last call that it ends."""
+        ended, self._ended = self._ended, set()
+        return ended
+
+    async def tell_offered(self, tool: str, instance: str) -> None:
+        """Tell an instance that its tool is in the catalogue: it takes a question of its own for that."""
+        with suppress(names.InvalidName):
+            reply = subjects.answer(tool, names.new_id(), "offered")  # Nobody listens there.
+            await self._bus.send(subjects.discover_ping(tool, instance), reply=reply)
+
     async def _request(self) -> None:
         rounds: deque[Round] = deque()
         while True:
@@ -242,6 +255,8 @@ class MicroDiscovery:
                     _, (_, oldest_size) = self._parsed.popitem(last=False)
                     self._cached_bytes -= oldest_size
             self._note(tool, found)
+            if found == []:
+                self._end(tool, data)
             if (
                 isinstance(found, InvalidAnnouncement)
                 and content not in self._dead_lettered
@@ -275,6 +290,13 @@ class MicroDiscovery:
                     continue
                 self._changed.set()
             self._seen[key] = (announced, now)
+
+    def _end(self, tool: str, data: bytes) -> None:
+        """Forget an instance that has described itself without endpoints: it ends."""
+        if self._seen.pop((tool, str(orjson.loads(data).get("id"))), None) is not None:
+            if all(name != tool for name, _ in self._seen):
+                self._ended.add(tool)
+            self._changed.set()
 
     def _refuse(self, tool: str, reason: str) -> None:
         is_new = tool not in self._refused

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import nats.micro
+import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import Request
@@ -13,9 +14,11 @@ from structlog.testing import capture_logs
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys, subjects
 from runwire import tool
+from runwire.serving import serve
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.discovery.micro import MicroDiscovery
 from tests.support.catalogue import STREAM, key_subject
+from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
 
@@ -62,6 +65,32 @@ async def test_the_specification_stays_and_the_tool_expires(
     assert (alive.headers or {})["Nats-TTL"] == str(catalogue_writer.TTL_S)
     assert int((pinned.headers or {})["Nats-Sequence"]) < int((alive.headers or {})["Nats-Sequence"])
     assert await planner.catalogue.spec(spec.digest()) == spec
+
+
+async def test_a_tool_hears_that_it_is_offered_and_is_gone_when_it_says_that_it_ends(
+    planner: Planner, start_runner: Start, server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its entry is deleted at once, not left to expire."""
+
+    @tool(desc="Gone tomorrow")
+    async def moth() -> int:
+        return 1
+
+    stop = asyncio.Event()
+    caplog.set_level("INFO")
+    serving = asyncio.create_task(serve([moth], server.url, stop=stop, grace_s=0.1))
+    await start_runner()
+    await wait_until(lambda: "moth is offered" in caplog.text, what="the tool hears of it")
+    await planner.spec("moth")
+
+    async def is_deleted() -> bool:
+        entry = await planner.bus.last(STREAM, key_subject(keys.live_tool("moth")))
+        return entry is not None and (entry.headers or {}).get("KV-Operation") == "PURGE"
+
+    assert not await is_deleted()
+    stop.set()
+    await serving
+    await wait_until(is_deleted, what="it is deleted")
 
 
 def _answering(*answers: bytes) -> Callable[[Msg], Awaitable[None]]:

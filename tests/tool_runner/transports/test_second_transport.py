@@ -60,6 +60,13 @@ class Functions:
         """All of them can be used."""
         return {}
 
+    def ended(self) -> set[str]:
+        """None ends."""
+        return set()
+
+    async def tell_offered(self, tool: str, instance: str) -> None:
+        """They do not mind."""
+
     def serves(self, tool: str) -> bool:
         """Only its own tools."""
         return tool in self.tools
