@@ -1,8 +1,12 @@
 """Load tools from Python files."""
 
+import asyncio
+import concurrent.futures
 import hashlib
 import importlib.util
+import inspect
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +18,12 @@ from runwire.tools import Tool
 
 _NEEDED_PACKAGES = {"runwire", names.__name__.partition(".")[0]}
 """In a checkout the contracts are a package of their own; in the wheel they are inside `runwire`."""
+_CALLERS = (
+    "<frozen importlib",
+    str(Path(__file__).parents[1]),
+    *(str(Path(module.__file__ or "").parent) for module in (asyncio, concurrent.futures)),
+)
+"""Where what calls the author's code is: Runwire and the event loop."""
 
 _FOLDERS: list[str] = []
 """First on the path, the first file's first: its name stays its own, also in processes that its tools start."""
@@ -49,6 +59,29 @@ def unique(tools: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
         if named.setdefault(tool.name, tool) is not tool:
             raise ToolsNotLoaded(f"two tools are called {tool.name!r}: give one of them another name")
     return [named[name] for name in sorted(named)]
+
+
+def authors_trace(error: BaseException) -> str:
+    """Return a traceback without the frames that call the author's file, unless the error is not of it."""
+    trace = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in trace.stack if not frame.filename.startswith(_CALLERS)]
+    is_authors = frames or isinstance(error, SyntaxError)
+    trace.stack = traceback.StackSummary.from_list(frames if is_authors else trace.stack)
+    return "".join(trace.format()).rstrip()
+
+
+def remarks(tools: Iterable[Tool[..., Any]]) -> list[str]:
+    """Return what a model cannot know of tools, each with the file and line to mend."""
+    found = []
+    for tool in tools:
+        code = inspect.unwrap(tool).__code__
+        where = f"{code.co_filename}:{code.co_firstlineno}: {tool.name}"
+        if not tool.spec.description.strip():
+            found.append(f"{where} has no description for the model: give it a docstring, or desc=…")
+        properties = tool.spec.input_schema.get("properties", {})
+        if untyped := [name for name, part in properties.items() if not part.keys() - {"title", "default"}]:
+            found.append(f"{where}: the model does not know what to pass as {', '.join(untyped)}: annotate its type")
+    return found
 
 
 def _refuse_shadows(file: Path) -> None:

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
 from runwire.serving.caller_clock import CallerClock
 from runwire.serving.connection import Connection
 from runwire.serving.executor import Executor
-from runwire.serving.loading import load_tools, unique
+from runwire.serving.loading import authors_trace, load_tools, remarks, unique
 from runwire.serving.stall import StallDetector
 from runwire.serving.tool_server import ToolServer
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
@@ -159,6 +158,16 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         working.cancel()
 
 
+def tools_of(paths: Sequence[str | Path]) -> list[Tool[..., Any]]:
+    """Return the tools of Python files. Exits with a message when a file cannot be served."""
+    try:
+        return unique(tool for path in paths for tool in load_tools(path))
+    except ToolsNotLoaded as error:
+        raise SystemExit(str(error)) from error
+    except Exception as error:  # noqa: BLE001, a file may raise anything while it is loaded
+        raise SystemExit(authors_trace(error)) from None
+
+
 def main(
     paths: Sequence[str | Path],
     url: str | None = None,
@@ -173,17 +182,9 @@ def main(
     Exits with a message when a file cannot be served, or NATS allows none of its tools.
     """
     _configure_logging(log_level)
-    try:
-        tools = unique(tool for path in paths for tool in load_tools(path))
-    except ToolsNotLoaded as error:
-        raise SystemExit(str(error)) from error
-    except Exception as error:  # noqa: BLE001, a file may raise anything while it is loaded
-        # Without Runwire's own frames: the author of the file is interested in the others.
-        trace = traceback.TracebackException.from_exception(error)
-        runwire = str(Path(__file__).parents[1])
-        frames = [frame for frame in trace.stack if not frame.filename.startswith((runwire, "<frozen importlib"))]
-        trace.stack = traceback.StackSummary.from_list(frames)
-        raise SystemExit("".join(trace.format()).rstrip()) from None
+    tools = tools_of(paths)
+    for remark in remarks(tools):
+        logger.warning(remark)
     logger.disabled = False  # The file may have configured logging.
     run(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s)
 

@@ -35,6 +35,7 @@ from runwire.serving.call_context import CallContext
 from runwire.serving.caller_clock import CallerClock
 from runwire.serving.calls import Call, Calls, Key, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor
+from runwire.serving.loading import authors_trace
 from runwire.serving.stall import StallDetector
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 from runwire.tools.pauses import pause_in
@@ -225,7 +226,7 @@ class ToolServer:
         if isinstance(error, ValidationError):  # Its own text shows values, of fields that may be for people only.
             reason += "\n" + "".join(traceback.format_tb(error.__traceback__))
         elif not isinstance(error, ToolError):
-            reason = "".join(traceback.format_exception(error))
+            reason = authors_trace(error)
         self._log_failure(call.request.idempotency_key, reason)
 
     async def _end(self, call: Call) -> list[Reply] | BaseException:

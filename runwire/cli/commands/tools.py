@@ -2,26 +2,29 @@
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import from_json
 from typer.core import TyperGroup
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
-from runwire.cli.exit_codes import EXIT_FAILED, end
+from runwire import serving
+from runwire.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, end
 from runwire.cli.frame import Agent, Format, Found, Key, Output, Url, asks, client_of, given, json_object
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked
-from runwire.cli.printing import ERR, marked, one_line, print_error, print_table
+from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table
 from runwire.cli.views import tool_description
 from runwire.cli.views.checks import Check, checklist
 from runwire.cli.views.pauses import Approved, called
 from runwire.client import Client
-from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
+from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
+from runwire.testing import Paused, RecordingContext
 
 _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
 
@@ -95,13 +98,55 @@ async def call(
     args: Annotated[str, typer.Argument(metavar="JSON", help="The arguments, as an object.")] = "{}",
     agent: Agent = None,
     yes: Approved = False,
+    local: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Call the tool of this Python file here, without a server.")
+    ] = None,
 ) -> Found:
     """Call a tool, without a model, and print its result.
 
     Exit codes are those of `run`.
     """
+    if local is not None:
+        return await _called_here(local, tool, json_object(args, "JSON"))
     run = await client.call_tool(tool, json_object(args, "JSON"), **given(agent=agent))
     return await called(client, run, is_approved=yes)
+
+
+class _Shown(RecordingContext):
+    """Shows what a tool reports while it runs here."""
+
+    def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
+        """Print a report of progress."""
+        ERR.print(f"[dim]{marked(one_line(message))}{'' if fraction is None else f' {fraction:.0%}'}[/dim]")
+        return super().progress(message, fraction)
+
+
+async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
+    found = {tool.name: tool for tool in serving.tools_of([file])}
+    if name not in found:
+        raise typer.BadParameter(f"{file} has {', '.join(found)}", param_hint="TOOL")
+    context, failure = _Shown(), ""
+    result: Any = None
+    try:
+        result = from_json(await found[name].run(args, context))
+    except Paused as paused:
+        failure = f"it waits for a person: {paused.pause.title or paused.pause.reason}"
+    except ToolError as error:
+        failure = f"{error.reason} ({error.code})"
+    except Exception as error:  # noqa: BLE001, the author's
+        failure = serving.authors_trace(error)
+
+    def show() -> None:
+        for stream, pieces in context.pieces.items():
+            ERR.print(f"[magenta]“{marked(stream)}”, {len(pieces)} pieces:[/magenta] {json_text(pieces, cut=True)}")
+        if failure:
+            print_error(failure)
+        else:
+            OUT.print(json_text(result))
+
+    return Found(
+        {"result": result, "failure": failure or None, "pieces": context.pieces}, show, EXIT_ERROR if failure else 0
+    )
 
 
 @tools.command()
