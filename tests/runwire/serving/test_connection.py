@@ -197,7 +197,7 @@ async def test_a_denied_reply_is_logged(
 async def test_the_command_takes_a_credential(server: NatsServer, credential: Path, tmp_path: Path) -> None:
     """And a health file; one that is malformed ends it with a sentence."""
     (tmp_path / "my_tools.py").write_text(
-        "from runwire import tool\n\n@tool(name='x')\ndef x() -> int:\n    return 9\n"
+        "from runwire import tool\n\n@tool(name='x', desc='Nine')\ndef x() -> int:\n    return 9\n"
     )
     command = [sys.executable, "-P", "-m", "runwire", "serve", str(tmp_path / "my_tools.py")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
