@@ -7,6 +7,7 @@ A server that does not know its model's notation passes it on as text. `NOTATION
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any, NamedTuple
 
 from services.planner.replies.actions.names import meant
@@ -130,6 +131,7 @@ _AROUND = re.compile(
 )
 _FUNCTION = re.compile(r"\s*(?P<list>\[?)\s*(?P<name>[A-Za-z_][\w.]{0,200})\s*\(")
 _KEYWORD = re.compile(r"\s*(?P<key>[A-Za-z_]\w{0,200})\s*=")
+_CALL_LINE = re.compile(r"\n(?=\[?[A-Za-z_][\w.]{0,200}\(|<[A-Za-z_])")
 _NEXT = re.compile(r"\s*,?")
 _SENTENCE = re.compile(r"[ \t]+[^\W\d_]")
 _ELEMENT = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,200})>(?P<body>.*)</(?P=name)>", re.DOTALL)
@@ -210,21 +212,32 @@ def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Cal
 
 
 def _of_tools(text: str, tools: AbstractSet[str]) -> Written | None:
-    """Read a text that is calls by the names of tools alone: `<look><q>a</q></look>`, `[look(q="a")]`, `look({…})`."""
+    """Read calls by the names of tools alone, from the beginning of a line to the end of the text.
+
+    `<look><q>a</q></look>`, `[look(q="a")]`, `look({…})`.
+    """
+    lines = [line.end() for line in islice(_CALL_LINE.finditer(text, 0, MAX_LEAD_IN_CHARACTERS), MAX_BEGINNINGS)]
+    code = Code(text) if lines else ()
+    whole = _all_of_tools(text, tools)
+    behind = (_all_of_tools(text[start:], tools, start) for start in lines if start not in code)
+    return whole or next((written for written in behind if written is not None and written.is_whole), None)
+
+
+def _all_of_tools(text: str, tools: AbstractSet[str], start: int = 0) -> Written | None:
     bare = text.strip(" \t\r\n`").removeprefix("tool_code\n")
     element = _ELEMENT.fullmatch(bare) if bare.endswith(">") else None
     if element is not None and element["name"] in tools:
         fields = {each["key"]: each["value"] for each in _FIELD.finditer(element["body"])}
         is_whole = not _FIELD.sub("", element["body"]).strip()
-        return Written(0, (Call(element["name"], fields, are_texts=True),), is_whole)
+        return Written(start, (Call(element["name"], fields, are_texts=True),), is_whole)
     function = _FUNCTION.match(bare)
     if function is None or meant(function["name"], tools) is None:
         return None
     try:
         calls, here = _of_python(bare, function)
     except NotJson:
-        return Written(0, (), is_whole=False)
-    return Written(0, tuple(calls), is_whole=not bare[here:].strip())
+        return Written(start, (), is_whole=False)
+    return Written(start, tuple(calls), is_whole=not bare[here:].strip())
 
 
 def _of_python(text: str, function: re.Match[str] | None) -> tuple[list[Call], int]:

@@ -32,6 +32,8 @@ _NUMBER = re.compile(r"(?:[:#@]\d+|\[\d+\])\Z")
 _AROUND = " \t\r\n\"'`<>()/.,;"
 _SEPARATOR = re.compile(r"::|[.:/]|__")
 _JOINTS = str.maketrans("-.", "__")
+_JOINED = re.compile(r"^(?:functions|tools?|default_api)_|_\d{1,2}\Z")
+"""A namespace and a number, where a gateway has put `_` for what functions may not be named by."""
 _NULL_WORDS = frozenset({"null", "none"})
 _FINISHING = frozenset({FINAL_RESPONSE, "answer", "final", "final answer", "finish", "reply", "respond"})
 _NAMING = re.compile(r"(?:next[ _-]?)?(?:node|step|tool|action|function)(?:[ _-]?name)?|recipient_name", re.IGNORECASE)
@@ -64,7 +66,8 @@ def meant(name: str, known: AbstractSet[str]) -> str | None:
     """Return the one of the `known` names that a decorated name means; None where none or several may be meant.
 
     Decorations: a namespace (`functions.look`, `default_api:look`, `mcp__web__look`), a number (`look:0`), a channel
-    (`look<|channel|>commentary`, `commentary to=functions.look`), brackets and quotes, and another case.
+    (`look<|channel|>commentary`, `commentary to=functions.look`), brackets and quotes, another case, and the first two
+    with `_` in place of punctuation (`functions_look_0`).
     """
     recipient = _RECIPIENT.search(name)
     bare = _NUMBER.sub("", _CHANNEL.sub("", recipient[1] if recipient else name).strip(_AROUND))
@@ -72,8 +75,9 @@ def meant(name: str, known: AbstractSet[str]) -> str | None:
     for each in known:
         by_folded.setdefault(each.lower().translate(_JOINTS), []).append(each)
     starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(bare[:MAX_NAME_CHARACTERS]))]
-    for start in starts:
-        if same := by_folded.get(bare[start:].lower().translate(_JOINTS)):
+    folded = bare.lower().translate(_JOINTS)
+    for each in (*(folded[start:] for start in starts), _JOINED.sub("", folded)):
+        if same := by_folded.get(each):
             return same[0] if len(same) == 1 else None
     return None
 
