@@ -246,6 +246,7 @@ class RunRequested(Message):
     of_tasks: TaskFindings | None = Field(default=None, exclude_if=is_absent, description="of a report")
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
     page: Page | None = Field(default=None, exclude_if=is_absent)
+    role: str = Field(default="", exclude_if=is_absent, description="of the user, by the API key")
     keep_proposal: bool = Field(default=False, exclude_if=is_absent)
     body_sha256: str = Field(default="", description="of the request body, to detect a reused idempotency key")
 

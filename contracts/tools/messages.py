@@ -280,7 +280,7 @@ class CallRequested(Message):
 
 
 class ReadRequested(Message):
-    """A call of a tool that changes nothing: gateway to tool_runner, for no run. Nothing is stored.
+    """A call of a tool that changes nothing: gateway or planner to tool_runner, for no run. Nothing is stored.
 
     The tool says so by `side_effects` (`none` or `read`) and `idempotent`, and needs no approval. The reply is a
     `CallFinished` without artifacts: what a model would be shown.

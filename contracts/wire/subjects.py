@@ -128,7 +128,8 @@ direct_status = Subject(
 )
 tool_read = Subject(
     "tool_read", "read.tool", "A tool that changes nothing is called for no run; any instance answers.",
-    writes=(GATEWAY,), reads=(TOOL_RUNNER,), carries=("ReadRequested",), replies=("CallFinished",), queue=TOOL_RUNNER,
+    writes=(GATEWAY, PLANNER), reads=(TOOL_RUNNER,), carries=("ReadRequested",), replies=("CallFinished",),
+    queue=TOOL_RUNNER,
 )
 runner = Subject(
     "runner", "direct.here", "An instance of tool_runner says every second that it takes direct calls.",

@@ -3,6 +3,7 @@
 from services.runtime.http_server import run_with_http
 from services.runtime.logs import configure_logging
 from services.runtime.settings import misconfigured, read_settings
+from services.shared.runs.pages.registry import InvalidPages
 
 from .app import build_server
 from .errors import StartRefused
@@ -10,12 +11,12 @@ from .settings import GatewaySettings
 
 
 def main() -> None:
-    """Compose and run it; an address that others reach and no keys is refused with one sentence."""
+    """Compose and run it; what it refuses, as an address that others reach without keys, ends it with one sentence."""
     settings = read_settings(GatewaySettings)
     configure_logging("gateway", settings)
     try:
         server = build_server(settings)
-    except StartRefused as refusal:
+    except (StartRefused, InvalidPages) as refusal:
         raise misconfigured(str(refusal)) from None
     run_with_http(server)
 

@@ -15,6 +15,7 @@ from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.artifacts.client import ArtifactClient
+from services.shared.runs.pages.registry import Pages, load_pages
 
 from .artifacts.access import ArtifactAccess
 from .artifacts.images import InputImages
@@ -68,6 +69,7 @@ class Parts:
     entries: Bucket
     """The bucket of runs, with the schedules and webhooks."""
     deliveries: asyncio.Semaphore
+    pages: Pages
     checks: "TenantLocks"
     """For checks that may be costly: one at a time per tenant."""
 
@@ -84,7 +86,7 @@ class TenantLocks:
 
 
 def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
-    """Raises StartRefused."""
+    """Raises StartRefused and InvalidPages."""
     deletions, artifacts = Deletions(bus), ArtifactClient(bus, patience_s=messages.ACCEPT_WAIT_S)
     runs = RunReader(bus, deletions)
     sessions = SessionReader(bus, runs, deletions)
@@ -116,6 +118,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         quota=RunQuota(bus, runs, settings.max_open_runs),
         entries=Bucket(bus, keys.RUNS_BUCKET, attempts=2),
         deliveries=asyncio.Semaphore(MAX_DELIVERIES_AT_ONCE),
+        pages=load_pages(settings.pages_file),
         checks=TenantLocks(),
     )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from services.shared.images.cleaner import ImageSettings
+from services.shared.runs.pages.registry import PagesSettings
 from services.shared.runs.plan_settings import PlanSettings
 
 PATH_PREFIX = r"(?!/(?:v1|chat|livez|readyz|openapi\.json)(?:/|$))(?:/[A-Za-z0-9._~-]+)+"
@@ -24,7 +25,7 @@ def _public_url(given: str) -> str:
     return url
 
 
-class GatewaySettings(ImageSettings, PlanSettings):
+class GatewaySettings(ImageSettings, PlanSettings, PagesSettings):
     """Where the gateway listens, whom it admits, and how long it waits."""
 
     host: str = Field(default="127.0.0.1", description="any other address than loopback needs API keys")

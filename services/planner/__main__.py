@@ -2,6 +2,7 @@
 
 from services.messaging.nats_link import run_on_nats
 from services.runtime.settings import misconfigured, read_settings
+from services.shared.runs.pages.registry import InvalidPages, load_pages
 
 from .agents import InvalidAgents, load_agents
 from .app import running
@@ -9,12 +10,15 @@ from .settings import PlannerSettings
 
 
 def main() -> None:
-    """Run the planner. An invalid agents file ends it with one sentence, before it connects to NATS."""
+    """Run the planner. An invalid agents or pages file ends it with one sentence, before it connects to NATS."""
     settings = read_settings(PlannerSettings)
     try:
         agents = load_agents(settings.agents_file)
+        load_pages(settings.pages_file)
     except InvalidAgents as error:
         raise misconfigured(f"wrong agents file: {error}") from None
+    except InvalidPages as error:
+        raise misconfigured(str(error)) from None
     run_on_nats("planner", settings, lambda bus, _health: running(bus, settings, agents))
 
 

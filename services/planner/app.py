@@ -38,6 +38,7 @@ from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Orphans
 from services.runtime.tasks import cancelled
 from services.shared.budgets.spending import KeySpending
+from services.shared.runs.pages.registry import load_pages
 from services.shared.tools.catalogue import Catalogue
 
 from .agents import Agent
@@ -77,7 +78,9 @@ def build_parts(
         ),
         logs=logs,
         sessions=Sessions(bus, logs, session_logs),
-        model_requests=ModelRequests(model, deployment, catalogue, ImageLoader(bus)),
+        model_requests=ModelRequests(
+            model, deployment, catalogue, ImageLoader(bus), bus, load_pages(settings.pages_file)
+        ),
         direct_calls=direct_calls,
         chunks=ChunkWriter(bus),
         call_places=CallPlaces(bus),

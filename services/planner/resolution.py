@@ -21,6 +21,7 @@ from services.planner.models.vision import VisionSupport, models_for
 from services.planner.run.commands import Opening
 from services.planner.strategies.base import JOB, Strategies
 from services.shared.runs.causes import CAUSES
+from services.shared.runs.pages.registry import OF_PAGES
 
 CHARACTERS_PER_TOKEN = 4
 """A rough average over languages and JSON. Only the decision when to compact depends on it."""
@@ -75,7 +76,7 @@ class Deployment:
         tools = _allowed(request, agent, live)
         vision = self.vision_support.opening(request, models, fallbacks, agent, tools)
         model = vision.models[0]
-        name = request.strategy or agent.strategy
+        name = request.strategy or (agent.strategy if request.page is None else OF_PAGES)
         strategy = self.strategies[name if CAUSES[request.cause].asks_model else JOB]
         transport = agent.action_transport or self.action_transport or strategy.transport
         tasks = agent.tasks if strategy.may_spawn and CAUSES[request.cause].may_spawn else None

@@ -10,12 +10,13 @@ from pydantic_settings import NoDecode
 from contracts.artifacts.images import VisionContextPolicy, VisionMode
 from contracts.runs.requests import RequestedEffort
 from services.planner.models.providers import ModelServer
+from services.shared.runs.pages.registry import PagesSettings
 from services.shared.runs.plan_settings import PlanSettings
 
 from .agents import ModelName
 
 
-class PlannerSettings(PlanSettings):
+class PlannerSettings(PlanSettings, PagesSettings):
     """What a deployment sets for all its runs."""
 
     model: str | None = Field(

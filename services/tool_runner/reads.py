@@ -1,7 +1,7 @@
-"""Reads: the gateway calls a tool that changes nothing, for no run, and any instance answers at once.
+"""Reads: a gateway or planner calls a tool that changes nothing, for no run, and any instance answers at once.
 
-Rule 1: nothing is stored, so nothing is repeated here: the gateway asks again, or its caller does.
-Rule 2: a reply goes to the inbox of a gateway and nowhere else. What does not ask from there is dropped.
+Rule 1: nothing is stored, so nothing is repeated here: who asked asks again, or its caller does.
+Rule 2: a reply goes to the inbox of who may ask and nowhere else. What does not ask from there is dropped.
 Rule 3: at most `MAX_READS` wait at once; one more fails at once and may be repeated.
 Rule 4: the arguments are checked and the result is separated as those of every call are (`execution`).
 """
@@ -16,7 +16,7 @@ from contracts.tools.messages import CallRequested, ReadRequested
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id, unix_ms
-from contracts.wire.subject import GATEWAY, TOOL_RUNNER
+from contracts.wire.subject import TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled
@@ -34,7 +34,7 @@ _TOO_MANY = Fault(code="tool_unavailable", reason="too many reads wait; try agai
 _TOO_LARGE = Fault(
     code="result_too_large", reason="the result is larger than a message of this NATS server: ask for less"
 )
-_INBOX = f"{subjects.replies_to(GATEWAY)}."
+_INBOXES = tuple(f"{subjects.replies_to(asker)}." for asker in subjects.tool_read.writes)
 
 
 class ToolReads:
@@ -52,13 +52,13 @@ class ToolReads:
         return self
 
     async def stop(self) -> None:
-        """Take no more requests, and leave those that are under way: their gateways notice it."""
+        """Take no more requests, and leave those that are under way: who asked notices it."""
         if self._subscription is not None:
             await self._subscription.stop()
         await cancelled(*self._reading)
 
     async def _on_request(self, message: Msg) -> None:
-        if message.reply.startswith(_INBOX) and "Nats-Subject" not in (message.headers or {}):
+        if message.reply.startswith(_INBOXES) and "Nats-Subject" not in (message.headers or {}):
             reading = asyncio.create_task(self._answer(message))
             self._reading.add(reading)
             reading.add_done_callback(self._reading.discard)
@@ -67,7 +67,7 @@ class ToolReads:
         try:
             asked = ReadRequested.model_validate_json(message.data)
         except ValidationError:
-            return  # Not from a gateway of this version; it stops waiting.
+            return  # Not from a service of this version; it stops waiting.
         deadline_at = unix_ms() + int(MAX_READ_S * 1000)
         call = CallRequested(
             **asked.model_dump(), call_id="1-1", run_id=new_id(), spec="", step=1, deadline_at=deadline_at
@@ -77,4 +77,4 @@ class ToolReads:
         if len(reply) > self._bus.nc.max_payload:
             reply = failed(call.call_id, call.tool, _TOO_LARGE, 0)
         if not await self._bus.send(message.reply, reply):
-            logger.info("read_not_answered", tool=call.tool)  # There is no connection: its gateway stops waiting.
+            logger.info("read_not_answered", tool=call.tool)  # There is no connection: who asked stops waiting.

@@ -85,6 +85,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("GET", "/v1/agents"): None,
     ("GET", "/metrics"): "operate",
     ("GET", "/v1/budget"): None,
+    ("GET", "/v1/pages"): None,
     ("GET", "/v1/runs/{run}/artifacts"): None,
     ("GET", "/v1/artifacts"): None,
     ("POST", "/v1/artifacts"): "run",

@@ -11,6 +11,7 @@ _OPTIONS = {
     "name": "its id in logs and requests; else the first 12 digits of its SHA-256",
     "rights": "some of run,approve,apply,operate; else run,approve,apply; empty: reading only",
     "user": "the one user whose runs and sessions it sees",
+    "role": "of its user, on pages; else `user`",
     "max_runs": "runs of this key at once",
     "tools": "names of the tools that its runs may use, separated by commas",
     "agents": "names of the agents that it may ask, separated by commas; a request without an agent gets the first",

@@ -38,6 +38,8 @@ class Caller:
     rights: frozenset[Right] = DEFAULT_RIGHTS
     user_id: str | None = None
     """The user that the key is pinned to."""
+    role: str = "user"
+    """What pages call the user of the key: which help it is shown, and what the model knows of it."""
     max_runs: int | None = None
     """Open runs at once of this key."""
     max_tokens_per_day: int | None = None
@@ -112,6 +114,7 @@ class Caller:
             "key_id": self.key_id,
             "user_id": self.user_id or run_input.user_id,
             "is_user_pinned": self.user_id is not None,
+            "role": self.role if run_input.page is not None else "",
             "agent": agent,
             "key_budget": self.budget,
             "key_tools": None if self.tools is None else list(self.tools),

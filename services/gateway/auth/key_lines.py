@@ -1,7 +1,7 @@
 """The lines that name API keys: read them, and make them.
 
-    tenant sha256hex [name=..] [rights=run,approve,apply,operate] [user=..] [max_runs=..] [tools=a,b] [agents=x,y]
-        [max_tokens_per_day=..] [max_cost_usd_per_day=..]
+    tenant sha256hex [name=..] [rights=run,approve,apply,operate] [user=..] [role=..] [max_runs=..] [tools=a,b]
+        [agents=x,y] [max_tokens_per_day=..] [max_cost_usd_per_day=..]
 
 Rule 1: keys are 32 random bytes. Only their SHA-256 is stored.
 Rule 2: errors name the line and the field and quote no value: a line may contain the key itself by mistake.
@@ -18,7 +18,7 @@ from contracts.wire import names
 from .caller import ALL_RIGHTS, Caller, digest_of
 
 FORM = (
-    "tenant sha256hex [name=..] [rights=..] [user=..] [max_runs=..] [tools=..] [agents=..] "
+    "tenant sha256hex [name=..] [rights=..] [user=..] [role=..] [max_runs=..] [tools=..] [agents=..] "
     "[max_tokens_per_day=..] [max_cost_usd_per_day=..]"
 )
 MAX_USER_CHARACTERS = 200
@@ -26,6 +26,7 @@ _COLUMNS = 2
 _KEY_ID_CHARACTERS = 12
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_ROLE = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _TOKENS = re.compile(r"[1-9][0-9]{0,14}", re.ASCII)
 _DOLLARS = "dollars above 0, as 5 or 0.25, with at most six digits after the point"
@@ -151,6 +152,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "name": ("key_id", _matching(_NAME, "1 to 64 of A-Z, a-z, 0-9, _, . and -")),
     "rights": ("rights", _rights),
     "user": ("user_id", _user),
+    "role": ("role", _matching(_ROLE, "1 to 32 of a-z, 0-9 and _, the first a letter")),
     "max_runs": ("max_runs", _matching(_NUMBER, "a whole number from 1 on", int)),
     "tools": ("tools", _tools),
     "agents": ("agents", _agents),

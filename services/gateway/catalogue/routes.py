@@ -1,4 +1,4 @@
-"""What a run may be made of: the present agents and tools, a plan that is checked, the budget of the caller's key."""
+"""What a run may be made of: agents, tools and pages, a plan that is checked, the budget of the caller's key."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
+from contracts.runs.pages import ClientAction, Page
 from contracts.runs.plans import PlanReport
 from contracts.runs.requests import AgentModels, KeyBudget, KeySpent
 from contracts.tools.messages import RefusedTool, ToolSpec
@@ -38,6 +39,30 @@ class ToolList(BaseModel):
     refused: list[RefusedTool] = Field(
         default_factory=list, description="those that announce what cannot be used or is not accepted, with the reason"
     )
+
+
+class TabView(BaseModel):
+    """A tab of a page, with the names of its subtabs."""
+
+    name: str
+    subtabs: list[str]
+
+
+class ListedPage(BaseModel):
+    """A page that requests may name, with what counts on it as a whole; a tab may add to that."""
+
+    name: str
+    description: str
+    tabs: list[TabView]
+    payloads: list[str]
+    client_actions: list[ClientAction]
+
+
+class PageList(BaseModel):
+    """The pages of this deployment, and the role of the key that the request shows."""
+
+    pages: list[ListedPage]
+    role: str
 
 
 class BudgetToday(BaseModel):
@@ -99,6 +124,22 @@ async def list_agents(parts: GatewayParts) -> AgentList:
     """List the agents, each with the models that answer its runs. Without a planner there are none."""
     found = await parts.models.of_agents()
     return AgentList(agents=[AgentModels(name=name, models=models) for name, models in found.items()])
+
+
+@router.get("/v1/pages", tags=["pages"])
+async def list_pages(parts: GatewayParts, caller: RequestCaller) -> PageList:
+    """List the pages that requests may name."""
+    listed = [
+        ListedPage(
+            name=name,
+            description=page.description,
+            tabs=[TabView(name=tab, subtabs=list(within.subtabs)) for tab, within in page.tabs.items()],
+            payloads=parts.pages.payloads(Page(name=name)),
+            client_actions=parts.pages.actions(Page(name=name)),
+        )
+        for name, page in sorted(parts.pages.pages.items())
+    ]
+    return PageList(pages=listed, role=caller.role)
 
 
 @router.get("/v1/budget", tags=["budget"])

@@ -28,7 +28,7 @@ from services.shared.redaction.stored_values import holds_reference
 from services.shared.runs.run_follower import RunFollower
 
 from .reader import RunReader, StoredRun
-from .run_request import NO_SUCH_TOOL, call_request, encoded, image_digests, run_request
+from .run_request import NO_SUCH_TOOL, call_request, check_page, encoded, image_digests, run_request
 
 logger = structlog.get_logger(__name__)
 
@@ -71,6 +71,7 @@ async def accept(
         if resumed not in {None, run}:
             raise BadCursor("Last-Event-ID is the id of another run's event than that of the Idempotency-Key.")
         digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
+        check_page(parts.pages, run_input)
         requested = run_request(caller, run, run_input, request_ids(request), digests)
         data = encoded(requested)
         follower = RunFollower(parts.bus, tenant, run)

@@ -12,6 +12,7 @@ from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_headers import RequestIds
 from services.gateway.errors import BodyTooLarge, InvalidInput, NotFound
+from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
 
 NO_SUCH_TOOL = "There is no such tool; GET /v1/tools lists those that there are."
 _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
@@ -49,6 +50,18 @@ def run_request(
         request_id=given_ids.request_id,
         body_sha256=digest_of({**content, "images": image_digests} if image_digests else content),
     )
+
+
+def check_page(pages: Pages, run_input: RunInput) -> None:
+    """Raise InvalidInput for a page, tab or subtab that is not registered, and for a strategy that knows no pages."""
+    if run_input.page is None:
+        return
+    try:
+        pages.parts(run_input.page)
+    except UnknownPlace as error:
+        raise InvalidInput(f"page.{error.field}", str(error)) from error
+    if run_input.strategy not in {None, OF_PAGES}:
+        raise InvalidInput("strategy", f"a request with a page has the strategy {OF_PAGES}: leave it out")
 
 
 def call_request(caller: Caller, run_id: str, tool: str, given: CallInput, given_ids: RequestIds) -> RunRequested:

@@ -29,7 +29,7 @@ from services.gateway.edge.request_body import read_json
 from services.gateway.edge.request_headers import RequestIds, idempotency_key
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
 from services.gateway.parts import Parts
-from services.gateway.runs.run_request import digest_of, encoded, run_request
+from services.gateway.runs.run_request import check_page, digest_of, encoded, run_request
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.shared.schedules.fire_times import NEXT_SHOWN, first_after, next_times, shown
@@ -126,6 +126,7 @@ async def _requested(parts: Parts, caller: Caller, schedule_id: str, run: RunInp
     if run.images:
         raise InvalidInput(f"{_REQUEST}.images", "a schedule shows no images")
     try:
+        check_page(parts.pages, run)
         requested = run_request(caller, schedule_id, run, RequestIds(), [])
         requested = requested.model_copy(update={"schedule_id": schedule_id})
         await parts.models.check_name(run.model)

@@ -14,10 +14,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import RootModel
 
 from contracts.artifacts.references import ArtifactRef
-from contracts.runs.inbox import CallFinished
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.tools.messages import ReadRequested
-from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id
 from services.gateway.artifacts.downloads import SAFETY_HEADERS, disposition
@@ -34,9 +32,8 @@ from services.gateway.runs.calls import GOES_ON, answer_of, called
 from services.messaging.errors import Unavailable
 from services.runtime import exact_json
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge
+from services.shared.tools.reads import read
 
-READ_WAIT_S = 12.0
-"""A little longer than a tool runner gives a tool."""
 EXPORT, IMPORT = "export_csv", "import_csv"
 IMPORT_TTL_S = 86_400
 """How long the uploaded file of an import is kept."""
@@ -217,10 +214,9 @@ async def _read(parts: Parts, request: Request, caller: Caller, tool: str, args:
         trace_id=ids.trace_id,
     )
     try:
-        message = await parts.bus.request(subjects.tool_read(), asked.model_dump_json().encode(), READ_WAIT_S)
+        found = await read(parts.bus, asked)
     except Unavailable as error:
         raise TryAgain("No tool runner answers.") from error
-    found = CallFinished.model_validate_json(message.data)
     if found.status == "failed":
         raise ToolFailed(found.failure or Fault(code="internal", reason="the tool failed and did not say why"))
     return found.observation

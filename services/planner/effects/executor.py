@@ -302,6 +302,10 @@ class Effects:
             await model_requests.await_tools(request)
             progress = replace(progress, now=unix_ms())
         found = model_requests.open(request)
+        if request.page is not None:
+            self._time_slice.end_soon()
+            found = await model_requests.with_page(found)
+            progress = replace(progress, now=unix_ms())
         place = opening.place_of(self._message, progress)
         started = opening.opened(found.started, run, place, progress.now)
         if found.refusal is None:

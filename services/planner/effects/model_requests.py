@@ -12,6 +12,7 @@ from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
+from services.messaging.connection import Bus
 from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
@@ -26,6 +27,8 @@ from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Critique, Triage
 from services.planner.strategies.base import Reading, Strategy
 from services.shared.runs.causes import CAUSES
+from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
+from services.shared.runs.pages.views import view_of
 from services.shared.tools.catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
@@ -44,10 +47,24 @@ class ModelRequests:
     deployment: Deployment
     catalogue: Catalogue
     image_loader: ImageLoader
+    bus: Bus
+    pages: Pages
 
     def open(self, request: RunRequested) -> Opening:
         """Return the fact that opens the run, and a fault if the request is refused."""
         return self.deployment.opening(request, self.catalogue.live())
+
+    async def with_page(self, found: Opening) -> Opening:
+        """Return the opening with what the model is told of its page: a read of the page, if the request names one."""
+        started, page = found.started, found.started.request.page
+        if page is None or found.refusal is not None or started.strategy != OF_PAGES:
+            return found
+        try:
+            view, warnings = await view_of(self.bus, self.pages, page, started)
+        except UnknownPlace as error:
+            return replace(found, refusal=Fault(code="bad_request", reason=f"page.{error.field}: {error}"))
+        update = {"page_view": view, "warnings": [*started.warnings, *warnings]}
+        return replace(found, started=started.model_copy(update=update))
 
     async def check_texts(self, started: RunStarted, texts: Sequence[str]) -> Checked:
         """Return what the rules of the run's agent say of texts of its user. Never raises."""

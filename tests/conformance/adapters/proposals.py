@@ -12,7 +12,8 @@ from typing import Any
 
 from contracts.wire.names import new_id
 from services.gateway.tables import proposal_view
-from services.planner.replies.marked import payload_types
+from services.shared.runs.pages import payload_types
+from services.shared.runs.pages.registry import load_pages
 from services.tables import catalog, rows, values
 from services.tables.database import Database
 from services.tables.proposals import columns as column_rules
@@ -48,7 +49,7 @@ def validate_schema(given: dict[str, Any]) -> dict[str, Any]:
         return errors
     found = column_rules.check(given["data"], columns_of(given["table"]), catalog.new_column_id)
     codes = {error.partition("@")[0] for error in found.errors}
-    assert set(payload_types.PAYLOAD_TYPES["schema_proposal"].faults(given["data"])[:1]) <= codes
+    assert set(payload_types.SCHEMA_PROPOSAL.faults(given["data"])[:1]) <= codes
     names = {} if found.errors else {"resulting_columns": [each.name for each in found.columns]}
     return {"valid": not found.errors, "errors": found.errors, "warnings": found.warnings, **names}
 
@@ -57,7 +58,7 @@ def validate_data(given: dict[str, Any]) -> dict[str, Any]:
     """The page, the envelope, then each operation, by the tables themselves."""
     if errors := unavailable(given, "data_proposal"):
         return errors
-    faults = [f"{code}@operations" for code in payload_types.PAYLOAD_TYPES["data_proposal"].faults(given["data"])]
+    faults = [f"{code}@operations" for code in payload_types.DATA_PROPOSAL.faults(given["data"])]
     outcomes: list[dict[str, Any]] = []
     if not faults:
         report = run(given["table"], list(enumerate(given["data"]["operations"])), check_only=True)
@@ -77,7 +78,7 @@ def validate_data(given: dict[str, Any]) -> dict[str, Any]:
 
 def unavailable(given: dict[str, Any], kind: str) -> dict[str, Any] | None:
     """What a proposal comes to on a page that has no such proposals."""
-    if kind in payload_types.PAYLOADS_OF_PAGES.get(given["page"], ()):
+    if (page := load_pages().pages.get(given["page"])) is not None and kind in page.payloads:
         return None
     return {
         "valid": False,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from services.planner.replies.marked.blocks import Page
-from services.planner.replies.marked.payload_types import PAYLOADS_OF_PAGES
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
+from services.shared.runs.pages.registry import load_pages
 from tests.conformance.compare import assert_same
 
 OF_A_RESPONSE = {"text", "chunks", "end", "page", "page_actions"}
@@ -25,7 +25,8 @@ def check(vector: dict[str, Any]) -> None:
 
 def scanner_of(given: dict[str, Any]) -> MarkerScanner:
     """A scanner for the page of a vector. All further texts that it names were said in the conversation."""
-    page = Page(PAYLOADS_OF_PAGES.get(given["page"], ()), frozenset(given.get("page_actions") or ()))
+    known = load_pages().pages.get(given["page"])
+    page = Page(() if known is None else known.payloads, frozenset(given.get("page_actions") or ()))
     further = [value for key, value in given.items() if key not in OF_A_RESPONSE]
     return MarkerScanner(page, Echoes(list(texts_in(further))))
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from services.planner.replies.marked.blocks import Page
-from services.planner.replies.marked.payload_types import PAYLOADS_OF_PAGES, manifest, summary
 from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, Echoes, MarkerScanner
 from services.planner.run.ending.payload import assemble
+from services.shared.runs.pages.payload_types import manifest, summary
+from services.shared.runs.pages.registry import load_pages
 
+PAYLOADS_OF_PAGES = {name: page.payloads for name, page in load_pages().pages.items()}
 VIEW = Page(PAYLOADS_OF_PAGES["table_view"], frozenset({"export"}))
 V = '[{"label": "A", "value": "a"}]'
 C = '[{"label": "Close", "action": "close_chat", "handler": "client"}]'

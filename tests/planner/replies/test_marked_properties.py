@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.openers import BLANKS
-from services.planner.replies.marked.payload_types import MARKERS, PAYLOADS_OF_PAGES
 from services.planner.replies.marked.scanner import MarkerScanner
+from services.shared.runs.pages import tables
+from services.shared.runs.pages.payload_types import BUILT_IN, SUGGESTIONS
 from tests.support import samples
 
-VIEW = Page(PAYLOADS_OF_PAGES["table_view"])
+VIEW = Page(tables.TABLE_VIEW.payloads)
+MARKERS = (*SUGGESTIONS, *(each.marker for each in BUILT_IN))
 PIECES = [
     *MARKERS,
     *(name[:cut] for name in MARKERS for cut in (1, 4, len(name) - 1)),

@@ -6,15 +6,16 @@ Rule 2: a block is hidden whatever becomes of it, and each loss is a warning, by
 dropped, and the others stay. An empty list was there; None was not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from services.planner.replies.marked.openers import BLANKS
-from services.planner.replies.marked.payload_types import BY_MARKER, SUGGESTED_ACTIONS, SUGGESTED_VALUES, summary
 from services.runtime import exact_json
+from services.shared.runs.pages.payload_types import BUILT_IN, SUGGESTIONS, PayloadType, summary
 
 MAX_DEPTH = 64
+SUGGESTED_VALUES, SUGGESTED_ACTIONS = SUGGESTIONS
 CLOSE_CHAT = "close_chat"
 HANDLER = "client"
 
@@ -25,6 +26,13 @@ class Page:
 
     payloads: tuple[str, ...] = ()
     actions: frozenset[str] = frozenset()
+    types: Sequence[PayloadType] = BUILT_IN
+    """Those of the deployment: their markers are hidden, also of those that do not count there."""
+
+    @property
+    def by_marker(self) -> dict[str, PayloadType]:
+        """The types that have a marker."""
+        return {each.marker: each for each in self.types if each.marker}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +47,14 @@ class Response:
     warnings: list[str] = field(default_factory=list)
     """Codes, sorted."""
 
-    def final_args(self, payload_id: str) -> dict[str, Any]:
+    def final_args(self, payload_id: str, types: Sequence[PayloadType] = BUILT_IN) -> dict[str, Any]:
         """Return the arguments of the final answer that this is. `payload_id`: of its payload, if it has one."""
         payload = self.custom_payload
         extra = {
             "suggested_values": self.suggested_values,
             "client_actions": self.suggested_actions,
             "custom_payload": payload
-            and {**payload, "id": payload_id, "summary": summary(payload["type"], payload["data"])},
+            and {**payload, "id": payload_id, "summary": summary(payload["type"], payload["data"], types)},
         }
         return {
             "answer": self.message,
@@ -66,7 +74,8 @@ class Blocks:
         self._page = page
         self._actions = page.actions | {CLOSE_CHAT}
         self._suggestions: dict[str, list[dict[str, str]]] = {}
-        self._payloads: list[tuple[str, dict[str, Any]]] = []
+        self._by_marker = page.by_marker
+        self._payloads: list[tuple[PayloadType, dict[str, Any]]] = []
         self._warnings: list[str] = []
 
     def warn(self, code: str) -> None:
@@ -80,7 +89,7 @@ class Blocks:
             is_json = not _is_deep(found)
         except (ValueError, RecursionError):
             found, is_json = None, False
-        kind = BY_MARKER.get(name)
+        kind = self._by_marker.get(name)
         is_right_type = isinstance(found, list) if kind is None else isinstance(found, dict)
         if not is_json:
             self.warn("invalid_json")
@@ -93,7 +102,7 @@ class Blocks:
         elif faults := kind.faults(found):
             self._warnings += faults
         else:
-            self._payloads.append((kind.name, found))
+            self._payloads.append((kind, found))
 
     def response(self, message: str) -> Response:
         """Return the response, once there is no more text."""
@@ -101,8 +110,8 @@ class Blocks:
         values, actions = self._suggestions.get(SUGGESTED_VALUES), self._suggestions.get(SUGGESTED_ACTIONS)
         payload = None
         if self._payloads:
-            kind, data = min(self._payloads, key=lambda each: self._page.payloads.index(each[0]))
-            payload = {"type": kind, "data": data}
+            kind, data = min(self._payloads, key=lambda each: self._page.payloads.index(each[0].name))
+            payload = {"type": kind.name, "data": data}
             warnings += ["extra_payload_dropped"] * (len(self._payloads) - 1)
             warnings += ["suggestions_with_proposal"] if self._suggestions else []
         return Response(message, values, actions, payload, sorted(warnings))

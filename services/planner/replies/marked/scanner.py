@@ -10,15 +10,16 @@ Rule 4: work is linear in the text, and memory is bounded by the longest block: 
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from services.planner.replies.marked.blocks import Blocks, Page, Response
 from services.planner.replies.marked.openers import BLANKS, Before, NotBlock, Opener, Openers, Undecided
-from services.planner.replies.marked.payload_types import MARKERS
+from services.shared.runs.pages.payload_types import SUGGESTIONS
 
 MAX_BLOCK_BYTES = 256 << 10
 _SLICE_CHARACTERS = 8 << 10
 """A long chunk is read in slices, since what follows a block is copied."""
-_OPENERS = Openers(MARKERS)
+_openers = lru_cache(maxsize=16)(Openers)
 _BRACKETS = {"{": re.compile(r'[{}"]'), "[": re.compile(r'[\[\]"]')}
 _IN_STRING = re.compile(r'["\\]')
 _BLANK_RUNS = re.compile(f"[{BLANKS}]++")
@@ -124,6 +125,7 @@ class MarkerScanner:
 
     def __init__(self, page: Page, echoes: Echoes | None = None) -> None:
         self.echoes = echoes or Echoes()
+        self._openers = _openers((*SUGGESTIONS, *page.by_marker))
         self._blocks = Blocks(page)
         self._before = Before()
         self._block: _Block | None = None
@@ -206,9 +208,9 @@ class MarkerScanner:
     def _read_text(self, text: str) -> str:
         """Show what stands before the next block, and return what follows from its bracket on."""
         text, here = self._before.last + text, 1
-        while (start := _OPENERS.next_candidate(text, here)) is not None:
+        while (start := self._openers.next_candidate(text, here)) is not None:
             self._release(text[here:start])
-            reading = _OPENERS.reading(text, start, self._before)
+            reading = self._openers.reading(text, start, self._before)
             try:
                 opener = reading.opener()
                 self._block = _Block(opener, text[start : opener.json_at], opener.name_at - start)

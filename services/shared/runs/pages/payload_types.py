@@ -1,0 +1,166 @@
+"""The types of payloads that a model can mark in its text: what they are called there, and how they are written.
+
+The envelope is what can be checked of a proposal without a table; the service of the tables checks the rest against the
+table as it is then.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
+
+SUGGESTIONS = ("SUGGESTED_VALUES", "SUGGESTED_ACTIONS")
+"""Their markers count on every page."""
+MODES = ("create", "update")
+_NOUNS = {
+    "add": "addition",
+    "update": "update",
+    "delete": "deletion",
+    "modify": "modification",
+    "remove": "removal",
+    "reorder": "reorder",
+}
+Data = Mapping[str, Any]
+
+
+class PayloadType(BaseModel):
+    """One type. In Python it may have a parser, and what makes one line about data; else its `schema` decides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
+    marker: str = Field(default="", pattern=r"^([A-Z][A-Z0-9_]{0,63})?$", description="empty: tools alone make it")
+    description: str = ""
+    instructions: str = Field(default="", description="how the model writes it, and when")
+    data_schema: dict[str, Any] = Field(default_factory=dict, alias="schema")
+    source: Literal["llm", "tool"] = "llm"
+    parse: Callable[[Data], list[str]] | None = Field(default=None, description="the codes of what is wrong with data")
+    summarize: Callable[[Data], str] | None = None
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse a type that nobody can write, and a schema that cannot be used."""
+        del context
+        if self.source == "llm" and not self.marker:
+            raise ValueError("needs a marker, by which the model writes it")
+        try:
+            check_schema(self.data_schema)
+        except InvalidSchema as error:
+            raise ValueError(f"schema: {error}") from error
+
+    def faults(self, data: Data) -> list[str]:
+        """Return the codes of what is wrong with data, as far as it can be said without the application."""
+        if self.parse is not None:
+            return self.parse(data)
+        return ["payload_invalid"] if self.data_schema and complaints(data, self.data_schema) else []
+
+    def summary(self, data: Any) -> str:
+        """Return one line about data, which never fails."""
+        try:
+            return self.description if self.summarize is None else self.summarize(data)
+        except (AttributeError, KeyError, TypeError):
+            return self.description
+
+
+def _faults_of_rows(data: Data) -> list[str]:
+    operations = data.get("operations")
+    if isinstance(operations, list) and operations:
+        return []
+    return ["operations_missing" if operations is None else "operations_empty"]
+
+
+def _faults_of_columns(data: Data) -> list[str]:
+    mode = data.get("mode")
+    wrong = [] if mode in MODES else ["mode_missing" if mode is None else "mode_invalid"]
+    return wrong + _faults_of_rows(data)
+
+
+def _counted(data: Data) -> str:
+    """Count operations by their action, in the order in which the actions come."""
+    counts = Counter(_NOUNS.get(each["action"], each["action"]) for each in data.get("operations") or [])
+    return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
+
+
+def _summary_of_columns(data: Data) -> str:
+    what = _counted(data) or "empty proposal"
+    return f'Create table: "{data["table_name"]}" — {what}' if data["mode"] == "create" else f"Schema proposal: {what}"
+
+
+_OPERATION = {"type": "object", "required": ["action"], "properties": {"action": {"type": "string"}}}
+SCHEMA_PROPOSAL = PayloadType(
+    name="schema_proposal",
+    marker="SCHEMA_PROPOSAL",
+    description="A proposal to make a table or to change its columns",
+    schema={
+        "type": "object",
+        "required": ["mode", "operations"],
+        "properties": {
+            "mode": {"enum": list(MODES)},
+            "operations": {"type": "array", "minItems": 1, "items": _OPERATION},
+            "table_name": {"type": "string"},
+            "table_description": {"type": "string"},
+            "sample_rows": {"type": "array", "items": {"type": "object"}},
+            "reasoning": {"type": "string"},
+        },
+    },
+    instructions="""\
+SCHEMA_PROPOSAL: a table to make, or other columns of the table that is open. The user reviews it as a whole.
+A new table ("mode": "create") has a name, a description, its columns as "add" operations, and 2 or 3 sample rows by \
+the names of the columns:
+SCHEMA_PROPOSAL: {"mode": "create", "table_name": "Contacts", "table_description": "People we talk to", "operations": \
+[{"action": "add", "column": {"name": "Name", "type": "text", "required": true}}, {"action": "add", "column": \
+{"name": "Status", "type": "select", "options": ["open", "done"], "filterDisplay": "tab"}}], "sample_rows": \
+[{"Name": "Ann", "Status": "open"}, {"Name": "Bo", "Status": "done"}], "reasoning": "Who they are and where it stands."}
+Other columns ("mode": "update") name the columns that exist by their ids:
+SCHEMA_PROPOSAL: {"mode": "update", "operations": [{"action": "add", "column": {"name": "Due", "type": "date"}, \
+"after_column_id": "col_1"}, {"action": "modify", "column_id": "col_2", "changes": {"name": "State", "options": \
+["open", "done", "late"]}}, {"action": "remove", "column_id": "col_3"}, {"action": "reorder", "column_id": "col_4", \
+"after_column_id": "col_1"}]}
+- Types are text, number, date, boolean and select. A select needs "options"; in a change they are the whole list.
+- "remove" loses what the column holds: propose it only where the user asks for it.""",
+    parse=_faults_of_columns,
+    summarize=_summary_of_columns,
+)
+DATA_PROPOSAL = PayloadType(
+    name="data_proposal",
+    marker="DATA_PROPOSAL",
+    description="A proposal to change rows",
+    schema={
+        "type": "object",
+        "required": ["operations"],
+        "properties": {
+            "operations": {"type": "array", "minItems": 1, "items": _OPERATION},
+            "reasoning": {"type": "string"},
+        },
+    },
+    instructions="""\
+DATA_PROPOSAL: rows to add, change or delete in the table that is open. The user chooses which of them are applied.
+DATA_PROPOSAL: {"operations": [{"action": "add", "data": {"Name": "Cy", "Status": "open"}}, {"action": "update", \
+"row_id": 7, "changes": {"Status": "done"}}, {"action": "delete", "row_id": 9}], "reasoning": "As the list says."}
+- Columns are named as in the context; "row_id" is the number behind "Row #". Never invent a row id: find rows that \
+are not in the context with query_rows.
+- Give every required column of a new row. A date is YYYY-MM-DD, a number a JSON number, a select one of its options; \
+null clears an optional cell.
+- Name a row in one operation only. Propose for two rows or more, or where the user wants to see it first; one row \
+that the user asked for plainly may be written with create_row, update_row or delete_row.""",
+    parse=_faults_of_rows,
+    summarize=lambda data: f"Data proposal: {_counted(data) or 'empty'}",
+)
+BUILT_IN = (SCHEMA_PROPOSAL, DATA_PROPOSAL)
+
+
+def summary(name: str, data: Any, types: Sequence[PayloadType] = BUILT_IN) -> str:
+    """Return one line about a payload, which never fails."""
+    return next((each.summary(data) for each in types if each.name == name), f"Unknown payload type: {name}")
+
+
+def manifest(payloads: Sequence[Data]) -> str | None:
+    """Return the list of a conversation's payloads, `payload_id` and `summary` each; None if there are none."""
+    lines = [
+        f"- [{each['payload_id']}] {each['summary']}"
+        for each in payloads
+        if each.get("payload_id") and each.get("summary")
+    ]
+    return "\n".join(["AVAILABLE PAYLOADS (use get_payload tool to retrieve full data):", *lines]) if lines else None
