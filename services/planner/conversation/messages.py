@@ -86,6 +86,11 @@ def question_message(
     return {"role": "user", "content": with_images(text, images)}
 
 
+def minute_of(at: int) -> str:
+    """Write a moment, in Unix ms, by UTC."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
 def question_text(query: str, asked_at: int) -> str:
     """Render a question with its date. `asked_at`: Unix ms; 0: not known."""
     text = between("question", query)

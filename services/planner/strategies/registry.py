@@ -17,6 +17,7 @@ from services.planner.strategies.job import Job
 from services.planner.strategies.planned.state import PlannedState
 from services.planner.strategies.planned.strategy import Planned
 from services.planner.strategies.react.strategy import React
+from services.shared.runs.pages.registry import load_pages
 
 OwnState = StrategyState | PlannedState | ChatState
 """Every state that the strategies here keep of their runs; the base is the state of those that keep nothing."""
@@ -33,7 +34,7 @@ def asking(settings: PlannerSettings) -> dict[str, Any]:
 
 REGISTRY: dict[str, Callable[[PlannerSettings], Strategy]] = {
     "react": lambda settings: React(**asking(settings)),
-    "chat": lambda settings: Chat(**asking(settings)),
+    "chat": lambda settings: Chat(load_pages(settings.pages_file), **asking(settings)),
     "planned": lambda settings: Planned(**asking(settings), bounds=settings.bounds()),
     JOB: lambda _: Job(),
 }

@@ -15,6 +15,7 @@ from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
 from services.planner.run.state.run import Run, StrategyState
+from services.shared.runs.pages.payload_types import BUILT_IN, PayloadType
 
 PROPOSAL_PENDING = "proposal_pending"
 """Warning: the request keeps the proposal before, so that a new one was dropped."""
@@ -38,6 +39,8 @@ class ChatState(StrategyState):
     positions: tuple[dict[str, Any], ...] = ()
     """Of each call: where it stands in the message."""
     inputs_read: int = 0
+    types: tuple[PayloadType, ...] = BUILT_IN
+    """The types of payloads of the deployment."""
 
     @property
     def has_parts(self) -> bool:
@@ -57,7 +60,7 @@ class ChatState(StrategyState):
         """Return a scanner that has read all parts."""
         view = run.started.page_view if run.started is not None else None
         actions = frozenset(action.name for action in view.client_actions) if view is not None else frozenset[str]()
-        page = Page(tuple(view.payloads) if view is not None else (), actions)
+        page = Page(tuple(view.payloads) if view is not None else (), actions, self.types)
         scanner = MarkerScanner(page, Echoes(_shown_before(run)))
         for each in self.turn:
             if isinstance(each, Shown):
@@ -89,7 +92,7 @@ def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any
     if payload is not None:
         view = run.started.page_view if run.started is not None else None
         payload = {**payload, "data": _by_column_ids(payload["data"], view.columns if view is not None else None)}
-    args = replace(response, custom_payload=payload).final_args(payload_id(run_id))
+    args = replace(response, custom_payload=payload).final_args(payload_id(run_id), state.types)
     if state.positions:
         args["extra"]["tool_positions"] = list(state.positions)
     return args
@@ -105,12 +108,12 @@ def state_of(run: Run) -> ChatState:
     return run.strategy_state if isinstance(run.strategy_state, ChatState) else ChatState()
 
 
-def fold(run: Run, event: RunEvent) -> ChatState:
+def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -> ChatState:
     """Return the state after an event, which the run has taken in already."""
     state = state_of(run)
     match event:
         case RunStarted():
-            return ChatState()
+            return ChatState(types=types)
         case Asked() if len(run.inputs.read) > state.inputs_read:
             texts = tuple(added.text for added in run.inputs.read[state.inputs_read :])
             return replace(state, turn=(*state.turn, Shown(texts)), inputs_read=len(run.inputs.read))
@@ -136,7 +139,8 @@ def _shown_before(run: Run) -> Iterator[str]:
             yield from (turn.question, *turn.inputs)
         yield from (said.summary, *_strings(said.context), *_strings(said.results))
     if view is not None:
-        yield from (view.context, view.help, view.persona, *_strings(view.page.filters), *_strings(view.columns))
+        cells = view.context.replace('\\"', '"').replace("\\n", "\n")  # They are JSON there.
+        yield from (view.context, cells, view.help, view.persona, *_strings(view.page.filters), *_strings(view.columns))
 
 
 def _texts_of(observed: Observed) -> Iterator[str]:

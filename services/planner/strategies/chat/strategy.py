@@ -12,7 +12,6 @@ from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import Dialect, texts
 from services.planner.conversation.encoding import compact
-from services.planner.conversation.messages import CACHE_MARK
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
@@ -20,6 +19,7 @@ from services.planner.strategies.base import AskingStrategy, Prefix
 from services.planner.strategies.chat import prompt, rendering
 from services.planner.strategies.chat import state as states
 from services.planner.strategies.chat.reading import ChatReading
+from services.shared.runs.pages.registry import Pages
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 
@@ -28,6 +28,10 @@ class Chat(AskingStrategy):
 
     transport = "tools"
     may_spawn = True
+
+    def __init__(self, pages: Pages, **asking: Any) -> None:
+        super().__init__(**asking)
+        self._types = pages.payload_types
 
     def warnings(self, model: str) -> list[str]:
         """Return the warning of the demo model, which has no place for it in a text."""
@@ -39,7 +43,7 @@ class Chat(AskingStrategy):
 
     def fold(self, run: Run, event: RunEvent) -> states.ChatState:
         """Return the parts after an event."""
-        return states.fold(run, event)
+        return states.fold(run, event, tuple(self._types.values()))
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the history, and the notes of this turn."""
@@ -49,11 +53,9 @@ class Chat(AskingStrategy):
 
         def render() -> Prefix:
             functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
-            text = prompt.system_text(started.page_view, tools, agent)
-            parts = [text, texts.TASKS if tasks else "", "" if native or not functions else _in_text(functions)]
-            content = "\n\n".join(filter(None, parts))
-            system = {"role": "system", "content": [{"type": "text", "text": content, "cache_control": CACHE_MARK}]}
-            return system, functions
+            further = [texts.TASKS if tasks else "", "" if native or not functions else _in_text(functions)]
+            view, asked_at = started.page_view, started.request.requested_at
+            return prompt.system_message(view, tools, agent, self._types, further, asked_at=asked_at), functions
 
         of_page = started.run_id if started.page_view is not None else ""
         key = (tuple(started.tools.values()), started.request.agent, native, tasks, len(tools), of_page)

@@ -30,6 +30,7 @@ MAX_CONTEXT_CHARACTERS = 64 << 10
 async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tuple[PageView, list[str]]:
     """Return what the model of a run is told of its page, and warnings. Raises UnknownPlace."""
     parts, kind = pages.parts(page), pages.pages[page.name]
+    lost: list[str] = []
     try:
         reads = kind.reads_of(page)
         results = await asyncio.gather(*(_read(bus, started, each) for each in reads))
@@ -37,7 +38,7 @@ async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tu
         shown = kind.shown(page, [None if _is_lost(each) else each for each in results])
     except Exception as error:  # noqa: BLE001, a plug-in may raise anything
         logger.warning("page_not_shown", page=page.name, error=repr(error)[:500])
-        shown, lost = Shown(""), ["the page cannot be shown; the log of the planner says why"]
+        shown, lost = Shown(""), [*lost, "the page cannot be shown; the log of the planner says why"]
     lines = [shown.text[:MAX_CONTEXT_CHARACTERS], *(f"Not available now: {each}" for each in lost)]
     view = PageView(
         page=page,
@@ -62,7 +63,7 @@ async def _read(bus: Bus, started: RunStarted, call: Read) -> Any:
     """Return what a tool says, or the fault."""
     request = started.request
     if request.key_tools is not None and call.tool not in request.key_tools:
-        return Fault(code="not_allowed", reason="the API key does not allow this tool")
+        return Fault(code="unknown_tool", reason="the API key does not allow this tool")
     asked = ReadRequested(
         tenant=started.tenant,
         tool=call.tool,
