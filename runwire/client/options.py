@@ -1,6 +1,6 @@
 """What a caller may set for a run, as keyword arguments of `Client.start` and `Client.chat`."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 
 class LimitOptions(TypedDict, total=False):
@@ -38,12 +38,26 @@ class MemoryOptions(TypedDict, total=False):
     """Summarises older turns after an answer; None: they are left out, and the model reads how many."""
 
 
+class PageOption(TypedDict, total=False):
+    """Where the user stands in an application; `name` is required, and `Client.pages` lists what it may be."""
+
+    name: Required[str]
+    tab: str | None
+    subtab: str | None
+    table_id: str | None
+    """The table that is shown."""
+    filters: dict[str, Any]
+    sort: list[Any]
+    selection: list[int]
+    """Numbers of the selected rows."""
+
+
 class RunOptions(TypedDict, total=False):
     """The fields of `POST /v1/runs` besides `query` and `images`."""
 
     agent: str
     """An entry of the agents file."""
-    strategy: Literal["react", "planned"] | None
+    strategy: Literal["react", "planned", "chat"] | None
     model: str | None
     """LiteLLM's name of a model that the deployment allows; None: the agent's."""
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None
@@ -59,6 +73,10 @@ class RunOptions(TypedDict, total=False):
     """The conversation so far, in place of a session."""
     memory: MemoryOptions
     user_id: str | None
+    page: PageOption | None
+    """The run has the strategy `chat`, and its model knows what that page shows."""
+    keep_proposal: bool
+    """The session's pending proposal stays, and this turn proposes nothing."""
     llm_context: dict[str, Any]
     """Shown to the model."""
     tool_context: dict[str, Any]

@@ -12,12 +12,15 @@ import pytest
 
 import runwire
 from contracts.runs.events import KNOWN
+from contracts.runs.pages import Page
 from contracts.runs.pauses import ApprovalRule
 from contracts.sessions.records import KnownSessionEvent
 from contracts.tools.messages import ToolSpec
 from runwire import Client, client, errors, events, plans, serving, testing
 from runwire.local import data_folder
 from services.planner.agents import load_agents
+from services.shared.runs.pages.help_topics import help_text
+from services.shared.runs.pages.registry import load_pages
 from tests.support.documents import ROOT, blocks, run_commands, run_python, text_of
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
@@ -126,6 +129,26 @@ async def test_the_page_on_tables_runs(up: Path, tmp_path: Path) -> None:
     assert "Bo" not in printed.splitlines()[-1]
     assert (tmp_path / "again.csv").read_text() == "Name,Status,Deals\nAnn,open,4\nBo,done,2\n"
     await run_python("tables.md", {"URL": url, "__name__": __name__})
+
+
+async def test_the_page_on_pages_runs(up: Path, tmp_path: Path) -> None:
+    """A conversation on the page of a table, then what its model was told."""
+    url = data_folder.remembered(up)["url"]
+    printed = await in_a_shell("pages.md", url, tmp_path)
+    assert "session chat-" in printed
+    await run_python("pages.md", {"URL": url, "__name__": __name__})
+
+
+def test_the_pages_file_is_one(tmp_path: Path) -> None:
+    """Its help too."""
+    [topic] = [block for block in blocks("pages.md", "") if block.startswith("+++")]
+    [text] = blocks("pages.md", "toml")
+    (tmp_path / "help").mkdir()
+    (tmp_path / "help" / "returns.md").write_text(topic)
+    (tmp_path / "pages.toml").write_text(text)
+    pages = load_pages(tmp_path / "pages.toml")
+    assert pages.payloads(Page(name="orders", tab="late")) == ["order_proposal"]
+    assert "Returns" in help_text(pages.topics, "orders", "customer")
 
 
 async def in_a_shell(document: str, gateway_url: str, folder: Path) -> str:

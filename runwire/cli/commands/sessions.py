@@ -23,11 +23,23 @@ def chat(
         Literal["queue", "steer", "reject", "cancel"] | None,
         typer.Option(help="Of a question while another run of the session is under way."),
     ] = None,
+    page: Annotated[
+        str | None, typer.Option(help="The page that you are on, such as table_view; a tab as in table_view/rows.")
+    ] = None,
+    table_id: Annotated[
+        str | None, typer.Option("--table", metavar="ID", help="Of the page: the table that it shows.")
+    ] = None,
+    row: Annotated[list[int] | None, typer.Option(help="Of the page: a selected row; may be repeated.")] = None,
     url: Url = None,
     api_key: Key = None,
 ) -> None:
     """Hold a conversation, with approvals and questions asked in place. Ctrl-C steers or cancels, twice leaves."""
     options = given(agent=agent, model=model, on_busy=on_busy)
+    if page is not None:
+        name, tab, subtab = [*page.split("/", 2), None, None][:3]
+        options["page"] = given(name=name, tab=tab, subtab=subtab, table_id=table_id, selection=row)
+    elif table_id is not None or row is not None:
+        raise typer.BadParameter("say on which page: --page table_view", param_hint="--table")
 
     def hold() -> int:
         conversation = Conversation(client_of(url, api_key), session or f"chat-{new_id()[:12]}", options)

@@ -2,8 +2,9 @@
 
 from typing import get_type_hints
 
+from contracts.runs.pages import Page
 from contracts.runs.requests import ConversationMessage, LimitsInput, MemoryInput, RunInput
-from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, RunOptions
+from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, PageOption, RunOptions
 
 
 def test_the_options_are_the_fields_of_the_request() -> None:
@@ -13,6 +14,7 @@ def test_the_options_are_the_fields_of_the_request() -> None:
         (LimitOptions, LimitsInput),
         (MemoryOptions, MemoryInput),
         (MessageOption, ConversationMessage),
+        (PageOption, Page),
     ):
         assert get_type_hints(options).keys() == fields.model_fields.keys()
 
@@ -20,5 +22,5 @@ def test_the_options_are_the_fields_of_the_request() -> None:
 def test_the_options_have_the_types_of_the_request() -> None:
     """But for those that are typed dictionaries here, and `tools`, whose names have a pattern there."""
     for name, hint in get_type_hints(RunOptions).items():
-        if name not in {"limits", "memory", "messages", "tools"}:
+        if name not in {"limits", "memory", "messages", "page", "tools"}:
             assert hint == RunInput.model_fields[name].annotation, name
