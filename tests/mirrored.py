@@ -37,6 +37,10 @@ WHOLE_ROOMS = {
         "tests/artifact_store/store/test_store.py",
         "the client, beside a real store",
     ),
+    "services/shared/runs/pages": (
+        "tests/shared/runs/pages/test_registry.py",
+        "what a deployment registers; runs on pages are in tests/planner/test_runs_pages.py",
+    ),
     "services/tables": ("tests/tables/test_tools.py", "calls of the tools, on both databases"),
     "services/tool_runner": ("tests/tool_runner/test_handlers.py", "calls over NATS, with tools as processes"),
 }
