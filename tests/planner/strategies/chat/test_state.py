@@ -18,10 +18,11 @@ from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import Append, Ask, Dispatch, ReadShown, Rules
 from services.planner.run.turn.decision import Decision
 from services.planner.strategies.chat.strategy import Chat
+from services.shared.runs.pages.registry import load_pages
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, started
 
-CHAT = Chat(native_reasoning=True, idle_s=1, total_s=1)
+CHAT = Chat(load_pages(), native_reasoning=True, idle_s=1, total_s=1)
 WORK = ToolSpec(name="work", description="Works.", input_schema={"type": "object"})
 CALL = ({"function": {"name": "work", "arguments": "{}"}},)
 BAD_CALL = ({"function": {"name": "wrok", "arguments": "{}"}},)
