@@ -166,9 +166,9 @@ async def test_the_page_on_plans_runs(whole: Whole, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.system
-async def test_the_section_of_the_readme_runs(whole: Whole, tmp_path: Path) -> None:
+async def test_the_first_path_of_the_docs_runs(whole: Whole, tmp_path: Path) -> None:
     """What it asks beside `make run` and the tools, which run already."""
-    section = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8").partition("## Let it plan first\n")[2]
+    section = (EXAMPLES.parent / "docs/README.md").read_text(encoding="utf-8").partition("## Ask\n")[2]
     lines = section.partition("```sh\n")[2].partition("```")[0].splitlines()
     asked = [line.removeprefix(".venv/bin/") for line in lines if "make run" not in line and " serve " not in line]
     assert len(asked) == len(lines) - 2 > 0
