@@ -1,6 +1,7 @@
 """Turns of the strategy `chat`: text, calls of tools, and hidden blocks, in whole runs over NATS."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Chunk
+from contracts.wire.names import new_id
 from services.shared.tools.catalogue import Catalogue
 from tests.planner.conftest import TOOLS, Plan
+from tests.planner.sessions.task_scripts import HOST, PARENT, scripted
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, words
 from tests.support.nats_server import NatsServer
@@ -196,3 +199,47 @@ async def test_a_killed_planner_takes_nothing_back(
     await at_work.catalogue.stop()
     assert story.shown() == story.end.raw_answer == "Let me look.\n\n Found it."
     assert story.end.extra == MORE | POSITIONS
+
+
+async def test_a_call_waits_for_approval(plan: Plan, provider: ModelServer) -> None:
+    """The text before it was shown, and stays."""
+    planner = await plan(agents={"default": {"strategy": "chat", "approvals": [{"name": "all", "tools": ["*"]}]}})
+    provider.say(FIRST, LAST)
+    run = await planner.ask()
+    [pause] = await planner.paused(run)
+    await planner.decide(pause, run, "approve")
+    story = await planner.ended(run)
+    assert story.shown() == story.end.raw_answer == "Let me look. Found it."
+
+
+async def test_a_redirect_replaces_the_part(plan: Plan, provider: ModelServer) -> None:
+    """The parts before it stay."""
+    planner = await plan(agents=CHAT)
+    provider.say(FIRST, Say(text=" I found nothing at all.", stall_after=3), Say(text=" Done."))
+    run = await planner.ask()
+    await planner.until(run, lambda event: isinstance(event, Chunk) and event.part == 1)
+    await planner.add(run, "Something else", redirect=True)
+    story = await planner.ended(run)
+    assert story.shown() == story.end.raw_answer == "Let me look. Done."
+
+
+async def test_a_conversation(plan: Plan, provider: ModelServer) -> None:
+    """Earlier answers are text, and what the user has written before is a quotation when the model repeats it."""
+    planner, session = await plan(agents=CHAT), new_id()
+    provider.say(Say(text=f"Yes.{VALUES}"), Say(text="You wrote SUGGESTED_VALUES: []."))
+    await planner.tell("What is SUGGESTED_VALUES: [] for?", session_id=session)
+    story = await planner.tell("What did I write?", session_id=session)
+    assert story.end.raw_answer == "You wrote SUGGESTED_VALUES: []."
+    assert story.end.warnings == ["echoed_block"]
+    assert [m["content"] for m in provider.ledger[1].body["messages"] if m["role"] == "assistant"] == ["Yes."]
+
+
+async def test_a_background_task(plan: Plan, provider: ModelServer) -> None:
+    """It is spawned by a call, in the session of the run."""
+    planner = await plan(agents={"host": {**HOST["host"], "strategy": "chat"}})
+    args = json.dumps({"name": "moon", "mode": "subagent", "query": "moon?"})
+    spawning = Say(text="I start it.", tool_calls=[{"name": "task", "arguments": args}])
+    scripted(provider, spawning, Say(text=" It has begun."), moon=Say(text="Far."))
+    story = await planner.tell(PARENT, agent="host")
+    assert story.shown() == story.end.raw_answer == "I start it. It has begun."
+    assert story.of("step")[0].node == "task"

@@ -69,9 +69,9 @@ def streams_the_answer(run: RunEvidence) -> Iterator[str]:
     if not chunks:
         yield "no chunk of the answer"
         return
-    last = max((chunk["action_seq"], chunk["attempt"]) for chunk in chunks)
-    part = [chunk for chunk in chunks if (chunk["action_seq"], chunk["attempt"]) == last]
-    if "".join(chunk["text"] for chunk in part) != end[1]["raw_answer"]:
+    last = max(_attempt_of(chunk) for chunk in chunks)
+    part = [chunk for chunk in chunks if _attempt_of(chunk) == last]
+    if last[1] == 0 and "".join(chunk["text"] for chunk in part) != end[1]["raw_answer"]:
         yield "the chunks of the last attempt are not the answer"
     shown = ""
     for chunk in chunks:
@@ -82,6 +82,10 @@ def streams_the_answer(run: RunEvidence) -> Iterator[str]:
         yield f"chunk numbers {[chunk['seq'] for chunk in part]}"
     if not part[-1]["done"]:
         yield "the answer's stream is not closed"
+
+
+def _attempt_of(chunk: Event) -> tuple[int, int, int]:
+    return chunk["action_seq"], chunk.get("part", 0), chunk["attempt"]
 
 
 def stores_nothing_of_the_dead(run: RunEvidence) -> Iterator[str]:
@@ -96,8 +100,8 @@ def stores_nothing_of_the_dead(run: RunEvidence) -> Iterator[str]:
         elif event["type"] in {"chunk", "thinking"}:
             if ended:
                 yield "a chunk stored after the end"
-            elif event["attempt"] < newest.get(event["action_seq"], 0):
-                announced = newest[event["action_seq"]]
+            elif event["attempt"] < newest.get(event["action_seq"] + event.get("part", 0), 0):
+                announced = newest[event["action_seq"] + event.get("part", 0)]
                 yield f"a chunk of attempt {event['attempt']} stored after attempt {announced} was announced"
 
 

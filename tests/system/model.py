@@ -2,14 +2,14 @@
 
 The question says which tools to call in which turn, how long they take, how long the answer is and how fast it comes.
 The turn is the number of replies that the conversation already holds: nothing is remembered between two requests. What
-a request of a run with the strategy `planned` asks for, its form tells.
+a request of a run with the strategy `planned` or `chat` asks for, its form tells.
 """
 
 import json
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
 
@@ -20,7 +20,11 @@ AGENTS = {"default": {"tools": _STORM_TOOLS}, WRITES: {"tools": _STORM_TOOLS, "a
 """Of the storms. Runs wait for tools that their agent names, which a planner that has just started may not know yet."""
 _PLANS = "direct_response"
 """What the system message of a request for a plan names."""
-Stage = Literal["act", "plan", "respond"]
+Strategy = Literal["react", "planned", "chat"]
+Stage = Literal["act", "plan", "respond", "chat"]
+BLOCK = '**SUGGESTED_VALUES:** [{"label": "A", "value": "a"}]'
+"""Of the strategy `chat`: hidden. Its marker is cut by the first calls, where there are any."""
+_CUT = 6
 _FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
 _LINE = re.compile(r"SCRIPT(?P<script>(?: [a-z_]+=\S*)+)")
 
@@ -46,7 +50,7 @@ class Plan:
         nth: makes the question unique.
     """
 
-    strategy: Literal["react", "planned"] = "react"
+    strategy: Strategy = "react"
     turns: tuple[tuple[str, ...], ...] = ()
     call_ms: int = 0
     tokens: int = 5
@@ -74,7 +78,12 @@ class Plan:
     @property
     def answer(self) -> str:
         """What the run ends with."""
+        if self.strategy == "chat":
+            return "".join(f" {self._words(turn)}" for turn in range(len(self.turns) + 1)).strip()
         return words(self.tokens)
+
+    def _words(self, turn: int) -> str:
+        return f"Part {turn}: {words(self.tokens)}."
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -99,7 +108,7 @@ class Plan:
         numbers = {
             name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
         }
-        strategy: Literal["react", "planned"] = "planned" if said["strategy"] == "planned" else "react"
+        strategy: Strategy = next(each for each in get_args(Strategy) if each == said["strategy"])
         wrong, agent, nth = (said[name] for name in ("wrong", "agent", "nth"))
         return cls(strategy=strategy, turns=turns, wrong=wrong, agent=agent, nth=nth, **numbers)
 
@@ -108,6 +117,12 @@ class Plan:
         return replace(self._said(turn, stage), pause_s=self.pace_ms / 1000, delay_s=self.delay_ms / 1000)
 
     def _said(self, turn: int, stage: Stage) -> Say:
+        if stage == "chat":
+            cut = _CUT if self.turns else len(BLOCK)
+            hidden = (BLOCK[cut:] if turn == 1 else "", BLOCK[:cut] if turn == 0 else "")
+            calls = self.turns[turn] if turn < len(self.turns) else ()
+            named = [{"name": tool, "arguments": json.dumps({"ms": self.call_ms})} for tool in calls]
+            return Say(text=f"{hidden[0]} {self._words(turn)}{hidden[1]}", tool_calls=named)
         if stage == "respond":
             return Say(text=self.answer)
         if stage == "plan":
@@ -125,9 +140,10 @@ class Plan:
 
 
 def stage_of(body: dict[str, Any]) -> Stage:
-    """What a request asks for: an action of the strategy `react`, a plan, or the answer from what came of one."""
-    if any(tool["function"]["name"] == PLANNING for tool in body.get("tools") or []):
-        return "plan"
+    """What a request asks for: an action of the strategy `react`, a plan, the answer from what came of it, a part."""
+    offered = [tool["function"]["name"] for tool in body.get("tools") or []]
+    if offered:
+        return "plan" if PLANNING in offered else "chat"
     if "response_format" not in body:
         return "respond"
     return "plan" if _PLANS in json.dumps(body["messages"][0]) else "act"

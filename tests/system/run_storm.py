@@ -1,7 +1,7 @@
 """A storm over runs: one after another, eight at a time.
 
 Clients drop their connections all the time, and every eighth run is cancelled by its client. Of five runs two have the
-strategy `planned`.
+strategy `planned`, and one has the strategy `chat`.
 """
 
 import asyncio
@@ -31,6 +31,8 @@ _CHECK_EVERY_S = 0.5
 _CANCEL_EVERY = 8
 PLANNED = 0.4
 """The share of runs with the strategy `planned`."""
+CHAT = 0.2
+"""The share of runs with the strategy `chat`."""
 _DIRECT, _WRONG, _REFUSED = 0.15, 0.2, 0.25
 """Shares of these: direct responses, plans that are rejected, plans with a call that fails."""
 _HURRIED, _WRITTEN = 0.2, 0.25
@@ -112,7 +114,10 @@ def draw(rng: random.Random, nth: int) -> Plan:
         fails=rng.choice([0, 0, 0, 1, 2]),
         nth=f"{nth:05d}",
     )
-    return planned(chosen, rng) if rng.random() < PLANNED else chosen
+    kind = rng.random()
+    if kind < PLANNED:
+        return planned(chosen, rng)
+    return replace(chosen, strategy="chat") if kind < PLANNED + CHAT else chosen
 
 
 def planned(plan: Plan, rng: random.Random) -> Plan:

@@ -43,7 +43,12 @@ class Turn:
     def __init__(
         self, parts: list[str], chance: random.Random, *, dies: float = 0.0, stop: str = "", **fields: Any
     ) -> None:
-        page = pages.PageView(page=pages.Page(name="table_view"), payloads=list(VIEW.payloads))
+        page = pages.PageView(
+            page=pages.Page(name="table_view", table_id="t1"),
+            payloads=list(VIEW.payloads),
+            base_version=7,
+            columns=[{"id": "c1", "name": "Name"}, {"id": "c2", "name": "name"}, {"id": "c3", "name": "Age"}],
+        )
         self.world = World(Rules(strategy=CHAT))
         opening = started(**fields).model_copy(
             update={"strategy": "chat", "action_transport": "tools", "page_view": page}
@@ -158,3 +163,29 @@ def test_a_turn_that_is_stopped_has_said_what_was_shown(parts: list[str], seed: 
         assert (end.reason, end.route) == ("budget_exhausted", "partial")
         assert turn.shown == end.raw_answer
         assert end.raw_answer.startswith(before)
+
+
+def test_a_proposal_names_columns_by_their_ids() -> None:
+    """By id, by name, and by name in other letters; what is unknown stays as it is, for whoever checks it."""
+    operation = '{"action": "update", "row_id": 1, "changes": {"Name": 1, "name": 2, "AGE": 3, "c1": 4, "x": 5}}'
+    turn = Turn([f'Here. DATA_PROPOSAL: {{"operations": [{operation}, 7]}}'], random.Random(1))
+    done = turn.play()
+    [proposed] = [event for events in turn.world.written for event in events if event.type == "payload"]
+    assert (proposed.kind, proposed.table_id, proposed.base_version) == ("data_proposal", "t1", 7)
+    assert proposed.data["operations"][0]["changes"] == {"c1": 4, "c2": 2, "c3": 3, "x": 5}
+    assert proposed.data["operations"][1] == 7
+    assert done.extra["custom_payload"]["data"] == proposed.data
+    assert (done.extra["custom_payload"]["id"], done.extra["custom_payload"]["summary"]) == (
+        proposed.payload_id,
+        proposed.summary,
+    )
+
+
+def test_a_proposal_is_dropped_where_the_one_before_stays() -> None:
+    """The request says so."""
+    turn = Turn([f"Here. DATA_PROPOSAL: {ROW}"], random.Random(1))
+    started = turn.handling.opening.started
+    request = started.request.model_copy(update={"keep_proposal": True})
+    turn.handling.opening = replace(turn.handling.opening, started=started.model_copy(update={"request": request}))
+    done = turn.play()
+    assert (done.raw_answer, done.extra, done.warnings) == ("Here.", {}, ["proposal_pending"])
