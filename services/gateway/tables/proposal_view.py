@@ -9,9 +9,10 @@ Rule 3: after an apply the counts are those of the tables, not those of the prop
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from services.shared.runs.pages.payload_types import counted
 
 Operations = Sequence[Mapping[str, Any]]
 _OF_ROWS = {"add": "addition", "update": "update", "delete": "deletion"}
@@ -100,12 +101,7 @@ def action_bar(operations: Operations, chosen: int, choosable: int, *, is_applyi
 
 
 def _summary(operations: Operations, nouns: Mapping[str, str]) -> str:
-    counts = Counter(str(each.get("action")) for each in operations)
-    return ", ".join(
-        f"{counts[action]} {noun}{'' if counts[action] == 1 else 's'}"
-        for action, noun in nouns.items()
-        if counts[action]
-    )
+    return counted(noun for action, noun in nouns.items() for each in operations if each.get("action") == action)
 
 
 def render_schema(columns: Sequence[str], data: Mapping[str, Any]) -> dict[str, Any]:

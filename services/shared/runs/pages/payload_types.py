@@ -5,7 +5,7 @@ table as it is then.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -77,10 +77,14 @@ def _faults_of_columns(data: Data) -> list[str]:
     return wrong + _faults_of_rows(data)
 
 
+def counted(nouns: Iterable[str]) -> str:
+    """Return how many there are of each noun, `2 additions, 1 update`, in the order in which they come."""
+    return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in Counter(nouns).items())
+
+
 def _counted(data: Data) -> str:
     """Count operations by their action, in the order in which the actions come."""
-    counts = Counter(_NOUNS.get(each["action"], each["action"]) for each in data.get("operations") or [])
-    return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
+    return counted(_NOUNS.get(each["action"], each["action"]) for each in data.get("operations") or [])
 
 
 def _summary_of_columns(data: Data) -> str:
