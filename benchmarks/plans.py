@@ -5,7 +5,8 @@ Run: python -m benchmarks.plans [--calls 1,5,20] [--rounds 10] [--sync always]
 Real processes with a model over HTTP, as in (h). A react run of n calls makes n + 1 requests to the model, a planned
 one 2. In each round a run of either kind alternates with n - 1 bare requests to the model server, one after another:
 what the requests that the plan leaves out cost at least. The plan's later calls take a field of the earlier result.
-And the CPU time of reading, checking and resolving a plan of 20 calls, which needs no system.
+And the CPU time of reading, checking and resolving a plan of 20 calls, which needs no system. And the first token of an
+answer of the strategy `chat`, beside one of `react`.
 """
 
 import argparse
@@ -71,23 +72,42 @@ async def runs(system: System, lengths: list[int], rounds: int) -> Table:
     return table
 
 
-async def _run(system: System, calls: int, strategy: str) -> Cost:
-    """Run a plan of so many calls, or ask for them one by one, and return what it cost. Raises RuntimeError."""
+async def _run(system: System, calls: int, strategy: str, *, until: bytes = b"event: done") -> Cost:
+    """Run a plan of so many calls, or ask for them one by one, and return what it cost until an event.
+
+    Raises RuntimeError.
+    """
     body = {"query": Script(calls=calls, tokens=8).question(), "strategy": strategy, "limits": {"max_steps": calls + 2}}
     before, began = sum(processes.cpu_s(system.pids).values()), time.monotonic()
     async with system.http.post(
         f"{system.stack.url}/v1/runs", json=body, headers={"Accept": "text/event-stream"}
     ) as reply:
         reply.raise_for_status()
-        observed = 0
+        observed, cost = 0, None
         async for line in reply.content:
             observed += line.startswith(b"event: observed")
-            if line.startswith(b"event: done"):
+            if line.startswith(until) and cost is None:
                 took = (time.monotonic() - began) * _MS
+                cost = took, (sum(processes.cpu_s(system.pids).values()) - before) * _MS
+            if line.startswith(b"event: done") and cost is not None:
                 if observed != calls:
                     raise RuntimeError(f"{observed} calls were made, not {calls}")
-                return took, (sum(processes.cpu_s(system.pids).values()) - before) * _MS
+                return cost
     raise RuntimeError("the run ended otherwise")
+
+
+async def first_tokens(system: System, rounds: int) -> Table:
+    """How long a listener waits for the first chunk of an answer."""
+    table = Table(
+        "(m) the first token: chat, beside react",
+        ("react, ms", "chat, ms", "chat / react"),
+        f"{rounds} rounds; from the request of a client that follows the run to the first chunk, without any call.",
+    )
+    kinds = ("react", "chat")
+    found = await alternate(rounds, {kind: partial(_run, system, 0, kind, until=b"event: chunk") for kind in kinds})
+    react, chat = ([took for took, _ in found[kind]] for kind in kinds)
+    table.add(spread(react, 1), spread(chat, 1), spread(ratios(chat, react)))
+    return table
 
 
 async def _bare(system: System, requests: int) -> Cost:
@@ -172,6 +192,7 @@ async def main(lengths: list[int], rounds: int, sync: str) -> None:
         for strategy in ("react", "planned"):
             await _run(system, 2, strategy)
         print((await runs(system, lengths, rounds)).text())
+        print((await first_tokens(system, 2 * rounds)).text())
 
 
 if __name__ == "__main__":

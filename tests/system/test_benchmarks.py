@@ -47,7 +47,7 @@ async def _the_product_beside_a_bare_loop() -> None:
 async def _a_planned_run_beside_one_of_react() -> None:
     """Both make as many calls; and a plan is checked and resolved without a system."""
     async with conversations.started("2m") as system:
-        _assert_filled([plans.pure(), await plans.runs(system, [2], 1)])
+        _assert_filled([plans.pure(), await plans.runs(system, [2], 1), await plans.first_tokens(system, 1)])
 
 
 async def _a_tenant_beside_another_that_floods() -> None:
