@@ -60,7 +60,7 @@ def _after(number: int) -> dict[str, str]:
 
 def _is_planned(messages: list[dict[str, object]]) -> bool:
     """Whether the request asks for the answer from the results of a plan."""
-    return any(each["role"] == "assistant" and str(each["content"]).startswith(_PLANNED) for each in messages[-2:])
+    return any(each["role"] == "assistant" and str(each.get("content")).startswith(_PLANNED) for each in messages[-2:])
 
 
 async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWriter, *, is_native: bool) -> None:
