@@ -120,8 +120,8 @@ class Plan:
         if stage == "chat":
             cut = _CUT if self.turns else len(BLOCK)
             hidden = (BLOCK[cut:] if turn == 1 else "", BLOCK[:cut] if turn == 0 else "")
-            calls = self.turns[turn] if turn < len(self.turns) else ()
-            named = [{"name": tool, "arguments": json.dumps({"ms": self.call_ms})} for tool in calls]
+            tools = self.turns[turn] if turn < len(self.turns) else ()
+            named = [{"name": tool, "arguments": json.dumps({"ms": self.call_ms})} for tool in tools]
             return Say(text=f"{hidden[0]} {self._words(turn)}{hidden[1]}", tool_calls=named)
         if stage == "respond":
             return Say(text=self.answer)

@@ -10,6 +10,7 @@ with the log.
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -20,7 +21,7 @@ from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.artifacts.errors import ArtifactFailed
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.stored_values import as_reference, heavy_paths, to_blob
 
@@ -81,7 +82,8 @@ class Offloader:
     async def filled(self, record: Record, tenant: str) -> Record:
         """Return the record with the texts of its parts in the place of their references.
 
-        Raises ArtifactFailed: without them the record cannot be folded.
+        A text that somebody has deleted stays away. Raises ArtifactFailed while the store is unavailable: without the
+        texts the record cannot be folded.
         """
         if not any(isinstance(event, Step) and isinstance(event.said, ArtifactRef) for event in record.events):
             return record
@@ -89,8 +91,9 @@ class Offloader:
         for event in record.events:
             said = event.said if isinstance(event, Step) else ""
             if isinstance(said, ArtifactRef):
-                _, body = await self._client.read(tenant, said.artifact_id, limit=said.size)
-                event = event.model_copy(update={"said": body.decode("utf-8", "surrogatepass")})  # noqa: PLW2901
+                with suppress(ArtifactNotFound):
+                    _, body = await self._client.read(tenant, said.artifact_id, limit=said.size)
+                    event = event.model_copy(update={"said": body.decode("utf-8", "surrogatepass")})  # noqa: PLW2901
             events.append(event)
         return record.model_copy(update={"events": events})
 
