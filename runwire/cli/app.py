@@ -15,9 +15,10 @@
 formats and codes stay stable between versions.
 """
 
+import sys
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -41,7 +42,7 @@ COMMANDS = {
     "fetch": "Get the bytes of an artifact.",
     "serve": "Serve the tools of Python files over NATS.",
     "env": "Print how to reach the NATS server that `runwire up` started here, for tools in other languages.",
-    "logs": "Show the logs of the processes that `runwire up` has started from this data folder.",
+    "logs": "Show the logs of the processes that `runwire up` has started from this data folder, by time.",
     "doctor": "Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong.",
     "runs": "List the runs that there are, or show one.",
     "tasks": "Background tasks of a session: list them, end them, decide about them.",
@@ -66,12 +67,40 @@ _MODULES = {
 """Module of `runwire.cli.commands` -> its commands. Others are in the module of their name."""
 
 
+_GROUPS = {
+    "Ask": "run chat tail cancel delete runs sessions artifacts fetch",
+    "Decide": "approvals approve reject answer tasks",
+    "Tools and data": "serve tools call tables plan schedule",
+    "Operate": "up doctor logs env credentials",
+}
+"""Heading of `runwire --help` -> its commands."""
+_EXAMPLES = """Examples:
+
+runwire run "What is 17*23?"
+
+runwire runs ls --status waiting
+
+runwire serve my_tools.py
+"""
+_HELP_FORM: Literal["rich"] | None = "rich" if sys.stdout.isatty() and sys.stderr.isatty() else None
+"""Boxes are for people who look at them."""
+
+
 class _Commands(TyperGroup):
     """Loads the module of the command that is called, and no other: the libraries of all take a second of CPU time."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
+        headings = {name: heading for heading, names in _GROUPS.items() for name in names.split()}
+        self.commands = {
+            name: TyperCommand(name, help=COMMANDS[name], rich_help_panel=heading) for name, heading in headings.items()
+        }
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Print the groups without boxes."""
+        for heading, names in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(90)) for name in names.split()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
@@ -83,10 +112,18 @@ def loaded(name: str) -> Any:
     module = next((module for module, names in _MODULES.items() if name in names), name)
     command = get_group(import_module(f"runwire.cli.commands.{module}").commands).commands[name]
     command.help = command.help or COMMANDS[name]
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.rich_markup_mode = _HELP_FORM
     return command
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=_HELP_FORM,
+    epilog=_EXAMPLES,
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,10 +9,8 @@ import asyncio
 import functools
 import inspect
 import json
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
@@ -20,7 +18,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 
-from contracts.wire.names import ID, unix_ms
+from contracts.wire.names import ID
 from runwire.cli.exit_codes import end
 from runwire.cli.printing import ERR, print_json, print_table
 from runwire.client import Client
@@ -95,23 +93,9 @@ def is_whole(text: str) -> bool:
     return ID.pattern.fullmatch(text) is not None
 
 
-def _since(text: str) -> int:
-    """The Unix ms of a time, or of as long ago. Raises BadParameter."""
-    if ago := re.fullmatch(r"(\d+)(s|min|h|d)", text, re.ASCII):
-        return unix_ms() - int(ago[1]) * {"s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}[ago[2]]
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise typer.BadParameter("give 10min, 2h or 3d, or a time as in 2026-12-24T18:00") from None
-
-
 RUN = Id("run", "run_id", lambda client: client.list_runs(limit=MAX_IDS_READ))
 SESSION = Id("session", "session_id", lambda client: client.sessions(limit=MAX_IDS_READ))
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or a beginning that no other has."), RUN]
-Since = Annotated[
-    int | None,
-    typer.Option(parser=_since, metavar="TIME", help="Nothing before it: 10min, 2h or 3d ago, or 2026-12-24T18:00."),
-]
 
 
 class Noun(TyperGroup):

@@ -1,14 +1,19 @@
-"""How commands print: lines for people without control characters, fields, tables, errors; JSON for programs."""
+"""How commands print: lines for people without control characters, fields, tables, errors; JSON for programs.
+
+And the times that people write.
+"""
 
 import json
+import re
 import shutil
 import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
@@ -34,9 +39,9 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def short(text: str) -> str:
+def short(text: str, characters: int = _MAX_SHOWN_CHARACTERS) -> str:
     """Text cut to what fits beside a tool's name."""
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def marked(text: str) -> str:
@@ -57,6 +62,22 @@ def age_text(at: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
+
+
+def _time_of(text: str) -> int:
+    """The Unix ms of a time, or of as long ago. Raises BadParameter."""
+    if ago := re.fullmatch(r"(\d+)(s|min|h|d)", text, re.ASCII):
+        return int((time.time() - int(ago[1]) * {"s": 1, "min": 60, "h": 3600, "d": 86_400}[ago[2]]) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter("give 10min, 2h or 3d, or a time as in 2026-12-24T18:00") from None
+
+
+Since = Annotated[
+    int | None,
+    typer.Option(parser=_time_of, metavar="TIME", help="Nothing before it: 10min, 2h or 3d ago, or 2026-12-24T18:00."),
+]
 
 
 def time_text(at: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:

@@ -119,16 +119,19 @@ class Stopped(Exception):
 
 
 @contextlib.asynccontextmanager
-async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
+async def running(
+    plan: Plan, report: Callable[[str], None], stop: asyncio.Event, on_ready: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[dict[str, Any]]:
     """Start everything; yields the endpoints (`url`, `nats_url`) once all is ready, and stops everything at the end.
 
+    `on_ready`: called with the name of each process when it is ready.
     Raises CannotLaunch; Stopped when `stop` is set before everything is ready. A process may find later that its
     configuration is wrong: that sets `stop`, and CannotLaunch is raised at the end.
     """
     with locked(plan.data):
         withdraw(plan.data)  # left behind by a launcher that was killed
-        supervisor = Supervisor(plan.data, report)
-        starting, stopped = asyncio.create_task(_start_all(plan, supervisor)), asyncio.create_task(stop.wait())
+        supervisor = Supervisor(plan.data, report, on_ready)
+        starting, stopped = asyncio.create_task(_start_all(plan, supervisor, report)), asyncio.create_task(stop.wait())
         refused = asyncio.create_task(supervisor.refused())
         refused.add_done_callback(lambda _ended: stop.set())
         try:
@@ -147,10 +150,16 @@ async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event
             await supervisor.stop()
 
 
-async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
+async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str], None]) -> dict[str, Any]:
     if plan.port and listens(plan.port):
         raise CannotLaunch(f"port {plan.port} is taken; choose another: runwire up --port 0 (any), make run PORT=8081")
-    port, nats_port = plan.port or free_port(), free_port(embedded_nats.last_port(plan.data))
+    last_nats_port = embedded_nats.last_port(plan.data)
+    port, nats_port = plan.port or free_port(), free_port(last_nats_port)
+    if nats_port != last_nats_port and (plan.data / "jetstream").exists():
+        report(
+            f"another program has NATS' port {last_nats_port}, so NATS is on {nats_port} now: tools and listeners that "
+            f"have the old address do not reach it"
+        )
     passwords = embedded_nats.passwords_of(plan.data)
     command = embedded_nats.configure(plan.data, nats_port, plan.sync)
     nats = Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port))

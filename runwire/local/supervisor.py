@@ -65,9 +65,12 @@ class Child:
 class Supervisor:
     """Keeps child processes running until it is stopped. Their output goes to `<data>/logs/<name>.log`."""
 
-    def __init__(self, data: Path, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, data: Path, report: Callable[[str], None], on_ready: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._data = data
         self._report = report
+        self._on_ready = on_ready
         self._children: list[Child] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -91,6 +94,7 @@ class Supervisor:
             if task.done() or time.monotonic() > deadline or child.restarts >= _MAX_EXITS_BEFORE_READY:
                 raise CannotLaunch(f"{child.name} did not become ready{self._last_line(child)} (see {log})")
             await asyncio.sleep(0.05)
+        self._on_ready(child.name)
 
     async def run_once(self, child: Child) -> None:
         """Run a child to its end. Raises CannotLaunch when it fails."""

@@ -6,12 +6,16 @@ from services.shared.runs.pages.registry import InvalidPages, load_pages
 
 from .agents import InvalidAgents, load_agents
 from .app import running
+from .models.model_table import known_model
 from .settings import PlannerSettings
 
 
 def main() -> None:
     """Run the planner. An invalid agents or pages file ends it with one sentence, before it connects to NATS."""
     settings = read_settings(PlannerSettings)
+    if (name := settings.model) and "/" not in name and name not in settings.model_servers and not known_model(name):
+        form = "as in openai/gpt-5.4-mini or anthropic/claude-sonnet-4-6"
+        raise misconfigured(f"wrong settings: RUNWIRE_MODEL: {name} names no provider, {form}, and is no known model")
     try:
         agents = load_agents(settings.agents_file)
         load_pages(settings.pages_file)

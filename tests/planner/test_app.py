@@ -4,7 +4,11 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.messaging.streams.provision import provision
+from services.planner.__main__ import main
 from services.planner.agents import load_agents
 from services.planner.app import models_of, profiles_of, running
 from services.planner.effects.direct_calls import DirectCalls
@@ -45,3 +49,14 @@ def test_the_gateway_gets_profiles_of_all(tmp_path: Path) -> None:
         "openai/f": [],
         "builtin/rehearsal": [],
     }
+
+
+def test_a_model_without_a_provider_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before it connects: every run would fail."""
+    monkeypatch.setenv("RUNWIRE_MODEL", "nonsense")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == EXIT_WRONG_SETTINGS
+    assert "RUNWIRE_MODEL: nonsense names no provider, as in openai/" in capsys.readouterr().err

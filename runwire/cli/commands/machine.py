@@ -5,17 +5,21 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import shlex
 import sys
 import time
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from runwire.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, end
-from runwire.cli.printing import OUT, marked, print_error, program
+from runwire.cli.printing import OUT, Since, marked, print_error, program, time_text
 from runwire.cli.setting_names import misspelt
 from runwire.local import launch
 from runwire.local.data_folder import data_dir, nats_login, remembered
@@ -24,7 +28,7 @@ commands = typer.Typer()
 
 DEMO_QUESTION = "Which region grew most in sales.csv? Draw a chart."
 _POLL_S = 0.2
-_TAIL_BYTES = 1 << 20
+_TAIL_BYTES, _SEARCHED_BYTES = 1 << 20, 64 << 20
 
 
 @commands.command()
@@ -81,7 +85,14 @@ async def _run(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     """Start everything, and stop it after Ctrl-C or SIGTERM."""
     stop, code = launch.stop_event(), 0
     _say("[dim]starting nats-server, an S3 server, planner, tool_runner, artifact_store, gateway and tools …[/dim]")
-    async with launch.running(plan, lambda text: _say(f"[yellow]{marked(text)}[/yellow]"), stop) as endpoints:
+
+    def report(text: str) -> None:
+        _say(f"[yellow]{marked(text)}[/yellow]")
+
+    def on_ready(name: str) -> None:
+        _say(f"[dim]✓ {marked(name)}[/dim]")
+
+    async with launch.running(plan, report, stop, on_ready) as endpoints:
         where = f"NATS {endpoints['nats_url']}, sync {endpoints['sync']} · data {plan.data}"
         _say(f"gateway [bold]{endpoints['url']}[/bold] · {marked(where)}")
         if demo:
@@ -134,9 +145,15 @@ def logs(
         typer.Option("-s", "--service", help="Of this process only, such as planner or tools-table; may be repeated."),
     ] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is written, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last lines of each.")] = 20,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last lines.")] = 50,
+    run: Annotated[str, typer.Option(help="Only lines that name this run, or a beginning of its id.")] = "",
+    level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="Nothing below it.")] = "debug",
+    since: Since = None,
+    output: Annotated[
+        Literal["text", "jsonl"], typer.Option("-o", "--output", help="text for people, jsonl as it was written.")
+    ] = "text",
 ) -> None:
-    """Show the logs of the processes that `runwire up` has started from this data folder."""
+    """Show the logs of the processes that `runwire up` has started from this data folder, by time."""
     folder = data_dir() / "logs"
     files = _chosen(folder, service or [])
     if not files:
@@ -148,13 +165,71 @@ def logs(
             "With docker compose: docker compose logs [--follow] [SERVICE]"
         )
         raise typer.Exit(EXIT_FAILED)
-    width = max(len(path.stem) for path in files) if len(files) > 1 or follow else 0
-    read = {path: _print_lines(path, width, max(0, path.stat().st_size - _TAIL_BYTES), lines) for path in files}
-    while follow:
+    read = {path: max(0, path.stat().st_size - (_SEARCHED_BYTES if run or since else _TAIL_BYTES)) for path in files}
+    newest: int | None = lines
+    while True:
+        found: list[_Line] = []
+        for path in _chosen(folder, service or []):
+            written, read[path] = _written(path, read.get(path, 0))
+            found += written
+        wanted = [
+            line
+            for line in sorted(found, key=lambda line: line.at)
+            if run in line.text and line.at >= (since or 0) and line.level >= _LEVELS[level[:3]]
+        ]
+        for line in wanted[len(wanted) - newest if newest is not None and newest < len(wanted) else 0 :]:
+            if output == "text":
+                OUT.print(line.markup(max(len(path.stem) for path in read)))
+            else:
+                sys.stdout.write(f"{line.text}\n")
+        if not follow:
+            return
+        newest = None
         sys.stdout.flush()
         time.sleep(_POLL_S)
-        for path in _chosen(folder, service or []):
-            read[path] = _print_lines(path, width, read.get(path, 0))
+
+
+_LEVELS = {"trc": 10, "deb": 10, "dbg": 10, "inf": 20, "not": 20, "war": 30, "wrn": 30, "err": 40, "cri": 50, "ftl": 50}
+"""First letters of a level -> its weight, as services, tools, nats-server and rclone write them."""
+_STYLES = {30: "yellow", 40: "red", 50: "bold red"}
+_PLAIN = re.compile(r"(?:\[\d+\] )?(\d{4})[-/](\d\d)[-/](\d\d) (\d\d:\d\d:\d\d)\S* \[?([A-Za-z]{3})\w*\W*(.*)")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a log. `at`: Unix ms."""
+
+    service: str
+    at: int
+    level: int
+    text: str
+
+    def markup(self, width: int) -> str:
+        """What people read: the time, the process, what happened, and its fields."""
+        said = self.text
+        if said.startswith("{"):
+            with contextlib.suppress(ValueError):
+                fields = json.loads(said)
+                hidden = {"event", "level", "timestamp", "service"}
+                pairs = [f"{name}={value}" for name, value in fields.items() if name not in hidden]
+                said = " ".join([str(fields.get("event")), *pairs])
+        elif found := _PLAIN.match(said):
+            said = found[6]
+        style = _STYLES.get(self.level, "default")
+        return f"[dim]{time_text(self.at, '%H:%M:%S')} {self.service:<{width}}[/dim] [{style}]{marked(said)}[/{style}]"
+
+
+def _parsed(service: str, text: str, before: _Line | None) -> _Line:
+    """A line; one without a time, as of a traceback, belongs to the line before it."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        if text.startswith("{"):
+            fields = json.loads(text)
+            at = datetime.fromisoformat(fields["timestamp"])
+            return _Line(service, int(at.timestamp() * 1000), _LEVELS[fields["level"][:3]], text)
+        if found := _PLAIN.match(text):
+            at = datetime.fromisoformat(f"{found[1]}-{found[2]}-{found[3]}T{found[4]}").astimezone()
+            return _Line(service, int(at.timestamp() * 1000), _LEVELS[found[5][:3].lower()], text)
+    return replace(before, text=text) if before else _Line(service, 0, _LEVELS["inf"], text)
 
 
 def _chosen(folder: Path, services: list[str]) -> list[Path]:
@@ -166,16 +241,16 @@ def _chosen(folder: Path, services: list[str]) -> list[Path]:
     ]
 
 
-def _print_lines(path: Path, width: int, start: int, newest: int | None = None) -> int:
-    """Print the complete lines from `start` on, or the `newest` of them; return where the incomplete one begins.
+def _written(path: Path, start: int) -> tuple[list[_Line], int]:
+    """Return the complete lines from `start` on, and where the incomplete one begins.
 
     A log that has become shorter is read from its beginning.
     """
-    prefix = f"{path.stem:<{width}} | " if width else ""
+    found: list[_Line] = []
     with path.open("rb") as log:
         log.seek(start if log.seek(0, os.SEEK_END) >= start else 0)
         complete = log.read().splitlines(keepends=True)
         rest = len(complete.pop()) if complete and not complete[-1].endswith(b"\n") else 0
-        for line in complete[len(complete) - newest if newest is not None and newest < len(complete) else 0 :]:
-            sys.stdout.write(f"{prefix}{line[:-1].decode(errors='replace')}\n")
-        return log.tell() - rest
+        for line in complete:
+            found.append(_parsed(path.stem, line[:-1].decode(errors="replace"), found[-1] if found else None))
+        return found, log.tell() - rest

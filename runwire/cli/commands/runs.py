@@ -21,14 +21,13 @@ from runwire.cli.frame import (
     Noun,
     Output,
     RunId,
-    Since,
     asks,
     client_of,
     given,
     json_object,
     table,
 )
-from runwire.cli.printing import OUT, age_text, one_line, print_error, print_json, program
+from runwire.cli.printing import OUT, Since, age_text, one_line, print_error, print_json, program
 from runwire.cli.views.pauses import statuses
 from runwire.cli.views.report import print_report, report_of
 from runwire.cli.views.saving import save as save_run

@@ -18,7 +18,7 @@ from runwire.cli.frame import Agent, Format, Found, Key, Output, Url, asks, clie
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked
-from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table
+from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short
 from runwire.cli.views import tool_description
 from runwire.cli.views.checks import Check, checklist
 from runwire.cli.views.pauses import Approved, called
@@ -26,6 +26,7 @@ from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
 from runwire.testing import Paused, RecordingContext
 
+_DESCRIPTION_CHARACTERS = 60
 _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
 
 
@@ -54,7 +55,7 @@ async def _list(url: str | None, api_key: str | None, output: Output) -> int:
         specs, refused = await client.tools(), await client.refused_tools()
 
     def show() -> None:
-        print_table([["tool", "flags", "arguments", "description"], *map(_row, specs)])
+        print_table([["tool", "flags", "description", "arguments"], *map(_row, specs)])
         for tool in refused:
             ERR.print(f"{marked(tool.name)} is refused: {marked(tool.reason)}")
 
@@ -64,7 +65,7 @@ async def _list(url: str | None, api_key: str | None, output: Output) -> int:
 def _row(spec: ToolSpec) -> list[str]:
     flags = " ".join(name for name in ("idempotent", "requires_approval", "hidden") if getattr(spec, name))
     arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
-    return [spec.name, flags, arguments, one_line(spec.description)]
+    return [spec.name, flags, short(one_line(spec.description), _DESCRIPTION_CHARACTERS), arguments]
 
 
 @tools.command()

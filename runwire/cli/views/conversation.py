@@ -42,6 +42,7 @@ class Conversation:
         self._runner = asyncio.Runner()
         self._cursors: dict[str, str] = {}
         """Run -> the record up to which its events were shown."""
+        self._warned: set[str] = set()
         self._reports: set[str] = set()
         """Runs that reported on background tasks, and were shown."""
 
@@ -135,7 +136,7 @@ class Conversation:
 
     async def _show(self, run_id: str) -> events.RunEvent | None:
         """Show a run to its last event, which is returned, or until a person is asked: None."""
-        screen = Screen(thinking=False, commands=False)
+        screen = Screen(thinking=False, commands=False, warned=self._warned)
         stream = self._client.follow(run_id, self._cursors.get(run_id), on_comment=screen.show_comment)
         event: events.RunEvent | None = None
         is_asked = False

@@ -14,11 +14,17 @@ from runwire.cli.views.pauses import name_of
 class Screen:
     """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
-    def __init__(self, console: Console = OUT, *, thinking: bool = True, commands: bool = True) -> None:
-        """`commands`: show pauses, with the commands that decide; False: the caller asks in place."""
+    def __init__(
+        self, console: Console = OUT, *, thinking: bool = True, commands: bool = True, warned: set[str] | None = None
+    ) -> None:
+        """`commands`: show pauses, with the commands that decide; False: the caller asks in place.
+
+        `warned`: warnings that are not shown again.
+        """
         self._console = console
         self._thinking = thinking
         self._commands = commands
+        self._warned: set[str] = set() if warned is None else warned
         self._run_id = "RUN"
         self._open_channel: str | None = None
         self._attempt: tuple[int, int] | None = None
@@ -148,9 +154,15 @@ class Screen:
         for line in steps.remarks(event):
             self._line(f"  {line}")
         for warning in event.get("warnings") or []:
-            self._line(f"[yellow]! {escape(warning)}[/yellow]")
+            if warning not in self._warned:
+                self._line(f"[yellow]! {escape(warning)}[/yellow]")
+        self._warned.update(event.get("warnings") or [])
         for tool, fields in (event.get("artifacts") or {}).items():
             self._line(f"[magenta]  artifacts of {escape(tool)}: {escape(', '.join(fields))}[/magenta]")
+            for field in fields:
+                self._line(
+                    f"[dim]  to see it: {program()} fetch {escape(tool)}.{escape(field)} --run {self._run_id}[/dim]"
+                )
         for source in event.get("sources") or []:
             self._line(
                 f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]"

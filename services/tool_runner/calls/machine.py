@@ -218,7 +218,10 @@ class CallMachine:
             state.absent_since = now
         absent_s = now - state.absent_since
         if self._is_settled(now) and absent_s >= self.rules.unavailable_s:
-            return self._fail(ToolUnavailable(f"no service for tool {self.rules.tool}: none is connected now"))
+            died = state.attempts - 1  # The last one was not received.
+            times = {1: "once", 2: "twice"}.get(died, f"{died} times")
+            how = f"its process died {times} in this call, and " if died else ""
+            return self._fail(ToolUnavailable(f"no service for tool {self.rules.tool}: {how}none is connected now"))
         state.checked_at = -math.inf  # Another tool runner may have completed the call meanwhile.
         return self._delay(min(_MAX_DELAY_S, _DELAY_S + absent_s / 2), now)
 

@@ -151,16 +151,24 @@ def test_a_search_goes_on_until_nats_has_been_connected_for_a_while() -> None:
     assert call.fault().code == "outcome_unknown"
 
 
-def test_a_tool_that_nobody_serves_is_waited_for() -> None:
+@pytest.mark.parametrize(("died", "why"), [(0, ""), (1, "its process died once in this call, and ")])
+def test_a_tool_that_nobody_serves_is_waited_for(died: int, why: str) -> None:
     """For `unavailable_s`; and the status is checked before each further request."""
-    call = Call().start()
+    call = Call(heartbeat_s=0.5, idempotent=True).start()
+    for _ in range(died):
+        call.wait_for("searching")
+        while call.phase == "searching":
+            call.wait()
+        call.receive(events.StatusConfirmed(call.now))
+    began = call.now
     while call.phase != "ended":
         call.receive(events.NoResponders(call.machine.state.requests))
         if call.phase == "delayed":
             assert call.wait() == [commands.CheckStatus()]
             call.receive(events.StatusConfirmed(call.now))
     assert call.fault().code == "tool_unavailable"
-    assert 5.0 <= call.now < 6.0
+    assert f"{why}none is connected now" in call.fault().reason
+    assert 5.0 <= call.now - began < 6.0
 
 
 def test_a_busy_tool_is_called_again_until_the_deadline() -> None:
