@@ -3,7 +3,8 @@
 | process | variables of the shell that it gets |
 | --- | --- |
 | nats-server, the S3 server | those of the machine: paths, language, certificates |
-| gateway, tool_runner, artifact_store, tables | those, and `RUNWIRE_*` without secrets of other services |
+| gateway, artifact_store, tables | those, and `RUNWIRE_*` without secrets of other services |
+| tool_runner | those too, and the variables that the file of MCP servers names |
 | planner | all but secrets of other services: LiteLLM reads hundreds of names |
 | tools | all but secrets of services and of model providers |
 
@@ -11,8 +12,11 @@ Tools have settings of their own, so for them the removed variables are listed. 
 served with `runwire serve` in a shell that has the key.
 """
 
+import contextlib
 import json
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 Shell = Mapping[str, str]
 
@@ -80,9 +84,13 @@ def of_server(shell: Shell) -> dict[str, str]:
 
 def of_service(service: str, shell: Shell) -> dict[str, str]:
     """The environment of planner, gateway, tool_runner, artifact_store or tables."""
+    named: set[str] = set()
+    if service == "tool_runner" and (file := shell.get("RUNWIRE_MCP_SERVERS_FILE")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # The tool runner says what is wrong with it.
+            named = set(re.findall(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", Path(file).read_text(encoding="utf-8-sig")))
 
     def is_wanted(name: str) -> bool:
-        known = service == "planner" or name.startswith("RUNWIRE_") or _is_of_machine(name)
+        known = service == "planner" or name.startswith("RUNWIRE_") or _is_of_machine(name) or name in named
         return known and _owner(name) in {None, service}
 
     return _chosen(shell, is_wanted)

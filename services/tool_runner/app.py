@@ -1,7 +1,7 @@
 """Compose the tool runner; nothing connects here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from .reads import ToolReads
 from .settings import ToolRunnerSettings
 from .transports.base import Transport
 from .transports.driver import ToolCaller
+from .transports.mcp.config import McpServer
 
 
 class Kind(NamedTuple):
@@ -38,6 +39,16 @@ def nats_kind(bus: Bus, settings: ToolRunnerSettings, changed: asyncio.Event) ->
     return Kind(NatsTransport(bus), MicroDiscovery(bus, settings.discover_s, changed))
 
 
+def mcp_kind(bus: Bus, servers: Sequence[McpServer], changed: asyncio.Event, health: Health | None) -> Kind:
+    """Tools of MCP servers. Their library takes a second to import, so it is only where there are any."""
+    from .transports.mcp.transport import McpTransport  # noqa: PLC0415, see above
+
+    transport = McpTransport(bus, servers, changed)
+    if health is not None:
+        health.checks["mcp"] = transport.problem
+    return Kind(transport, transport)
+
+
 KINDS: list[Callable[[Bus, ToolRunnerSettings, asyncio.Event], Kind]] = [nats_kind]
 """How tools are reached, one line each; of several kinds that serve a tool the first one counts. The event: set when
 there is a new announcement."""
@@ -45,12 +56,20 @@ there is a new announcement."""
 
 @asynccontextmanager
 async def running(
-    bus: Bus, settings: ToolRunnerSettings, declared: list[Announcement], health: Health | None = None
+    bus: Bus,
+    settings: ToolRunnerSettings,
+    declared: list[Announcement],
+    health: Health | None = None,
+    servers: Sequence[McpServer] = (),
 ) -> AsyncIterator[None]:
-    """Process calls and maintain the catalogue, over a connection that is provisioned. `declared`: the tools file."""
+    """Process calls and maintain the catalogue, over a connection that is provisioned.
+
+    `declared`: the tools file. `servers`: the file of MCP servers.
+    """
     catalogue = await Catalogue(bus).start()
     changed = asyncio.Event()
-    kinds = [kind(bus, settings, changed) for kind in KINDS]
+    kinds = [mcp_kind(bus, servers, changed, health)] if servers else []
+    kinds += [kind(bus, settings, changed) for kind in KINDS]
     tools = ToolCaller(bus, settings, [kind.transport for kind in kinds])
     runners = Runners(bus)
     executor = CallExecutor(bus, settings, catalogue, tools, runners)

@@ -13,6 +13,9 @@ class ToolRunnerSettings(ImageSettings):
     tools_file: Path | None = Field(
         default=None, description="JSON or TOML: specifications of tools that do not announce themselves"
     )
+    mcp_servers_file: Path | None = Field(
+        default=None, description="TOML or JSON: MCP servers whose tools are offered (docs/mcp.md)"
+    )
     trust_tools: bool = Field(
         default=False, description="offer every specification that a tool announces, as if each had been accepted"
     )

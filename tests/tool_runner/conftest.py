@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
+from services.tool_runner.transports.mcp.config import McpServer
 from tests.support.buses import connected
 from tests.support.catalogue import key_subject
 from tests.support.forked import Forked
@@ -179,7 +180,7 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
     """Starts tool runners in this process, with specifications (the tools file) and settings."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(*specs: ToolSpec, **settings: Any) -> Bus:
+        async def start(*specs: ToolSpec, servers: Sequence[McpServer] = (), **settings: Any) -> Bus:
             configured = ToolRunnerSettings(
                 nats_url=server.url,
                 **{"discover_s": 0.3, "graceful_timeout_s": 0.1, "settling_s": 0.5, "trust_tools": True, **settings},
@@ -187,7 +188,7 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
             bus = await stack.enter_async_context(connected(server.url, "tool_runner", configured))
             specs = tuple(ToolSpec.model_validate_json(spec.model_dump_json()) for spec in specs)
             declared = [Announcement(spec, spec.digest(), "", "file") for spec in specs]
-            await stack.enter_async_context(running(bus, configured, declared))
+            await stack.enter_async_context(running(bus, configured, declared, servers=servers))
             return bus
 
         yield start

@@ -51,6 +51,13 @@ class NoResponders:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """What worked on the request is certainly gone, and sends no reply any more: its process, or its connection."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class Declined:
     """An instance received the request, and has not started the call and will not.
 
@@ -156,6 +163,7 @@ Event = (
     | RunEnded
     | NotSent
     | NoResponders
+    | Lost
     | Declined
     | Reply
     | Flood

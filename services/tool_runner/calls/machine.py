@@ -135,8 +135,8 @@ class CallMachine:
                 return self._on_status(event, now)
             case events.NotSent() | events.Declined():
                 return self._on_not_begun(event, now) if event.request == state.unreceived else []
-            case events.NoResponders(request):
-                return self._on_no_responders(request, now)
+            case events.NoResponders() | events.Lost():
+                return self._on_absent(event, now)
             case events.Flood():
                 return self._fail(ResultTooLarge(f"{self.rules.tool} sent more than can be handled"))
             case events.Reconnected():
@@ -170,7 +170,7 @@ class CallMachine:
         state.phase, state.last_event_at = "waiting", now
         state.attempts += 1
         state.requests += 1
-        state.unreceived = state.requests
+        state.unreceived = state.sent = state.requests
         start_by = min(deadline, now + max(self._silence_limit_s, _MIN_START_S))
         repeats, state.repeats = state.repeats, None
         return [commands.Send(state.requests, start_by, repeats)]
@@ -183,7 +183,7 @@ class CallMachine:
         if state.attempts >= self.rules.max_attempts:
             return self._fail(ToolUnavailable(f"{tool} stopped in the middle of this call {state.attempts} times"))
         state.has_heartbeat, state.no_status, state.may_be_unread = False, False, True
-        state.instance = state.content = None
+        state.instance = state.content = state.absent_since = None
         state.repeats = state.attempts
         state.checked_at = -math.inf  # Another tool runner may have completed the call during the search.
         return self._send(now)
@@ -202,8 +202,10 @@ class CallMachine:
             return self._fail(ToolUnavailable(f"{late}: its process was stopped, or its clock is wrong"))
         return self._delay(_DELAY_S, now)
 
-    def _on_no_responders(self, request: int, now: float) -> list[Command]:
-        state = self.state
+    def _on_absent(self, event: events.NoResponders | events.Lost, now: float) -> list[Command]:
+        state, request = self.state, event.request
+        if isinstance(event, events.Lost):
+            return self._repeat(now) if request == state.sent else []
         if state.phase == "searching" and request == state.query:
             return self._on_not_found(now, nobody_subscribes=True) if self._has_searched(now) else []
         if state.phase == "waiting" and request == state.probe:

@@ -37,6 +37,7 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
         "waiting": frozenset({"waiting", "delayed", "searching", "ended"}),
         "searching": frozenset({"searching", "waiting", "checking", "delayed", "ended"}),
     },
+    events.Lost: dict.fromkeys(("waiting", "searching"), frozenset[Phase]({"checking", "ended"})),
     events.Heartbeat: _TO_WAITING,
     events.Progress: _TO_WAITING,
     events.Piece: _TO_WAITING,
@@ -97,6 +98,8 @@ class CallState:
     """When a delay or a round of a search is over."""
     requests: int = 0
     """The number of the last request."""
+    sent: int = 0
+    """The number of the last `Send`; 0: there was none."""
     unreceived: int | None = None
     """The number of the last `Send`, until an instance replies to the call."""
     query: int | None = None

@@ -89,9 +89,9 @@ class Acceptance:
             if key not in self._accepted and declared is None:
                 await self._accept_first(key, choose(several).digest)
             allowed = [*([declared.digest()] if declared else []), *self._accepted.get(key, ())]
-            if chosen := [one for one in several if one.digest in allowed]:
+            if chosen := [one for one in several if one.is_accepted or one.digest in allowed]:
                 offered[name] = chosen
-            rest = [one for one in several if one.digest not in allowed]
+            rest = [one for one in several if not one.is_accepted and one.digest not in allowed]
             if rest and len(waiting) < _MAX_WAITING_TOOLS:
                 waiting[name] = await self._waiting(name, rest, allowed)
         self._compared = {name: compared for name, compared in self._compared.items() if name in waiting}

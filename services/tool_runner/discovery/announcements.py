@@ -39,6 +39,8 @@ class Announcement:
     digest: str
     version: str
     instance: str
+    is_accepted: bool = False
+    """It needs no `runwire tools accept`, since the operator has said so."""
 
 
 class Discovery(Protocol):

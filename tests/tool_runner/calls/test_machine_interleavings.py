@@ -27,6 +27,7 @@ MOVES: st.SearchStrategy[Event | str] = st.one_of(
     st.sampled_from(LIKELY),
     st.sampled_from((*REPLIES, *OTHERS)),
     st.builds(events.NoResponders, st.integers(1, 9)),
+    st.builds(events.Lost, st.integers(1, 9)),
     st.builds(events.Declined, st.integers(1, 9), st.booleans()),
 )
 

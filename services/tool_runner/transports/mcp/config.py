@@ -1,0 +1,147 @@
+"""The operator's file of MCP servers: TOML under `[servers.<name>]`, or the JSON of desktop clients (`mcpServers`).
+
+Rule 1: whatever is wrong with it ends the start, in one sentence with the server and its line.
+Rule 2: `${NAME}` is a variable of the tool runner's environment, `${file:/path}` the content of a secret's file. No
+other variable reaches a server.
+"""
+
+import os
+import re
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from contracts.wire.faults import describe
+
+_REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SYSTEMROOT", "TMPDIR", "USER")
+"""Of the machine: what a program needs to be found and to start."""
+
+Patterns = list[str]
+
+
+class InvalidServersFile(ValueError):
+    """The file of MCP servers cannot be used; the text says why in one sentence."""
+
+
+class McpServer(BaseModel):
+    """One server: a command that is started here, or the address of a remote one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    cwd: Path | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,32}$")]
+    """Before the name of each tool. Default: the server's name and `_`."""
+    tools: Patterns = Field(default=["*"])
+    """Of the server's tools these are offered."""
+    read_only: Patterns = Field(default_factory=list)
+    """These change nothing, so they may be repeated too."""
+    idempotent: Patterns = Field(default_factory=list)
+    """A call of these may be repeated."""
+    trust_hints: bool = False
+    """What the server itself says of a tool counts as if it stood in the two lists."""
+    approval: Literal["never", "unless_read_only", "always"] = "unless_read_only"
+    accept: Literal["ask", "auto"] = "ask"
+    """`auto`: changed specifications of this server need no `runwire tools accept`."""
+    output: Literal["structured", "text"] = "structured"
+    """`text`: output schemas are ignored, for servers that declare one and send text alone."""
+    required: bool = False
+    """The tool runner is not ready without it."""
+    timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    """Longest silence during a call."""
+    concurrency: int = Field(default=16, ge=1, le=1000)
+    max_message_bytes: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_prefix(cls, values: dict[str, Any]) -> dict[str, Any]:
+        kind = values.get("type", "stdio" if values.get("command") else "http")
+        if kind not in {"stdio", "http", "streamable-http", "streamable_http"}:
+            raise ValueError(f"type {kind!r} is none of stdio and http")
+        known = {name: value for name, value in values.items() if name != "type"}
+        return {"prefix": f"{str(values.get('name'))[:31]}_", **known}
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Self:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"the name {self.name!r} is none: expected {_NAME.pattern}")
+        if (self.command is None) == (self.url is None):
+            raise ValueError("either `command` or `url` is needed")
+        if self.url is not None and not re.match(r"https?://[^/\s@]+(/|$)", self.url):
+            raise ValueError("`url` is no http:// or https:// address without a login")
+        return self
+
+    def offers(self, tool: str) -> bool:
+        """Whether a tool of the server, by its own name, is on the list."""
+        return matches(tool, self.tools)
+
+    def environment(self) -> dict[str, str]:
+        """The whole environment of its process."""
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return inherited | {name: resolved(value) for name, value in self.env.items()}
+
+
+def matches(tool: str, patterns: Patterns) -> bool:
+    """Whether a name is one of the patterns, of which `*` stands for any text."""
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
+
+
+def resolved(text: str) -> str:
+    """Return a value with what its references stand for. Raises ValueError, which quotes no value."""
+
+    def value(found: re.Match[str]) -> str:
+        file, variable = found.groups()
+        if variable is not None:
+            if variable not in os.environ:
+                raise ValueError(f"the variable {variable} is not set")
+            return os.environ[variable]
+        try:
+            return Path(file).read_text(encoding="utf-8-sig").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} cannot be read ({type(error).__name__})") from error
+
+    return _REFERENCE.sub(value, text)
+
+
+def read_servers_file(path: Path) -> list[McpServer]:
+    """Return the servers of a file, in its order. Raises InvalidServersFile."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
+    except OSError as error:
+        raise InvalidServersFile(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidServersFile(f"{path}: {error}") from error
+    entries = content.get("servers", content.get("mcpServers")) if isinstance(content, dict) else None
+    if not isinstance(entries, dict):
+        raise InvalidServersFile(f"{path}: expected servers under [servers.NAME], or in JSON under mcpServers")
+    found: list[McpServer] = []
+    for name, entry in entries.items():
+        place = f"{path}, line {_line_of(text, name)}: server {name}"
+        try:
+            server = McpServer.model_validate({**entry, "name": name} if isinstance(entry, dict) else entry)
+            for value in (*server.env.values(), *server.headers.values()):
+                resolved(value)
+        except ValidationError as error:
+            raise InvalidServersFile(f"{place}: {describe(error, limit=1).replace('Value error, ', '')}") from error
+        except ValueError as error:
+            raise InvalidServersFile(f"{place}: {error}") from error
+        found.append(server)
+    return found
+
+
+def _line_of(text: str, name: str) -> int:
+    """Return the line on which a server begins, as far as it can be told."""
+    found = re.search(rf"(?m)^[ \t]*\[.*\b{re.escape(name)}\"?\s*\]|\"{re.escape(name)}\"\s*:", text)
+    return text.count("\n", 0, found.start()) + 1 if found else 1

@@ -1,0 +1,217 @@
+"""What an answer of a server says, as the events of a call; and its tools as specifications. Pure.
+
+Rule 1: `structuredContent` is the value, and text is never parsed. Without it the text is the value.
+Rule 2: images, sounds and files become artifacts, as streams of one call: the model reads no base64. The same base64
+inside the value is replaced by the stream's name.
+Rule 3: a failure is exempt from the output schema: the model reads its text.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from contracts.tools.messages import ArtifactPiece, PauseReply, Progress, ToolCall, ToolFailure, ToolSpec
+from contracts.wire.limits import MAX_INLINE_BYTES
+from services.shared.redaction.json_values import cut
+from services.tool_runner.calls import events
+from services.tool_runner.calls.events import Event
+
+from .config import McpServer, matches
+
+STATE = "mcp"
+_PIECE_CHARACTERS = 96 << 10
+_MAX_BINARY_CHARACTERS, _MAX_ATTACHMENTS = 28 << 20, 32
+_MAX_FAILURE_CHARACTERS = 4000
+_MAX_NAME, _HASH_DIGITS = 64, 8
+_MAX_DESCRIPTION_CHARACTERS = 16 << 10
+_MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}/[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+
+
+def tool_name(prefix: str, name: str) -> str:
+    """Return the name of a server's tool for models: the same in any order of starts, and for no two tools of it."""
+    wanted = prefix + name
+    clean = re.sub(r"[^A-Za-z0-9_-]", "_", wanted, flags=re.ASCII)
+    if clean == wanted and len(clean) <= _MAX_NAME:
+        return clean
+    mark = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    room = _MAX_NAME - _HASH_DIGITS - 1
+    if len(clean) <= room:
+        return f"{clean}_{mark}"
+    return f"{clean[: room - 16]}_{mark}_{clean[-15:]}"
+
+
+def spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
+    """Return the specification of a tool as its server lists it. What has the wrong form is as if it were not there.
+
+    Raises ValueError, for one that cannot be offered.
+    """
+    name = str(tool["name"])
+    description, title = (str(tool.get(key) or "") for key in ("description", "title"))
+    text = description if title in description else f"{title}\n{description}".strip()
+    if len(text) > _MAX_DESCRIPTION_CHARACTERS:
+        limit = f"{len(text):,} characters, and at most {_MAX_DESCRIPTION_CHARACTERS:,} are taken"
+        raise ValueError(f"its description has {limit}")
+    hints: Any = tool.get("annotations")
+    hints = hints if server.trust_hints and isinstance(hints, dict) else {}
+    reads = matches(name, server.read_only) or hints.get("readOnlyHint") is True
+    repeats = reads or matches(name, server.idempotent) or hints.get("idempotentHint") is True
+    output = tool.get("outputSchema") if server.output == "structured" else None
+    input_schema = tool.get("inputSchema")
+    shown = tool_name(server.prefix, name)
+    return ToolSpec(
+        name=shown,
+        description=text,
+        input_schema=input_schema if isinstance(input_schema, dict) else {"type": "object"},
+        output_schema=output if isinstance(output, dict) else None,
+        idempotent=repeats,
+        side_effects="read" if reads else "external",
+        timeout_s=server.timeout_s,
+        concurrency=server.concurrency,
+        tags=[f"mcp:{server.name}", *([] if shown == server.prefix + name else [f"mcp-name:{name[:200]}"])],
+        requires_approval=server.approval == "always" or (server.approval == "unless_read_only" and not reads),
+    )
+
+
+def progress_of(progress: float, total: float | None, message: str | None) -> events.Progress:
+    """Return a report of progress."""
+    fraction = min(1.0, max(0.0, progress / total)) if total else None
+    return events.Progress(Progress(message=(message or "")[:2000], fraction=fraction).model_dump_json().encode())
+
+
+def params_of(call: ToolCall) -> dict[str, Any]:
+    """Return the parameters of a call, with what people have answered since its first round."""
+    params: dict[str, Any] = {"arguments": call.args}
+    kept = call.state.get(STATE) if call.answers else None
+    if isinstance(kept, dict):
+        last = call.answers[-1]
+        action = {"approve": "accept", "reject": "decline"}.get(last.decision, "accept")
+        key = str(kept.get("key"))
+        content = {"content": last.input} if action == "accept" and isinstance(last.input, dict) else {}
+        params["inputResponses"] = {key: {"action": action, **content}}
+        if kept.get("state") is not None:
+            params["requestState"] = kept["state"]
+    return params
+
+
+def events_of(
+    request: int, call: ToolCall, server: McpServer, spec: ToolSpec, result: Mapping[str, Any]
+) -> list[Event]:
+    """Return the events that the result of a call is. The last one ends the call."""
+    if result.get("resultType") == "input_required":
+        return [_pause(call, server, result)]
+    texts, attachments = _content(result.get("content"))
+    text = "\n".join(texts)
+    if result.get("isError") is True:
+        reason = text[:_MAX_FAILURE_CHARACTERS] or "the tool failed and did not say why"
+        return [events.Failure(ToolFailure(reason=reason))]
+    pieces = [piece for stream, (kind, data) in attachments.items() for piece in _pieces(stream, kind, data)]
+    value = result.get("structuredContent")
+    if value is not None:
+        known = {data: stream for stream, (_, data) in attachments.items()}
+        kept = cut(text, MAX_INLINE_BYTES)
+        body = _encoded(_without(value, known))
+        return [*pieces, events.Content(kept, is_cut=kept != text), events.Result(request, body)]
+    if spec.output_schema is not None:
+        remedy = f'if text is enough, the operator sets `output = "text"` for the server {server.name}'
+        reason = f"{call.tool} gave no structuredContent, which its outputSchema requires; {remedy}"
+        return [events.Failure(ToolFailure(reason=reason, code="invalid_result"))]
+    return [*pieces, events.Result(request, _encoded(text))]
+
+
+def _pause(call: ToolCall, server: McpServer, result: Mapping[str, Any]) -> Event:
+    match result.get("inputRequests"):
+        case dict() as several if len(several) == 1:
+            key, asked = next(iter(several.items()))
+        case _:
+            key, asked = "", None
+    match asked:
+        case {"method": "elicitation/create", "params": {"requestedSchema": dict() as schema, **params}}:
+            message = str(params.get("message", ""))[:_MAX_FAILURE_CHARACTERS]
+        case _:
+            reason = f"{server.name} asks for what is not offered: one form at a time, no model and no folders"
+            return events.Failure(ToolFailure(reason=reason))
+    state = {STATE: {"key": key, "state": result.get("requestState")}}
+    pause = PauseReply(
+        number=len(call.answers),
+        title=message[:200],
+        payload={"server": server.name, "message": message},
+        input_schema=schema,
+        state=state,
+    )
+    return events.Pause(pause.model_dump_json().encode())
+
+
+def _content(blocks: Any) -> tuple[list[str], dict[str, tuple[str, str]]]:
+    """Return the texts, and by stream id the media type and base64 of everything else."""
+    texts: list[str] = []
+    attachments: dict[str, tuple[str, str]] = {}
+    room = _MAX_BINARY_CHARACTERS
+    for block in blocks if isinstance(blocks, list) else ():
+        match block:
+            case {"type": "text", "text": str() as text}:
+                texts.append(text)
+            case {"type": "resource", "resource": {"text": str() as text}}:
+                texts.append(text)
+            case {"type": "resource_link", "uri": str() as uri}:
+                texts.append(f"[{block.get('title') or block.get('name') or 'resource'}]({uri})")
+            case {"type": "image" | "audio" as kind, "data": str() as data}:
+                room -= _attach(texts, attachments, kind, block.get("mimeType"), data, room)
+            case {"type": "resource", "resource": {"blob": str() as data, **rest}}:
+                room -= _attach(texts, attachments, "file", rest.get("mimeType"), data, room)
+            case _:
+                kind = block.get("type") if isinstance(block, dict) else None
+                texts.append(f"(a part of the kind {str(kind)[:40]} is left out)")
+    return texts, attachments
+
+
+def _attach(
+    texts: list[str], attachments: dict[str, tuple[str, str]], kind: str, mime: Any, data: str, room: int
+) -> int:
+    """Add an attachment, or a text that says why it is left out; return the characters that it takes."""
+    data = re.sub(r"\s+", "", data.partition(",")[2] if data.startswith("data:") else data)
+    try:
+        is_readable = bool(base64.b64decode(data, validate=True))
+    except (ValueError, binascii.Error):
+        is_readable = False
+    if not is_readable:
+        texts.append(f"(one {kind} is left out: its data is no base64)")
+        return 0
+    if len(data) > room or len(attachments) >= _MAX_ATTACHMENTS:
+        texts.append(f"(one {kind} is left out: the answer holds too many bytes, or too many files)")
+        return 0
+    stream = f"{kind}-{len(attachments) + 1}"
+    attachments[stream] = (mime if isinstance(mime, str) and _MIME.fullmatch(mime) else "bytes", data)
+    texts.append(f"({stream}: an artifact)")
+    return len(data)
+
+
+def _pieces(stream: str, kind: str, data: str) -> Iterator[Event]:
+    starts = range(0, len(data), _PIECE_CHARACTERS)
+    for seq, start in enumerate(starts):
+        piece = ArtifactPiece(
+            stream_id=stream,
+            seq=seq,
+            chunk=data[start : start + _PIECE_CHARACTERS],
+            done=seq == len(starts) - 1,
+            artifact_type=kind,
+        )
+        yield events.Piece(piece.model_dump_json().encode())
+
+
+def _without(value: Any, known: Mapping[str, str]) -> Any:
+    """Return a value with the names of streams in place of their base64."""
+    if not known:
+        return value
+    if isinstance(value, str):
+        return known.get(value.partition(",")[2] if value.startswith("data:") else value, value)
+    if isinstance(value, dict):
+        return {key: _without(item, known) for key, item in value.items()}
+    return [_without(item, known) for item in value] if isinstance(value, list) else value
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")

@@ -1,0 +1,213 @@
+"""One server of the file: its connection, which is opened again with back-off, and its tools.
+
+Rule 1: a server that does not start, dies or hangs is its own problem: nothing else waits for it.
+Rule 2: notifications that the list of tools has changed are collected, however many there are.
+Rule 3: what is known of its tools stays for calls that runs have pinned, and is announced while the server is there or
+was a moment ago.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.abc
+import structlog
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+from services.runtime.tasks import code_locations
+from services.tool_runner.discovery.announcements import Announcement, checked, short_reason
+
+from .config import McpServer
+from .results import spec_of, tool_name
+from .session import ConnectionLost, NotDone, Session, answer
+from .streams import Notes, streams_of
+
+logger = structlog.get_logger(__name__)
+
+_START_S = 60.0
+"""Until its tools are known: a launcher may have to download it first."""
+_PATIENCE_S = 20.0
+"""How long a call waits for a connection that is being opened."""
+_FIRST_PAUSE_S, _MAX_PAUSE_S, _STEADY_S = 0.5, 60.0, 30.0
+_RELIST_S, _MIN_RELIST_S = 300.0, 1.0
+_ANNOUNCED_S = 30.0
+"""How long the tools of a server are announced that is away."""
+_MAX_PROBLEMS = 5
+
+
+class McpTool(NamedTuple):
+    """A tool of a server. `name`: as the server calls it."""
+
+    name: str
+    announced: Announcement
+
+
+class ServerLink:
+    """The connection to one server. `changed` is set when its tools, or what is wrong with it, have changed."""
+
+    def __init__(self, server: McpServer, changed: asyncio.Event) -> None:
+        self.server = server
+        self.session: Session | None = None
+        self.tools: dict[str, McpTool] = {}
+        """By the names that models see; also of earlier lists."""
+        self.offered: frozenset[str] = frozenset()
+        """Of these the last list."""
+        self.refused: dict[str, str] = {}
+        """Tool -> why it cannot be offered."""
+        self._changed = changed
+        self._problem: str | None = "it is starting"
+        self._problems: list[str] = []
+        self._notes = Notes()
+        self._seen_at = -_ANNOUNCED_S
+        self._is_old = False
+        """It has ended when it was asked in the way of the newest era."""
+        self._events, self._opened = asyncio.Event(), asyncio.Event()
+        self._is_over = self._has_changed = False
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether its tools are."""
+        return self.session is not None or time.monotonic() - self._seen_at < _ANNOUNCED_S
+
+    def problem(self) -> str | None:
+        """Return what is wrong with the server, in a sentence; None: nothing."""
+        found = [self._problem] if self._problem is not None else self._problems[:_MAX_PROBLEMS]
+        if self._notes.skipped:
+            skipped = (
+                f"{self._notes.skipped:,} lines of its output are no messages, first {self._notes.first_skipped!r}"
+            )
+            found = [*found, skipped]
+        return "; ".join(found) or None
+
+    async def opened(self) -> Session | None:
+        """Return the session; of a connection that is being opened, once it is open. None: there is none now."""
+        if self.session is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._opened.wait()
+        return self.session
+
+    def reset(self, session: Session | None) -> None:
+        """Open the connection again, since this session is gone."""
+        if session is not None and self.session is session:
+            self._seen_at, self.session, self._is_over = time.monotonic(), None, True
+            self._opened.clear()
+            self._events.set()
+
+    async def run(self) -> None:
+        """Keep the connection, until this is cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            self._notes.errors.clear()
+            try:
+                await self._connected()
+                reason = "its connection has ended"
+            except* (MCPError, NotDone, ConnectionLost, OSError, ValueError, TimeoutError) as group:
+                error = _first(group)
+                reason = f"it took more than {_START_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
+            except* Exception as group:  # noqa: BLE001, an odd server must not end the others
+                error = _first(group)
+                reason = f"it failed in an unexpected way ({type(error).__name__})"
+                logger.error("mcp_server_failed", server=self.server.name, places=code_locations(error))  # noqa: TRY400
+            self.session = None
+            if self._notes.errors:
+                reason = f"{reason}; it wrote: {' / '.join(self._notes.errors)}"
+            if time.monotonic() - began > _STEADY_S:
+                pause_s = _FIRST_PAUSE_S
+            self._say(f"{reason[:1000]}; it is tried again")
+            logger.warning("mcp_server_lost", server=self.server.name, reason=reason[:200])
+            if not (self._is_over and pause_s == _FIRST_PAUSE_S):  # A connection that was there is opened at once.
+                self._opened.set()
+                await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311, a spread and not a secret
+                self._opened.clear()
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+    async def _connected(self) -> None:
+        """Connect, list the tools, and follow changes until the connection ends."""
+        self._is_over = self._has_changed = False
+        self._events.clear()
+        async with streams_of(self.server, self._notes) as (read, write), anyio.create_task_group() as group:
+            dispatcher: JSONRPCDispatcher = JSONRPCDispatcher(read, write)
+            await group.start(self._receive, dispatcher)
+            session = Session(dispatcher)
+            async with asyncio.timeout(_START_S):
+                try:
+                    await session.open(is_old=self._is_old)
+                except ConnectionLost:
+                    self._is_old = not self._is_old
+                    raise
+                await self._list(session)
+            self.session = session
+            self._opened.set()
+            logger.info(
+                "mcp_server_connected", server=self.server.name, version=session.version, tools=len(self.offered)
+            )
+            while not self._is_over:
+                try:
+                    async with asyncio.timeout(_RELIST_S):
+                        await self._events.wait()
+                except TimeoutError:
+                    self._has_changed = True
+                self._events.clear()
+                if self._has_changed and not self._is_over:
+                    self._has_changed = False
+                    await self._list(session)
+                    await asyncio.sleep(_MIN_RELIST_S)
+            group.cancel_scope.cancel()
+
+    async def _receive(self, dispatcher: JSONRPCDispatcher, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        async def notified(_context: DispatchContext[Any], method: str, _params: Mapping[str, Any] | None) -> None:
+            if method == "notifications/tools/list_changed":
+                self._has_changed = True
+                self._events.set()
+
+        try:
+            await dispatcher.run(answer, notified, task_status=task_status)
+        finally:
+            self.reset(self.session)
+            self._is_over = True
+            self._events.set()
+
+    async def _list(self, session: Session) -> None:
+        listed = await session.tools()
+        tools, refused = await asyncio.to_thread(_read, self.server, listed.tools)
+        self.tools |= tools
+        self.offered, self.refused, self._problems = frozenset(tools), refused, listed.problems
+        self._seen_at = time.monotonic()
+        self._say(None)
+
+    def _say(self, problem: str | None) -> None:
+        self._problem = problem
+        self._changed.set()
+
+
+def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[dict[str, McpTool], dict[str, str]]:
+    """Return the tools that can be offered, and why others cannot, by the names that models see."""
+    tools: dict[str, McpTool] = {}
+    refused: dict[str, str] = {}
+    for tool in listed:
+        if not server.offers(tool["name"]):
+            continue
+        try:
+            spec = checked(spec_of(server, tool))
+        except (ValueError, TypeError, RecursionError) as error:
+            refused[tool_name(server.prefix, tool["name"])] = short_reason(error)
+        else:
+            announced = Announcement(spec, spec.digest(), "", server.name, is_accepted=server.accept == "auto")
+            tools[spec.name] = McpTool(tool["name"], announced)
+    return tools, refused
+
+
+def _first(group: BaseExceptionGroup[Any]) -> Exception:
+    """Return one of the errors of a group of groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)

@@ -1,0 +1,181 @@
+"""One session with a server, of either era of the protocol: 2026-07-28 without a handshake, and those before it.
+
+Answers are read here as they come, not by the SDK's models: one odd tool or one unknown kind of content would cost a
+whole list or result.
+"""
+
+from typing import Any, NamedTuple
+
+import structlog
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from .streams import CONNECTION_LOST, LOST, NOT_DONE
+
+logger = structlog.get_logger(__name__)
+
+_CLIENT = {"name": "runwire", "version": "0.1.0"}
+_DISCOVER_S, _LIST_S = 10.0, 30.0
+_MAX_PAGES, MAX_TOOLS = 100, 512
+_ENDED = ("Connection closed", "SSE stream ended", "SSE stream failed")
+"""How the SDK begins the text of an error that is none of the server's."""
+
+
+class NotDone(Exception):
+    """The request was certainly not carried out; the text says why."""
+
+
+class ConnectionLost(Exception):
+    """The request may have been carried out, and no answer will come."""
+
+
+class ListedTools(NamedTuple):
+    """The tools of a server as it describes them, and what is odd about the list."""
+
+    tools: list[dict[str, Any]]
+    problems: list[str]
+
+
+class Session:
+    """Requests to a server. `version`: of the protocol, once it is negotiated."""
+
+    def __init__(self, dispatcher: JSONRPCDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.version = ""
+        self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
+
+    async def open(self, *, is_old: bool) -> None:
+        """Find out the era, and shake hands where it needs that. `is_old`: the server has shown that it is not new.
+
+        Raises MCPError, NotDone and ConnectionLost.
+        """
+        if not is_old and await self._discover():
+            return
+        self.version = ""
+        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _CLIENT}
+        try:
+            version = (await self.request("initialize", params)).get("protocolVersion")
+        except MCPError as error:
+            # It was slow to start, and has taken the first question, of which the answer came too late.
+            if error.code == UNSUPPORTED_PROTOCOL_VERSION and await self._discover():
+                return
+            raise
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise NotDone(f"it speaks the version {str(version)[:40]} of the protocol, which is not known here")
+        self.version = version
+        await self._dispatcher.notify("notifications/initialized", None, self._options("notifications/initialized"))
+
+    async def _discover(self) -> bool:
+        """Return whether the server speaks the newest version."""
+        self.version = newest = MODERN_PROTOCOL_VERSIONS[-1]
+        try:
+            found = await self.request("server/discover", {}, timeout_s=_DISCOVER_S)
+        except MCPError as error:
+            logger.debug("mcp_server_has_no_discovery", code=error.code)
+            return False
+        return newest in (found.get("supportedVersions") or ())
+
+    async def tools(self) -> ListedTools:
+        """Return the tools of all pages, each once. A cursor that comes again, or is empty, ends the list."""
+        found: dict[str, dict[str, Any]] = {}
+        problems: list[str] = []
+        cursors: set[str] = set()
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await self.request("tools/list", {"cursor": cursor} if cursor else {}, timeout_s=_LIST_S)
+            for tool in page.get("tools") or ():
+                name = tool.get("name") if isinstance(tool, dict) else None
+                if not isinstance(name, str) or not name:
+                    problems.append("a tool without a name is left out")
+                elif name in found:
+                    problems += [f"{name[:64]} is listed twice: the first one counts"] * (found[name] != tool)
+                elif len(found) < MAX_TOOLS:
+                    found[name] = tool
+                else:
+                    problems.append(f"it lists more than {MAX_TOOLS} tools: name those that you need under `tools`")
+                    return ListedTools([*found.values()], problems)
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str) or not cursor or cursor in cursors:
+                problems += ["its list repeats a cursor, and ends there"] if cursor in cursors else []
+                break
+            cursors.add(cursor)
+        self._header_maps = {name: x_mcp_header_map(tool.get("inputSchema")) for name, tool in found.items()}
+        return ListedTools([*found.values()], problems)
+
+    async def call(self, tool: str, params: dict[str, Any], report: ProgressFnT) -> dict[str, Any]:
+        """Call a tool and return the result as it came. Raises MCPError, NotDone and ConnectionLost."""
+        headers = {MCP_NAME_HEADER: encode_header_value(tool)}
+        headers |= mcp_param_headers(self._header_maps.get(tool, {}), params["arguments"])
+        return await self.request("tools/call", {"name": tool, **params}, headers=headers, report=report)
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        headers: dict[str, str] | None = None,
+        report: ProgressFnT | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Send a request and return its result. Raises MCPError, NotDone and ConnectionLost."""
+        options = self._options(method)
+        if self._is_new:
+            options["headers"] = {**options["headers"], **(headers or {})}
+            params = {**params, "_meta": self._meta()}
+        if report is not None:
+            options["on_progress"] = report
+        if timeout_s is not None:
+            options["timeout"] = timeout_s
+        if method in {"initialize", "server/discover"}:
+            options["cancel_on_abandon"] = False
+        try:
+            return await self._dispatcher.send_raw_request(method, params, options)
+        except MCPError as error:
+            if error.code == NOT_DONE:
+                raise NotDone(error.message) from error
+            is_lost = error.code == LOST or (error.code == PARSE_ERROR and CONNECTION_LOST in error.message)
+            if is_lost or (error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED)):
+                raise ConnectionLost(error.message) from error
+            raise
+
+    @property
+    def _is_new(self) -> bool:
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+    def _options(self, method: str) -> CallOptions:
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version} if self.version else {}
+        return {"headers": headers | ({MCP_METHOD_HEADER: method} if self._is_new else {})}
+
+    def _meta(self) -> dict[str, Any]:
+        capabilities: dict[str, dict[str, Any]] = {"elicitation": {"form": {}}}
+        return {
+            PROTOCOL_VERSION_META_KEY: self.version,
+            CLIENT_INFO_META_KEY: _CLIENT,
+            CLIENT_CAPABILITIES_META_KEY: capabilities,
+        }
+
+
+async def answer(_context: Any, method: str, _params: Any) -> dict[str, Any]:
+    """Answer a request of a server. It gets no model, no folders, and asks nobody while it holds a connection."""
+    if method == "ping":
+        return {}
+    raise MCPError(code=METHOD_NOT_FOUND, message=f"{method[:100]} is not offered")

@@ -1,0 +1,283 @@
+"""The streams to a server: a process over its standard input and output, or streamable HTTP.
+
+Rule 1: what a server sends is bounded: a message in bytes, all of it in messages per second. One large answer fails its
+call and not the connection.
+Rule 2: what a process writes that is no message is skipped and counted. Its standard error is drained from the first
+moment, and the last lines are kept.
+Rule 3: a request over HTTP that fails says whether it was certainly not carried out (`NOT_DONE`), or may have been
+(`LOST`).
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import anyio
+import httpx2
+import orjson
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, jsonrpc_message_adapter
+
+from . import guard
+from .config import McpServer, resolved
+
+NOT_DONE, LOST, REFUSED = -31001, -31002, -31003
+"""Codes of errors that are made here: of the connection, and of an answer that is no message."""
+CONNECTION_LOST = "the connection was lost"
+Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+_MAX_UNASKED, _MAX_UNASKED_PER_S = 10_000, 100
+"""Notifications that may come at once, and for how long a second."""
+_MAX_STREAMED_PER_S = 1 << 20
+"""Bytes of an event stream, beyond two messages at once."""
+_USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
+_MAX_LINES, _MAX_LINE_CHARACTERS = 10, 300
+_EXIT_S = 5.0
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
+_HEAD_BYTES = 256
+_MAX_ERROR_BYTES = 64 << 10
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is known of a server beside its messages. `errors`: the last lines of its standard error."""
+
+    errors: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_LINES))
+    skipped: int = 0
+    first_skipped: str = ""
+
+
+@asynccontextmanager
+async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
+    """Return the streams to a server, while it is there. Raises OSError, ValueError and httpx2.HTTPError."""
+    if server.command is not None:
+        async with _Process.started(server, server.command, notes) as streams:
+            yield streams
+        return
+    headers = {name: resolved(value) for name, value in server.headers.items()}
+    transport, timeout = _Bounded(server.max_message_bytes), httpx2.Timeout(30, read=server.timeout_s + 300)
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout) as client,
+        streamable_http_client(
+            str(server.url), http_client=client, max_sse_event_size=server.max_message_bytes
+        ) as streams,
+    ):
+        yield streams
+
+
+class _Process:
+    """One run of a server's command."""
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, server: McpServer, notes: Notes) -> None:
+        self._process, self._lifeline, self._server, self._notes = process, lifeline, server, notes
+        self._unasked = _Bucket(_MAX_UNASKED, _MAX_UNASKED_PER_S)
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, server: McpServer, command: str, notes: Notes) -> AsyncIterator[Streams]:
+        """Start it, and end it with all its children (`guard`)."""
+        lifeline, kept = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline), command, *server.args,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                cwd=server.cwd, env=server.environment(), pass_fds=(lifeline,), start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(kept)
+            raise
+        finally:
+            os.close(lifeline)
+        self = cls(process, kept, server, notes)
+        sending, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        to_send, taken = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._read(sending), self._write(taken, sending), self._drain_errors())
+        ]
+        try:
+            yield received, to_send
+        finally:
+            for stream in (sending, received, to_send, taken):
+                stream.close()
+            await asyncio.shield(self._end(tasks))
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Close its standard input first; then the guard ends what is left, and last it is killed from here."""
+        process = self._process
+        if process.stdin is not None:
+            process.stdin.close()
+        if not await _has_ended(process, guard.GRACE_S):
+            os.close(self._lifeline)
+            if not await _has_ended(process, 3 * guard.GRACE_S):
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await _has_ended(process, _EXIT_S)
+        else:
+            os.close(self._lifeline)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A process that has left the group may hold a pipe open, and only this closes our end of it.
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+    async def _write(
+        self,
+        taken: MemoryObjectReceiveStream[SessionMessage],
+        sending: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        stdin = self._process.stdin
+        with suppress(OSError, anyio.ClosedResourceError):
+            async for message in taken:
+                if stdin is not None:
+                    stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                    await stdin.drain()
+        sending.close()  # It takes no more: the connection has ended for its readers too.
+
+    async def _read(self, sending: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        stdout, line, size = self._process.stdout, bytearray(), 0
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            while stdout is not None and (chunk := await stdout.read(1 << 16)):
+                *ends, rest = chunk.split(b"\n")
+                for end in ends:
+                    size += len(end)
+                    line += end[: self._server.max_message_bytes - len(line)]
+                    if (message := self._message(bytes(line), size)) is not None:
+                        await sending.send(SessionMessage(message))
+                    line, size = bytearray(), 0
+                size += len(rest)
+                line += rest[: self._server.max_message_bytes - len(line)]
+                if self._unasked.is_empty:
+                    self._notes.errors.append("it was ended, since it sent too many messages that nobody asked for")
+                    break
+        sending.close()
+
+    def _message(self, line: bytes, size: int) -> JSONRPCMessage | None:
+        if size > self._server.max_message_bytes:
+            found = _ID.search(line[:_HEAD_BYTES])
+            limit = f"the answer has {size:,} bytes, and at most {self._server.max_message_bytes:,} are taken"
+            error = ErrorData(code=REFUSED, message=f"{limit}; ask for less, or for a part of it")
+            return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error) if found else None
+        if not line.strip():
+            return None
+        with suppress(ValueError):
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            if not isinstance(message, JSONRPCNotification):
+                return message
+            self._unasked.take(1)
+            return message if message.method in _USED else None
+        self._notes.skipped += 1
+        self._notes.first_skipped = self._notes.first_skipped or _shown(line)
+        return None
+
+    async def _drain_errors(self) -> None:
+        stderr, line = self._process.stderr, b""
+        while stderr is not None and (chunk := await stderr.read(1 << 14)):
+            *ends, line = (line + chunk).split(b"\n")
+            self._notes.errors += [_shown(end) for end in ends[-_MAX_LINES:] if end.strip()]
+            line = line[:_MAX_LINE_CHARACTERS]
+        if line.strip():
+            self._notes.errors.append(_shown(line))
+
+
+class _Bucket:
+    """So much at once, and for how long a second."""
+
+    def __init__(self, capacity: float, per_s: float) -> None:
+        self._capacity, self._per_s = capacity, per_s
+        self._left, self._at = capacity, time.monotonic()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether more was taken than there was."""
+        return self._left < 0
+
+    def take(self, amount: float) -> None:
+        """Take some."""
+        now = time.monotonic()
+        self._left = min(self._capacity, self._left + (now - self._at) * self._per_s) - amount
+        self._at = now
+
+
+async def _has_ended(process: asyncio.subprocess.Process, wait_s: float) -> bool:
+    try:
+        async with asyncio.timeout(wait_s):
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _shown(line: bytes) -> str:
+    text = line[:_MAX_LINE_CHARACTERS].decode(errors="replace")
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """HTTP that answers with an error of JSON-RPC wherever a request fails. It uses no proxy."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__()
+        self._max_bytes = max_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request."""
+        try:
+            response = await super().handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
+            return _failed(request, NOT_DONE, f"it cannot be reached: {str(error) or type(error).__name__}")
+        except httpx2.TransportError as error:
+            return _failed(request, LOST, f"{CONNECTION_LOST}: {type(error).__name__}")
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        room = _Bucket(2 * self._max_bytes if is_stream else self._max_bytes, _MAX_STREAMED_PER_S if is_stream else 0)
+        response.stream = _Limited(response.stream, room)
+        if response.status_code < httpx2.codes.BAD_REQUEST:
+            return response
+        with suppress(httpx2.StreamError):
+            await response.aread()
+        await response.aclose()
+        if response.status_code == httpx2.codes.NOT_FOUND and "mcp-session-id" in request.headers:
+            return _failed(request, NOT_DONE, "its session is gone")
+        with suppress(ValueError, KeyError, TypeError, httpx2.StreamError):
+            told = orjson.loads(response.content[:_MAX_ERROR_BYTES])["error"]
+            return _failed(request, int(told["code"]), str(told["message"]), told.get("data"))
+        return _failed(request, REFUSED, f"it answered with the HTTP status {response.status_code}")
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """The body of an answer, bounded; a lost connection is told as such."""
+
+    def __init__(self, stream: object, room: "_Bucket") -> None:
+        self._stream, self._room = cast("httpx2.AsyncByteStream", stream), room
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._stream:
+                self._room.take(len(part))
+                if self._room.is_empty:
+                    raise httpx2.StreamError("it has more bytes than are taken; ask for less, or for a part of it")
+                yield part
+        except httpx2.TransportError as error:
+            raise httpx2.StreamError(f"{CONNECTION_LOST}: {type(error).__name__}") from error
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+
+def _failed(request: httpx2.Request, code: int, message: str, data: object = None) -> httpx2.Response:
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return httpx2.Response(
+        httpx2.codes.BAD_GATEWAY, request=request, json={"jsonrpc": "2.0", "id": None, "error": error}
+    )

@@ -1,0 +1,166 @@
+"""Tools over MCP: the calls of all servers of the file, behind the machine of `calls`.
+
+Rule 1: a call is begun by one request. It is sent again only where the machine says so: the server certainly did not
+carry it out, or its connection was lost and the tool is idempotent.
+Rule 2: no other instance of tool_runner can answer for a call, since each has its own connections. So a call that is
+taken over is settled as unknown, or repeated if it may be.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+
+import structlog
+from mcp.shared.exceptions import MCPError
+
+from contracts.artifacts.references import BytesGiven
+from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure
+from services.messaging.connection import Bus
+from services.runtime.tasks import cancelled, code_locations
+from services.tool_runner.calls import events
+from services.tool_runner.discovery.announcements import Announcement
+from services.tool_runner.transports.base import EventQueue
+
+from .config import McpServer
+from .results import events_of, params_of, progress_of
+from .server import McpTool, ServerLink
+from .session import ConnectionLost, NotDone
+from .streams import REFUSED
+
+logger = structlog.get_logger(__name__)
+
+_MAX_REASON_CHARACTERS = 2000
+_MAX_REFUSED = 50
+for _name in ("mcp", "client", "httpx2", "httpcore2"):  # They quote what servers send.
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class McpTransport:
+    """Reaches every tool that a server of the file has listed since this process started, and announces them."""
+
+    def __init__(self, bus: Bus, servers: Sequence[McpServer], changed: asyncio.Event) -> None:
+        self._bus = bus
+        self.links = [ServerLink(server, changed) for server in servers]
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start to connect; nobody waits for it."""
+        self._running = [self._bus.tasks.keep(f"mcp_{link.server.name}", link.run) for link in self.links]
+
+    async def stop(self) -> None:
+        """End the connections, and the processes that were started."""
+        await cancelled(*self._running)
+
+    def announcements(self) -> list[Announcement]:
+        """Return the tools of all servers; of two with one name that of the first server."""
+        found: dict[str, Announcement] = {}
+        for link in self.links:
+            for name in sorted(link.offered if link.is_announced else ()):
+                found.setdefault(name, link.tools[name].announced)
+        return [*found.values()]
+
+    def refused(self) -> dict[str, str]:
+        """Return what is wrong with tools, and as `mcp-<server>` with servers."""
+        found: dict[str, str] = {}
+        for link in self.links:
+            found |= dict(islice(link.refused.items(), _MAX_REFUSED))
+            if (problem := link.problem()) is not None:
+                found[f"mcp-{link.server.name}"] = f"MCP server {link.server.name}: {problem}"
+        return found
+
+    def problem(self) -> str | None:
+        """Return why a server that is required is away; None if all are there."""
+        away = [link for link in self.links if link.server.required and link.session is None]
+        return "; ".join(f"MCP server {link.server.name}: {link.problem()}" for link in away) or None
+
+    @property
+    def connected_since(self) -> float | None:
+        """For ever: each call is told by itself what becomes of its connection."""
+        return -math.inf
+
+    def serves(self, tool: str) -> bool:
+        """Whether a server has listed the tool."""
+        return any(tool in link.tools for link in self.links)
+
+    @contextmanager
+    def connect(self, tool: str, queue: EventQueue) -> Iterator["McpConnection"]:
+        """Put the replies to one call into its queue until the context ends."""
+        link = next(link for link in self.links if tool in link.tools)
+        connection = McpConnection(link, link.tools[tool], queue)
+        try:
+            yield connection
+        finally:
+            connection.end()
+
+    async def reject(self, tool: str, rejected: ResultRejected) -> None:
+        """Write it to the log: servers take no complaints."""
+        logger.warning("mcp_result_rejected", tool=tool, code=rejected.code, reason=rejected.reason)
+
+
+class McpConnection:
+    """One call's way to its server."""
+
+    def __init__(self, link: ServerLink, tool: McpTool, queue: EventQueue) -> None:
+        self._link, self._tool, self._queue = link, tool, queue
+        self._calling: set[asyncio.Task[None]] = set()
+        self._reached = -math.inf
+
+    async def send(self, request: int, call: ToolCall) -> bool:
+        """Send the call. Without a connection nobody responds."""
+        calling = asyncio.create_task(self._call(request, call))
+        self._calling.add(calling)
+        calling.add_done_callback(self._calling.discard)
+        return True
+
+    async def ask_status(self, request: int, _question: CallQuestion) -> None:
+        """Nobody answers: a silent server is missed after `timeout_s`, and a lost connection is told by itself."""
+        self._queue.put(events.NoResponders(request))
+
+    async def ping(self, request: int, instance: str) -> None:
+        """There are no instances."""
+
+    async def give(self, given: BytesGiven, data: bytes) -> None:
+        """Servers ask for no bytes."""
+
+    async def cancel(self, _question: CallQuestion) -> None:
+        """Tell the server that the call is cancelled, in the way of its era."""
+        self.end()
+
+    def end(self) -> None:
+        """Cancel what still runs."""
+        for calling in self._calling:
+            calling.cancel()
+
+    async def _call(self, request: int, call: ToolCall) -> None:
+        session = await self._link.opened()
+        if session is None:
+            self._queue.put(events.NoResponders(request))
+            return
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if progress > self._reached:  # One that falls is none.
+                self._reached = progress
+                event = progress_of(progress, total, message)
+                self._queue.put(event, len(event.data))
+
+        try:
+            result = await session.call(self._tool.name, params_of(call), report)
+            for event in events_of(request, call, self._link.server, self._tool.announced.spec, result):
+                self._queue.put(event, len(getattr(event, "data", b"")))
+        except NotDone:
+            self._link.reset(session)
+            self._queue.put(events.NoResponders(request))
+        except ConnectionLost:
+            if self._link.server.command is not None:  # Over HTTP others may go on.
+                self._link.reset(session)
+            self._queue.put(events.Lost(request))
+        except MCPError as error:
+            reason = error.message[:_MAX_REASON_CHARACTERS] or f"it answered with the error {error.code}"
+            code = "result_too_large" if error.code == REFUSED and "bytes" in reason else "tool_error"
+            self._queue.put(events.Failure(ToolFailure(reason=reason, code=code)))
+        except Exception as error:  # noqa: BLE001, whatever a server sends, its call ends
+            logger.error("mcp_call_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400
+            self._queue.put(events.Failure(ToolFailure(reason="the answer of the server cannot be read")))
