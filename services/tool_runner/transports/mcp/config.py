@@ -66,16 +66,16 @@ class McpServer(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _has_a_prefix(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if not _NAME.fullmatch(str(values.get("name"))):
+            raise ValueError(f"its name has not the form {_NAME.pattern}")
         kind = values.get("type", "stdio" if values.get("command") else "http")
         if kind not in {"stdio", "http", "streamable-http", "streamable_http"}:
             raise ValueError(f"type {kind!r} is none of stdio and http")
         known = {name: value for name, value in values.items() if name != "type"}
-        return {"prefix": f"{str(values.get('name'))[:31]}_", **known}
+        return {"prefix": f"{values['name'][:31]}_", **known}
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"the name {self.name!r} is none: expected {_NAME.pattern}")
         if (self.command is None) == (self.url is None):
             raise ValueError("either `command` or `url` is needed")
         if self.url is not None and not re.match(r"https?://[^/\s@]+(/|$)", self.url):

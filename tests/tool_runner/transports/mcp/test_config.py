@@ -43,7 +43,7 @@ def test_both_forms_say_the_same(tmp_path: Path) -> None:
         ("[servers.a]\ncommand = 'x'\nenv = {T = '${file:/not/there}'}\n", "/not/there cannot be read"),
         ("[servers.a]\ncommand = 'x'\napproval = 'perhaps'\n", "approval"),
         ("[servers.a]\ncommand = 'x'\ncomand = 'x'\n", "comand"),
-        ("[servers.'A b']\ncommand = 'x'\n", "the name 'A b' is none"),
+        ("[servers.'A b']\ncommand = 'x'\n", "its name has not the form"),
         ("[servers.a\n", "line 1"),
         ("x = 1\n", "expected servers under [servers.NAME]"),
     ],
