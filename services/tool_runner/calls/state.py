@@ -37,7 +37,10 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
         "waiting": frozenset({"waiting", "delayed", "searching", "ended"}),
         "searching": frozenset({"searching", "waiting", "checking", "delayed", "ended"}),
     },
-    events.Lost: dict.fromkeys(("waiting", "searching"), frozenset[Phase]({"checking", "ended"})),
+    events.Lost: {
+        "waiting": frozenset({"waiting", "checking", "ended"}),
+        "searching": frozenset({"searching", "checking", "ended"}),
+    },
     events.Heartbeat: _TO_WAITING,
     events.Progress: _TO_WAITING,
     events.Piece: _TO_WAITING,

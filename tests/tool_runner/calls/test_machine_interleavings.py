@@ -170,6 +170,8 @@ def test_every_transition_of_the_table_happens() -> None:
             query = call.machine.state.query
             further: list[Event] = [
                 events.NotSent(99),
+                events.Lost(99),
+                events.Lost(call.machine.state.sent),
                 events.Declined(99, is_busy=True),
                 *([events.NoResponders(query), events.NoResponders(99)] if query else []),
                 *([events.NoResponders(probe)] if (probe := call.machine.state.probe) else []),
