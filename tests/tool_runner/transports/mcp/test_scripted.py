@@ -78,7 +78,7 @@ def count(log: list[dict[str, Any]], method: str) -> int:
 
 ECHO = json.dumps({"q": "a"})
 JUNK = '{"level":"info","id":1}\n[1,2]\n3\nnull\n"x"\n{"jsonrpc":"2.0"}\n'
-ODD_PROGRESS = [
+ODD_PROGRESS: list[dict[str, Any]] = [
     progress(progressToken="$token", progress=1, total=3),
     progress(progressToken="made-up", progress=9),
     progress(progress=2),
@@ -87,7 +87,10 @@ ODD_PROGRESS = [
     text("done"),
     progress(progressToken="$token", progress=2),
 ]
-ASKED = [{"send": {"id": "p", "method": "ping"}}, {"send": {"id": 0, "method": "sampling/createMessage", "params": {}}}]
+ASKED: list[dict[str, Any]] = [
+    {"send": {"id": "p", "method": "ping"}},
+    {"send": {"id": 0, "method": "sampling/createMessage", "params": {}}},
+]
 LEFT_OUT = """(one image is left out: its data is no base64)
 (a part of the kind hologram is left out)
 (a part of the kind None is left out)
