@@ -71,6 +71,13 @@ class McpTransport:
                 found[f"mcp-{link.server.name}"] = f"MCP server {link.server.name}: {problem}"
         return found
 
+    def ended(self) -> set[str]:
+        """None: a server that is away may come back, so its tools are withdrawn a while later."""
+        return set()
+
+    async def tell_offered(self, tool: str, instance: str) -> None:
+        """Servers are told nothing."""
+
     def problem(self) -> str | None:
         """Return why a server that is required is away; None if all are there."""
         away = [link for link in self.links if link.server.required and link.session is None]
