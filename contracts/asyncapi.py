@@ -16,8 +16,8 @@ from .artifacts import images
 from .artifacts import references as artifacts
 from .runs import inbox
 from .runs import requests as runs
+from .sessions import proposals, schedules, tasks
 from .sessions import records as sessions
-from .sessions import schedules, tasks
 from .tools import messages as tools
 from .wire import faults, records, subjects
 from .wire.keys import ENTRIES
@@ -123,7 +123,7 @@ BODIES = (
 # fmt: on
 _BY_NAME = {body.name: body for body in BODIES}
 """Messages that are more, or else, than a model of their name."""
-_MODELS = (artifacts, inbox, runs, schedules, sessions, tasks, tools)
+_MODELS = (artifacts, inbox, proposals, runs, schedules, sessions, tasks, tools)
 _ASIDE = (subjects.dead, subjects.handlings, subjects.probe)
 CHANNELS = (*(row for row in subjects.SUBJECTS if row not in _ASIDE), *ENTRIES, *_ASIDE)
 

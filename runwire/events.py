@@ -44,6 +44,16 @@ from contracts.runs.events import (
 )
 from contracts.runs.pauses import OpenPause, Yielded
 from contracts.runs.payload import FinalPayload, Source, SuggestedAction, Usage
+from contracts.sessions.proposals import (
+    ProposalApplied,
+    ProposalApplying,
+    ProposalDismissed,
+    ProposalPending,
+    ProposalReleased,
+    ProposalReport,
+    ProposalSuperseded,
+    Verdict,
+)
 from contracts.sessions.records import (
     ApprovedForSession,
     Checkpoint,
@@ -116,6 +126,13 @@ __all__ = [
     "Paused",
     "PayloadProposed",
     "PlannedCall",
+    "ProposalApplied",
+    "ProposalApplying",
+    "ProposalDismissed",
+    "ProposalPending",
+    "ProposalReleased",
+    "ProposalReport",
+    "ProposalSuperseded",
     "Queued",
     "Repaired",
     "Reported",
@@ -155,6 +172,7 @@ __all__ = [
     "Triaged",
     "UnknownEvent",
     "Usage",
+    "Verdict",
     "WaiterAdded",
     "WaiterReleased",
     "Yielded",

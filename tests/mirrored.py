@@ -65,6 +65,7 @@ THROUGH = {
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
+    "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
     "services/planner/upkeep/retention.py": "tests/planner/upkeep/test_deletions.py",
 }
 

@@ -6,6 +6,8 @@ from pydantic import Field
 
 from ..wire.base import Message
 
+CALL_RESULT = "result"
+"""Key in `extra`, of a run that makes one call: the call's result, as a model would read it."""
 Reason = Literal["answer_complete", "budget_exhausted", "no_path", "cancelled", "error"]
 
 

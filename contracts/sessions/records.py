@@ -15,10 +15,11 @@ from ..runs.events import UnknownEvent
 from ..runs.pauses import OpenPause
 from ..runs.payload import Reason, Usage
 from ..runs.requests import KeyBudget, Memory, OnBusy, RunCause, RunStatus
-from ..wire.base import HttpInput, Message
+from ..wire.base import HttpInput, Message, is_absent
 from ..wire.faults import Fault
 from ..wire.limits import MAX_INLINE_BYTES
 from ..wire.names import new_id, unix_ms
+from .proposals import PayloadKept, ProposalEvent, ProposalReport, SessionProposalControl
 from .tasks import GroupView, SessionTaskMessage, TaskEvent, TaskView
 
 MAX_TURN_BYTES = MAX_INLINE_BYTES
@@ -122,6 +123,7 @@ class RunEnded(Message):
     attached: list[str] = Field(default_factory=list, description="ids of the images that came with the question")
     requested_at: int = 0
     usage: Usage = Usage()
+    payloads: list[PayloadKept] = Field(default_factory=list, exclude_if=is_absent, description="of a chat turn")
 
 
 class ContextSet(Message):
@@ -199,7 +201,8 @@ KnownSessionEvent = Annotated[
     | SessionDeleting
     | SessionDeleted
     | Checkpoint
-    | TaskEvent,
+    | TaskEvent
+    | ProposalEvent,
     Discriminator("type"),
 ]
 _TYPES = frozenset(str(event.model_fields["type"].default) for event in get_args(get_args(KnownSessionEvent)[0]))
@@ -245,6 +248,7 @@ class SessionRunEnded(Message):
         description="what its tasks take of its limits, spent or set aside: tokens as `prompt_tokens`; cost null: none",
     )
     reason: Reason | None = Field(default=None, description="of a run that ended as `done`")
+    report: ProposalReport | None = Field(default=None, exclude_if=is_absent, description="of an apply")
     key_id: str = Field(default="", description="of the run; a summary counts for the same API key")
     key_budget: KeyBudget | None = None
 
@@ -323,6 +327,7 @@ _SessionMessage = (
     | SessionRunsForgotten
     | SessionDeletionRequested
     | SessionTaskMessage
+    | SessionProposalControl
 )
 SessionMessage = Annotated[_SessionMessage, Field(discriminator="kind")]
 SESSION_MESSAGE: TypeAdapter[_SessionMessage] = TypeAdapter(SessionMessage)

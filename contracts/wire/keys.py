@@ -77,6 +77,10 @@ key_spent = _entry(
     "key_spent", RUNS_BUCKET, "spent.{tenant}.{api_key}.{day}.{run}",
     writes=(PLANNER,), reads=(PLANNER, GATEWAY), carries="KeySpent", watched_by=(GATEWAY, PLANNER),
 )
+proposal_entry = _entry(  # Written before the record that proposes it.
+    "proposal_entry", RUNS_BUCKET, "proposal.{tenant}.{proposal}.{run}",
+    writes=(PLANNER,), reads=(GATEWAY,), carries="ProposalPlace",
+)
 schedule_entry = _entry(  # Of a schedule or webhook.
     "schedule_entry", RUNS_BUCKET, "schedule.{tenant}.{schedule}",
     writes=(GATEWAY, PLANNER), reads=(GATEWAY, PLANNER), carries="Schedule",

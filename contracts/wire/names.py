@@ -139,6 +139,11 @@ def task_id(run: str, call_id: str) -> str:
     return hashlib.sha256(f"{run}\n{call_id}\ntask".encode()).hexdigest()[:32]
 
 
+def apply_run_id(proposal: str, choice: str, attempt: int) -> str:
+    """Derive the id of the run that applies a choice of a proposal, so that a repeated apply finds the same run."""
+    return hashlib.sha256(f"{proposal}\napply\n{choice}\n{attempt}".encode()).hexdigest()[:32]
+
+
 def own_session_id(run: str) -> str:
     """Return the id under which a later request continues from a run that was requested without a session."""
     return f"{_OWN_SESSION}{run}"

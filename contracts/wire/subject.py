@@ -55,6 +55,7 @@ PARAMETERS = {
         _DIGEST, "first 32 hexadecimal digits of the SHA-256 of an artifact's namespace, mostly the name of its tool"
     ),
     "own_id": Parameter(_DIGEST, "first 32 hexadecimal digits of the SHA-256 of the id that a tool gave its artifact"),
+    "proposal": Parameter(ID, "id of a proposal: 32 lower-case hexadecimal digits"),
     "run": Parameter(ID, "id of a run: 32 lower-case hexadecimal digits"),
     "run_or_none": Parameter(_ID_OR_NONE, "id of a run, or - for none"),
     "schedule": Parameter(ID, "id of a schedule or webhook: 32 lower-case hexadecimal digits"),

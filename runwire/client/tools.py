@@ -1,4 +1,4 @@
-"""The client's methods for tools: list them, call one, and what the tools of the tables service do."""
+"""The client's methods for tools: list them, call one, what those of the tables service do, and proposals for them."""
 
 import asyncio
 import json
@@ -11,10 +11,11 @@ import httpx
 from pydantic import BaseModel, RootModel
 
 from contracts.runs.requests import RunStatus
+from contracts.sessions.proposals import ProposalView
 from contracts.tools.messages import RefusedTool, ToolSpec
 from contracts.wire import names
 from runwire.client.options import LimitOptions
-from runwire.client.transport import Transport
+from runwire.client.transport import Transport, checked
 
 _CALL_TIMEOUT = httpx.Timeout(60, connect=5)
 """A gateway waits 30 s for the end of a call before it answers."""
@@ -40,7 +41,7 @@ class CallOptions(TypedDict, total=False):
 
 
 class ToolMethods:
-    """Tools and tables."""
+    """Tools, tables and proposals."""
 
     _transport: Transport
 
@@ -126,6 +127,35 @@ class ToolMethods:
         given = {"name": name, "table_id": table_id, "columns": None if columns is None else json.dumps(columns)}
         params = {field: value for field, value in given.items() if value is not None}
         return await self._called("POST", "/v1/tables/import", idempotency_key, content=content, params=params)
+
+    async def proposal(self, proposal_id: str) -> ProposalView:
+        """Return a proposal, with what would come of each operation now, or came of it. Raises NotFound."""
+        return await self._transport.ask(ProposalView, "GET", f"/v1/proposals/{checked(proposal_id)}")
+
+    async def apply_proposal(
+        self, proposal_id: str, operations: list[int] | None = None, *, include_sample_rows: bool = False
+    ) -> ProposalView:
+        """Apply a proposal, or the operations with these numbers, and return what came of it; again changes nothing.
+
+        Raises NotFound, and RunwireError with `proposal_applying` or `proposal_closed` after another decision.
+        """
+        body = {"operations": operations, "include_sample_rows": include_sample_rows}
+        return await self._decided(proposal_id, "apply", body)
+
+    async def dismiss_proposal(self, proposal_id: str) -> ProposalView:
+        """Dismiss a proposal: nothing is changed. Raises as `apply_proposal`."""
+        return await self._decided(proposal_id, "dismiss", {})
+
+    async def _decided(self, proposal_id: str, verb: str, body: dict[str, Any]) -> ProposalView:
+        """Send a decision, again while it is being carried out: the session's log holds it once."""
+        path = f"/v1/proposals/{checked(proposal_id)}/{verb}"
+        headers = {"Idempotency-Key": names.new_id()}
+        while True:
+            shown = await self._transport.ask(
+                ProposalView, "POST", path, headers=headers, json=body, timeout=_CALL_TIMEOUT
+            )
+            if shown.state not in {"pending", "applying"}:
+                return shown
 
     async def _called(self, method: str, path: str, idempotency_key: str | None, **request: Any) -> RunStatus:
         """Send a call, again with the same key while it goes on."""

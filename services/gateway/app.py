@@ -28,12 +28,13 @@ from .schedules import routes as schedules
 from .sessions import routes as sessions
 from .sessions import task_routes as tasks
 from .settings import GatewaySettings
+from .tables import proposals
 from .tables import routes as tables
 
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
-    *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, description.router),
-    measuring.router,
+    *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
+    *(description.router, measuring.router),
 )
 PROTOCOLS = (events.router,)
 """How clients follow runs. A further protocol is a folder of `protocols`, and its router here."""

@@ -57,12 +57,8 @@ def update(
     own: Collection[int] = (),
 ) -> Table:
     """Change cells of a row. Raises Refused, code `row_not_found` or `row_changed`."""
-    row = current(connection, table, row_id)
-    names = {each.column_id: each.name for each in table.columns}
-    for column_id in cells:
-        at = row.changes.get(column_id, row.changes[_WHOLE])
-        if base_version is not None and at > base_version and at not in own:
-            raise Refused("row_changed", f"{names[column_id]} of row {row_id} was changed meanwhile", names[column_id])
+    row = check_unchanged(connection, table, row_id, cells, base_version, own)
+    names = {each.column_id for each in table.columns}
     version = table.version + 1
     changes = {key: at for key, at in row.changes.items() if key in names or key == _WHOLE}
     new = {"version": version, "changes": changes | dict.fromkeys(cells, version)}
@@ -75,11 +71,32 @@ def delete(
     connection: sa.Connection, table: Table, row_id: int, base_version: int | None = None, own: Collection[int] = ()
 ) -> Table:
     """Delete a row. Raises Refused, code `row_not_found` or `row_changed`."""
-    row = current(connection, table, row_id)
-    if base_version is not None and any(at > base_version and at not in own for at in row.changes.values()):
-        raise Refused("row_changed", f"row {row_id} was changed meanwhile", "row_id")
+    check_unchanged(connection, table, row_id, None, base_version, own)
     connection.execute(table.rows.delete().where(table.rows.c.id == row_id))
     return touch(connection, table, removed=1)
+
+
+def check_unchanged(
+    connection: sa.Connection,
+    table: Table,
+    row_id: int,
+    cells: Collection[str] | None,
+    base_version: int | None,
+    own: Collection[int],
+) -> sa.Row[Any]:
+    """Return a row of which nobody else has changed these cells since; None: any of it.
+
+    Raises Refused, code `row_not_found` or `row_changed`.
+    """
+    row = current(connection, table, row_id)
+    names = {each.column_id: each.name for each in table.columns}
+    for column_id in row.changes if cells is None else cells:
+        at = row.changes.get(column_id, row.changes[_WHOLE])
+        if base_version is not None and at > base_version and at not in own:
+            if cells is None:
+                raise Refused("row_changed", f"row {row_id} was changed meanwhile", "row_id")
+            raise Refused("row_changed", f"{names[column_id]} of row {row_id} was changed meanwhile", names[column_id])
+    return row
 
 
 def current(connection: sa.Connection, table: Table, row_id: int) -> sa.Row[Any]:

@@ -261,35 +261,44 @@ def _of_tables(database: Database) -> list[Tool[..., Any]]:
     @tool(side_effects="write", idempotent=True, hidden=True, timeout_s=120, tags=["tables"])
     def apply_proposal(proposal: Proposal, ctx: ToolContext) -> Applied:
         """Apply a proposal that a person has accepted. Repeated with the same proposal_id it completes what is open."""
-        if proposal.kind == "data":
-            apply = applying.RowsApply(
-                database,
-                ctx.tenant,
-                proposal.proposal_id,
-                proposal.table_id or "",
-                proposal.base_version,
-                check_only=proposal.check_only,
-            )
-            numbered = [
-                (each.get("index", at) if isinstance(each, dict) else at, each)
-                for at, each in enumerate(proposal.operations)
-            ]
-            return Applied.model_validate(apply.run(numbered))
-        whole = proposal.model_dump(include={"mode", "table_name", "table_description", "operations", "sample_rows"})
-        found = database.write(
-            lambda connection: applying.apply_to_columns(
-                connection,
-                ctx.tenant,
-                proposal.proposal_id,
-                proposal.table_id,
-                whole,
-                with_samples=proposal.include_sample_rows,
-                check_only=proposal.check_only,
-            )
-        )
-        return Applied.model_validate(found)
+        return _applied(database, ctx.tenant, proposal)
 
-    return [create_table, delete_table, apply_proposal]
+    @tool(side_effects="read", idempotent=True, hidden=True, timeout_s=120, tags=["tables"])
+    def check_proposal(proposal: Proposal, ctx: ToolContext) -> Applied:
+        """Say what would come of a proposal now, and change nothing."""
+        return _applied(database, ctx.tenant, proposal.model_copy(update={"check_only": True}))
+
+    return [create_table, delete_table, apply_proposal, check_proposal]
+
+
+def _applied(database: Database, tenant: str, proposal: Proposal) -> Applied:
+    if proposal.kind == "data":
+        apply = applying.RowsApply(
+            database,
+            tenant,
+            proposal.proposal_id,
+            proposal.table_id or "",
+            proposal.base_version,
+            check_only=proposal.check_only,
+        )
+        numbered = [
+            (each.get("index", at) if isinstance(each, dict) else at, each)
+            for at, each in enumerate(proposal.operations)
+        ]
+        return Applied.model_validate(apply.run(numbered))
+    whole = proposal.model_dump(include={"mode", "table_name", "table_description", "operations", "sample_rows"})
+    found = database.write(
+        lambda connection: applying.apply_to_columns(
+            connection,
+            tenant,
+            proposal.proposal_id,
+            proposal.table_id,
+            whole,
+            with_samples=proposal.include_sample_rows,
+            check_only=proposal.check_only,
+        )
+    )
+    return Applied.model_validate(found)
 
 
 def _of_rows(database: Database) -> list[Tool[..., Any]]:

@@ -166,7 +166,7 @@ class CallExecutor:
         spec = self._catalogue.live().get(call.tool)
         if spec is None:
             raise UnknownTool(f"there is no tool {call.tool}")
-        if not (spec.idempotent and spec.side_effects in _READING) or spec.requires_approval or spec.hidden:
+        if not (spec.idempotent and spec.side_effects in _READING) or spec.requires_approval:
             raise ReadRefused(call.tool)
         call = call.model_copy(update={"spec": spec.digest()})
         await in_thread_if_large(wire_size(call.args), lambda: check_arguments(call, call.args, spec))

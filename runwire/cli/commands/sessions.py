@@ -9,9 +9,13 @@ from runwire.cli.exit_codes import end
 from runwire.cli.frame import SESSION, Agent, Found, Key, Limit, Listing, Model, Url, asks, client_of, given, table
 from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
 from runwire.cli.views.conversation import Conversation
-from runwire.client import Client, SessionEntry, SessionStatus
+from runwire.cli.views.proposals import print_proposal
+from runwire.client import Client, ProposalView, SessionEntry, SessionStatus
 
 commands = typer.Typer()
+proposals = typer.Typer(no_args_is_help=True)
+commands.add_typer(proposals, name="proposals")
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire chat` and the event `payload` name it.")]
 
 
 @commands.command()
@@ -98,3 +102,30 @@ def _print(session: SessionStatus) -> None:
         print_table([["run", "status", "age", "question"], *rows])
     if session.pauses or session.open_decisions:
         OUT.print(f"[dim]{program()} approvals --session shows what waits[/dim]")
+
+
+@asks(proposals)
+async def show(client: Client, proposal_id: Id) -> Found:
+    """Show a proposal: its operations, and what would come of each now, or came of it."""
+    return _proposal(await client.proposal(proposal_id))
+
+
+@asks(proposals)
+async def apply(
+    client: Client,
+    proposal_id: Id,
+    operations: Annotated[list[int] | None, typer.Argument(help="Numbers of operations. Default: all.")] = None,
+    samples: Annotated[bool, typer.Option("--samples", help="Of a new table: with the sample rows.")] = False,
+) -> Found:
+    """Apply a proposal, or some of its operations. The same command again changes nothing."""
+    return _proposal(await client.apply_proposal(proposal_id, operations or None, include_sample_rows=samples))
+
+
+@asks(proposals)
+async def dismiss(client: Client, proposal_id: Id) -> Found:
+    """Dismiss a proposal: nothing is changed."""
+    return _proposal(await client.dismiss_proposal(proposal_id))
+
+
+def _proposal(found: ProposalView) -> Found:
+    return Found(found, lambda: print_proposal(found))

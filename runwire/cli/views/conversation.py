@@ -16,6 +16,7 @@ from runwire import events
 from runwire.cli.exit_codes import EXIT_INTERRUPTED
 from runwire.cli.printing import OUT, marked, print_error, program
 from runwire.cli.views.pauses import answer_of, print_pause
+from runwire.cli.views.proposals import print_proposal
 from runwire.cli.views.screen import Screen
 from runwire.client import Client, OpenPause, RunStatus, SessionStatus
 from runwire.errors import NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, RunwireError, Unreachable
@@ -43,6 +44,8 @@ class Conversation:
         self._cursors: dict[str, str] = {}
         """Run -> the record up to which its events were shown."""
         self._warned: set[str] = set()
+        self._proposals: dict[str, str] = {}
+        """Run -> what it proposed last."""
         self._reports: set[str] = set()
         """Runs that reported on background tasks, and were shown."""
 
@@ -128,7 +131,10 @@ class Conversation:
                 if isinstance(end, events.Done) and end.route == "merged":
                     run_id = end.extra["run_id"]
                     self._note("added to the run that is under way")
-                elif end is not None or not self._decide(run_id):
+                elif end is not None:
+                    self._propose(run_id)
+                    return
+                elif not self._decide(run_id):
                     return
             except KeyboardInterrupt:
                 OUT.print()
@@ -144,6 +150,8 @@ class Conversation:
             async for event in following:
                 screen.show(event.model_dump(mode="json"))
                 is_asked |= isinstance(event, events.Paused) and event.pause_id is not None
+                if isinstance(event, events.PayloadProposed) and event.kind.endswith("_proposal"):
+                    self._proposals[run_id] = event.payload_id
                 if self._cursors.get(run_id, "") == stream.cursor:
                     continue
                 self._cursors[run_id] = stream.cursor  # The whole record has been shown.
@@ -207,6 +215,30 @@ class Conversation:
                 return False
         self._runner.run(sending)
         return True
+
+    def _propose(self, run_id: str) -> None:
+        """Show what a run has proposed, and have it applied or dismissed, or left for the next message."""
+        if (proposal_id := self._proposals.pop(run_id, None)) is None:
+            return
+        found = self._attempt(self._client.proposal(proposal_id))
+        while found is not None and found.state == "pending":
+            print_proposal(found)
+            text = (self._read("apply [a]ll, with [s]amples, numbers as 0 2, [d]ismiss or [l]ater> ") or "l").strip()
+            if text in {"l", "later"}:
+                self._note(f"{program()} proposals apply {proposal_id}; the next message closes it")
+                return
+            chosen = [int(each) for each in text.replace(",", " ").split() if each.isascii() and each.isdigit()]
+            if text in {"d", "dismiss"}:
+                deciding = self._client.dismiss_proposal(proposal_id)
+            elif chosen or text in {"a", "all", "s", "samples"}:
+                samples = text in {"s", "samples"}
+                deciding = self._client.apply_proposal(proposal_id, chosen or None, include_sample_rows=samples)
+            else:
+                continue
+            if (decided := self._attempt(deciding)) is not None:
+                found = decided
+        if found is not None:
+            print_proposal(found)
 
     def _interrupted(self, run_id: str) -> None:
         """Read what to do with the run that is under way. Raises KeyboardInterrupt at the second Ctrl-C."""

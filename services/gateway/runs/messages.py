@@ -20,6 +20,13 @@ import structlog
 from nats.aio.msg import Msg
 
 from contracts.runs.events import ControlAnswered, InputAdded, Resumed, RunEvent
+from contracts.sessions.proposals import (
+    ProposalApplied,
+    ProposalApplying,
+    ProposalDismissed,
+    ProposalReleased,
+    ProposalSuperseded,
+)
 from contracts.sessions.records import ContextSet, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TaskControlDone, TaskControlRefused
 from contracts.wire import subjects
@@ -31,6 +38,7 @@ from services.messaging.nats_connection import Subscription
 from services.messaging.reads import checked, sequence_of
 from services.messaging.tenants.time_slices import TimeSlices
 from services.messaging.writes import Acknowledged
+from services.shared.sessions.proposals import TRANSITIONS
 
 from .reader import parsed
 
@@ -42,7 +50,7 @@ ANSWER_WAIT_S = 5.0
 """How long a decision, an input or a change waits for the answer of a planner."""
 _ATTEMPT_TIMEOUT_S = 1.0
 _RUN_TYPES = frozenset({"control_answered", "resumed", "input_added"})
-_SESSION_TYPES = frozenset({"context_set", "task_control_done", "task_control_refused"})
+_SESSION_TYPES = frozenset({"context_set", "task_control_done", "task_control_refused"}) | {*TRANSITIONS}
 
 
 class MessageWriter:
@@ -113,6 +121,10 @@ def of_session(message: Msg) -> Iterator[tuple[str, SessionEvent]]:
         match event:
             case TaskControlDone() | TaskControlRefused():
                 yield event.id, event
+            case (
+                ProposalApplying() | ProposalApplied() | ProposalReleased() | ProposalDismissed() | ProposalSuperseded()
+            ):
+                yield event.proposal_id, event
             case ContextSet():
                 yield context_id(event.by, event.values), event
 

@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from contracts.sessions import records
+from contracts.sessions.proposals import SessionProposalControl
 from contracts.sessions.tasks import SessionTaskControl
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id, run_of_own_session
@@ -18,7 +19,9 @@ from services.shared.sessions.state import Session
 
 logger = structlog.get_logger(__name__)
 
-ToSession = records.SessionContextRequested | records.SessionDeletionRequested | SessionTaskControl
+ToSession = (
+    records.SessionContextRequested | records.SessionDeletionRequested | SessionTaskControl | SessionProposalControl
+)
 
 
 async def delete(parts: Parts, caller: Caller, session: Session) -> None:
@@ -27,7 +30,7 @@ async def delete(parts: Parts, caller: Caller, session: Session) -> None:
     if run is not None and not session.seq:
         await parts.deletions.delete(caller.tenant, run, session.created_at)
         return
-    await _send(parts, caller, session, "delete", records.SessionDeletionRequested(by=caller.key_id))
+    await _send(parts, caller, session.session_id, "delete", records.SessionDeletionRequested(by=caller.key_id))
     logger.info("session_deletion_requested", session_id=session.session_id, tenant=caller.tenant)
 
 
@@ -57,13 +60,18 @@ async def change_tasks(parts: Parts, caller: Caller, session: Session, control: 
     await _is_answered(parts, caller, session, f"task-{control.id}", control, control.id)
 
 
+async def decide_proposal(parts: Parts, caller: Caller, message: SessionProposalControl) -> None:
+    """Send a person's decision about a proposal. What comes of it is on the session's log. Raises TryAgain."""
+    await _send(parts, caller, message.session_id, f"proposal-{message.proposal_id}", message)
+
+
 async def _is_answered(
     parts: Parts, caller: Caller, session: Session, name: str, message: ToSession, request_id: str
 ) -> bool:
     """Send a message, and return whether the session has answered it within 5 s. Raises TryAgain."""
     live = subjects.live_session(caller.tenant, keys.session_key(session.session_id))
     async with parts.session_answers.expected(live, request_id) as answer:
-        await _send(parts, caller, session, name, message)
+        await _send(parts, caller, session.session_id, name, message)
         try:
             async with asyncio.timeout(messages.ANSWER_WAIT_S):
                 await answer
@@ -72,9 +80,9 @@ async def _is_answered(
     return True
 
 
-async def _send(parts: Parts, caller: Caller, session: Session, name: str, message: ToSession) -> None:
+async def _send(parts: Parts, caller: Caller, session_id: str, name: str, message: ToSession) -> None:
     """Store a message to a session. Raises TryAgain."""
-    key = keys.session_key(session.session_id)
+    key = keys.session_key(session_id)
     subject = subjects.session_inbox(caller.tenant, key, name)
     # The id is new each time: a session that was deleted may have begun anew meanwhile.
     await parts.writer.store(subject, message.model_dump_json().encode(), f"{key}-{name}-{new_id()}")

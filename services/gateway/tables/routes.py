@@ -126,13 +126,13 @@ async def export_table(
     A part that cannot be read closes the connection.
     """
     args = {**_object(query), "table_id": table_id, "page": True}
-    first = await _read(parts, request, caller, EXPORT, args)
+    first = await read_tool(parts, request, caller, EXPORT, args)
 
     async def texts() -> AsyncIterator[str]:
         found = first
         yield found["text"]
         while found["next_cursor"]:
-            found = await _read(parts, request, caller, EXPORT, {**args, "cursor": found["next_cursor"]})
+            found = await read_tool(parts, request, caller, EXPORT, {**args, "cursor": found["next_cursor"]})
             yield found["text"]
 
     headers = {**SAFETY_HEADERS, "Content-Disposition": disposition("attachment", first["filename"])}
@@ -198,10 +198,10 @@ async def _stored(parts: Parts, request: Request, caller: Caller, run: str) -> A
 
 
 async def _shown(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Response:
-    return await json_response(Answer(await _read(parts, request, caller, tool, args)), request.headers)
+    return await json_response(Answer(await read_tool(parts, request, caller, tool, args)), request.headers)
 
 
-async def _read(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:
+async def read_tool(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:
     """Return what a tool that changes nothing returns. Raises NotAllowed, ToolFailed, TryAgain without an answer."""
     caller.check_read(tool)
     ids = request_ids(request)

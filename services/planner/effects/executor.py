@@ -30,7 +30,7 @@ from services.planner.run.advance import advance
 from services.planner.run.commands import Ask, AskCritique, AskEffort, Incoming, Progress, Say
 from services.planner.run.ending import terminal
 from services.planner.run.people.input_rules import ADMITTED, Checked, texts_of
-from services.planner.run.state.run import Run
+from services.planner.run.state.run import Begun, Run
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision, Failed, Invalid
 from services.shared import metrics
@@ -63,6 +63,7 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
             rules = _rules_of(parts, run, progress, is_first=is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
             if isinstance(command, commands.Append):
+                await index.place_proposals(parts.bus, *address, command.events)
                 progress = progress.wrote(await parts.logs.append(address, run, progress.now, command.events))
                 fresh, is_current = False, True
                 effects.open_soon(run)
@@ -306,7 +307,10 @@ class Effects:
             self._time_slice.end_soon()
             found = await model_requests.with_page(found)
             progress = replace(progress, now=unix_ms())
-        place = opening.place_of(self._message, progress)
+        place, view = opening.place_of(self._message, progress), found.started.page_view
+        if view is not None and isinstance(place, Begun):
+            view = await self._parts.sessions.with_proposals(request, view, place.session_seq)
+            found = replace(found, started=found.started.model_copy(update={"page_view": view}))
         started = opening.opened(found.started, run, place, progress.now)
         if found.refusal is None:
             texts = [*texts_of(request), *(added.text for added in run.inputs.unread)]

@@ -16,7 +16,9 @@ import structlog
 
 from contracts.runs import inbox
 from contracts.runs.events import TERMINAL
+from contracts.runs.pages import ManifestEntry, PageView
 from contracts.runs.requests import RunDeletion, RunRequested, RunStatus
+from contracts.sessions.proposals import ProposalApplying, SessionProposalControl
 from contracts.sessions.records import (
     SESSION_MESSAGE,
     RunQueued,
@@ -42,20 +44,21 @@ from services.planner.logs.task_results import TaskResults
 from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Busy, Place, Waiting
-from services.planner.sessions import decide, memory
+from services.planner.sessions import decide, memory, proposals
 from services.planner.sessions.tasks import answers
 from services.planner.sessions.tasks import commands as task_commands
 from services.planner.sessions.tasks.reports import report_id, report_request
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
+from services.shared.sessions.proposals import notes
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_fold import recalled
 
 logger = structlog.get_logger(__name__)
 
 STORE_TIMEOUT_S = 2.0
-First = RunRequested | SessionContextRequested | SessionTaskCalled
+First = RunRequested | SessionContextRequested | SessionTaskCalled | SessionProposalControl
 """What may begin a session."""
 Cause = RunRequested | decide.Received
 OfTasks = SessionTaskMessage | SessionRunEnded | SessionRunWaits
@@ -98,6 +101,18 @@ class Sessions:
             written = await self._logs.append(address, session, owner, decide.offer(session, request))
             if written is not None:
                 return written
+
+    async def with_proposals(self, request: RunRequested, view: PageView, sequence: int) -> PageView:
+        """Return a page with the payloads of the conversation, and what became of its proposals.
+
+        `sequence`: of the record up to which the run knows the conversation.
+        """
+        session = await self._logs.at(SessionAddress.of(request.tenant, request.session_id or ""), sequence)
+        manifest = [
+            ManifestEntry(payload_id=each.payload_id, summary=each.summary) for each in session.proposals.values()
+        ]
+        told = notes(session.proposals, session.previous_turn_seq)
+        return view.model_copy(update={"manifest": manifest, "notes": told})
 
     async def on_message(self, address: SessionAddress, data: bytes, owner: str) -> None:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
@@ -228,8 +243,12 @@ class Sessions:
                 if last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}:
                     body = inbox.RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
-            case memory.RequestSummary():
-                request = memory.summary_request(tenant, session, command)
+            case memory.RequestSummary() | proposals.RequestApply():
+                request = (
+                    command.request
+                    if isinstance(command, proposals.RequestApply)
+                    else memory.summary_request(tenant, session, command)
+                )
                 if request is not None:
                     await messages.request_run(self._bus, request)
             case decide.Trim():
@@ -325,6 +344,8 @@ class Sessions:
                         runs[event.run] = event.requested_at or record.at
                     case TaskSpawned():
                         runs[event.task_id] = event.requested_at
+                    case ProposalApplying():
+                        runs[event.job] = None
                     case Reported():
                         runs[event.report_id] = None  # It may never have joined the session.
         for run, requested_at in runs.items():

@@ -4,9 +4,12 @@ A run: `running` is only written where no entry exists, and the status of an end
 only a newer state replaces an entry. All functions are idempotent.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 
+from contracts.runs.events import PayloadProposed, RunEvent
 from contracts.runs.requests import RunRequested, RunStatus
+from contracts.sessions.proposals import ProposalPlace
 from contracts.sessions.records import SessionEntry
 from contracts.wire import keys
 from services.messaging.connection import Bus
@@ -53,6 +56,13 @@ async def begin_queued_run(bus: Bus, run: Run, request: RunRequested) -> None:
 async def end_run(bus: Bus, run: Run, request: RunRequested) -> None:
     """Write the entry of an ended run."""
     await Bucket(bus, keys.RUNS_BUCKET).put(_run_key(request), _status(run, request))
+
+
+async def place_proposals(bus: Bus, tenant: str, run: str, events: Iterable[RunEvent]) -> None:
+    """Write where the proposals of a record will be found, before the record: whoever reads that finds them."""
+    for event in events:
+        if isinstance(event, PayloadProposed):
+            await Bucket(bus, keys.RUNS_BUCKET).put(keys.proposal_entry(tenant, event.payload_id, run), ProposalPlace())
 
 
 def entry_of(address: SessionAddress, session: Session) -> SessionEntry:

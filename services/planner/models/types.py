@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.runs.events import Repaired
+from contracts.runs.pages import PageView
 from contracts.runs.payload import Usage
 from contracts.runs.step_events import Opaque
 from contracts.tools.messages import ToolSpec
@@ -32,6 +33,8 @@ class Facts:
     """The run may spawn background tasks."""
     legacy: bool = False
     """The action format is `legacy`."""
+    page: PageView | None = None
+    """Of a chat turn: what the page shows."""
     stage: str = ""
     """Of the strategy `planned`: `plan` or `respond`. Empty: the run has another strategy."""
 

@@ -39,10 +39,11 @@ from typing import assert_never
 from contracts.runs import inbox
 from contracts.runs.requests import OnBusy, RunRequested
 from contracts.sessions import records, tasks
+from contracts.sessions.proposals import SessionProposalControl
 from contracts.wire.faults import Fault
 from contracts.wire.names import run_of_own_session
 from services.planner.run.state.run import Begun, Place, Refused, Waiting
-from services.planner.sessions import memory
+from services.planner.sessions import memory, proposals
 from services.planner.sessions.tasks import machine
 from services.shared.redaction.placeholders import wire_size
 from services.shared.runs.causes import CAUSES
@@ -63,6 +64,7 @@ Received = (
     | records.SessionRunsForgotten
     | records.SessionDeletionRequested
     | tasks.SessionTaskMessage
+    | SessionProposalControl
 )
 Events = list[records.KnownSessionEvent]
 
@@ -114,7 +116,7 @@ class Purge:
     """Delete the session, its runs and its artifacts, since no run of it is open any more; or what is left of it."""
 
 
-Command = Begin | Tell | memory.RequestSummary | WriteEntry | Trim | Purge
+Command = Begin | Tell | memory.RequestSummary | proposals.RequestApply | WriteEntry | Trim | Purge
 """What follows from the state of a session. All commands are idempotent."""
 
 
@@ -140,11 +142,12 @@ def offer(session: Session, request: RunRequested) -> Events:
         requested_at=request.requested_at,
         is_first=current is not None and on_busy == "cancel",
     )
+    queued_with = [queued, *proposals.superseded(session, request)]
     if current is None:
-        return [*begun, queued, records.RunBegun(run=run)]
+        return [*begun, *queued_with, records.RunBegun(run=run)]
     if _takes_turn(session, request):
-        return [queued, records.RunYielded(run=current.run), records.RunBegun(run=run)]
-    return [queued, records.InputForwarded(run=run, into=current.run)] if on_busy == "steer" else [queued]
+        return [*queued_with, records.RunYielded(run=current.run), records.RunBegun(run=run)]
+    return [*queued_with, *([records.InputForwarded(run=run, into=current.run)] if on_busy == "steer" else [])]
 
 
 def _takes_turn(session: Session, request: RunRequested) -> bool:
@@ -195,7 +198,10 @@ def adopt(session: Session, session_id: str, first: RunRequested, ended: records
         return []  # Nobody asked anything: the session begins with the new question.
     started = _started(first).model_copy(update={"session_id": session_id})
     queued = records.RunQueued(run=run, requested_at=first.requested_at)
-    return [started, queued, records.RunBegun(run=run), *([ended] if ended is not None else [])]
+    begun: Events = [started, queued, records.RunBegun(run=run)]
+    if ended is None:
+        return begun
+    return [*begun, ended, *proposals.turn_ended(after(session, [*begun, ended]), ended)]
 
 
 def place_of(session: Session, run: str) -> Place | None:
@@ -248,6 +254,8 @@ def _received(session: Session, message: Received, by: str) -> Events:
             return [fact] if fact is not None and after(session, [fact]) != session else []
         case tasks.SessionTaskCalled() | tasks.SessionTaskControl() | tasks.SessionGroupDue():
             return [*machine.receive(session, message)]
+        case SessionProposalControl():
+            return [*proposals.controlled(session, message)]
         case _:
             assert_never(message)
 
@@ -280,13 +288,13 @@ def _ended(session: Session, message: records.SessionRunEnded) -> Events:
         if not session.is_open(ended.run):
             return []
         later = after(session, [ended])
-        of_tasks = machine.run_ended(later, message)
+        follows = [*machine.run_ended(later, message), *proposals.turn_ended(later, ended)]
         if later.is_deleting or later.summary_run or not memory.covered(later, message.memory):
-            return [ended, *of_tasks]
+            return [ended, *follows]
         run = memory.summary_run(session.session_id, ended.run)
-        return [ended, *of_tasks, records.RunQueued(run=run, cause="summary", requested_at=0)]
+        return [ended, *follows, records.RunQueued(run=run, cause="summary", requested_at=0)]
     if ended.run != session.summary_run:
-        return []
+        return [*proposals.apply_ended(session, message)]
     if ended.outcome != "done" or not ended.answer or message.through is None:
         return [ended.model_copy(update={"question": "", "answer": ""})]
     return [
@@ -372,6 +380,8 @@ def _of_cause(session: Session, cause: RunRequested | Received) -> list[Command]
             return [Tell(run, inbox.RunRefused(fault=fault), run)] if fault is not None else []
         case records.SessionRunsForgotten():
             return [Trim()]
+        case SessionProposalControl():
+            return [*proposals.commands(session, cause)]
         case records.SessionRunEnded(ended=ended, memory=kept) if kept is not None:
             is_due = session.summary_run == memory.summary_run(session.session_id, ended.run)
             return [memory.RequestSummary(session.summary_run, kept, cause.key_id, cause.key_budget)] if is_due else []

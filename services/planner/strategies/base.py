@@ -146,6 +146,7 @@ class AskingStrategy(Strategy):
             steps_left=run.limits.max_steps - run.turn + 1,
             tool_calls_left=budgets.tool_calls_left(run),
             text_alone=run.final_args is not None,
+            page=run.started.page_view if run.started is not None else None,
             **own,
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from contracts.runs.events import Observed, PlannedCall, Step
+from contracts.runs.payload import CALL_RESULT
 from contracts.sessions.records import MAX_TURN_BYTES
 from contracts.wire.faults import Fault
 from services.planner.conversation.encoding import compact
@@ -13,9 +14,6 @@ from services.planner.run.state.run import Event, Run
 from services.planner.run.turn.asking import run_after
 from services.planner.strategies.base import Strategy
 from services.shared.redaction.json_values import cut
-
-RESULT = "result"
-"""Key in `extra` of the call's result, as a model would read it."""
 
 
 class Job(Strategy):
@@ -38,7 +36,7 @@ class Job(Strategy):
                 return [terminal.failed(later, failure)]
             found = outcome.observation
             text = found if isinstance(found, str) and found.strip() else compact(found)
-            return [terminal.answered(later, {"answer": cut(text, MAX_TURN_BYTES), "extra": {RESULT: found}})]
+            return [terminal.answered(later, {"answer": cut(text, MAX_TURN_BYTES), "extra": {CALL_RESULT: found}})]
         now = handling.progress.now
         if (budget := budgets.spent_calls(run, 1)) is not None:
             return [budgets.out_of(run, budget, now)]

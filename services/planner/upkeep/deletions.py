@@ -136,6 +136,7 @@ class Deletions:
             await self._purge(stream, pattern)
         if requested_at is not None:
             await self._bucket.purge(keys.run_key(tenant, requested_at, run))
+        await self._bucket.purge(keys.proposal_entry.pattern(tenant=tenant, run=run))
         await self._artifacts.delete_all(tenant, run=run)
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:

@@ -11,12 +11,15 @@ from typing import Any
 from pydantic_core import to_json
 
 from contracts.runs.pauses import OpenPause
+from contracts.sessions import proposals as of_proposals
 from contracts.sessions import records
 from contracts.sessions.records import CHECKPOINT_HEADER, Checkpoint, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskEnded
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import EVENTS_HEADER
 from services.shared.budgets.usage import spent
+from services.shared.runs.causes import CAUSES
+from services.shared.sessions import proposals
 from services.shared.sessions import task_fold as tasks
 from services.shared.sessions.state import CurrentRun, QueuedRun, RecentRun, Session, Turn
 
@@ -45,6 +48,8 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
         take = _FOLDS.get(event.type)
         if take is not None:
             session = take(session, event)
+        elif isinstance(event, of_proposals.ProposalEvent):
+            session = _with(session, proposals=proposals.fold(session.proposals, event, session.seq))
         elif event.type in TASK_EVENT_TYPES:
             session = _with(session, background=tasks.fold(session.background, event, session.updated_at))
             if isinstance(event, TaskEnded):
@@ -103,7 +108,10 @@ def _begun(session: Session, event: records.RunBegun) -> Session:
         return session
     fields = entry.model_dump(include={"run", "requested_at", "cause", "yielded_seq"})
     current = CurrentRun(**fields, begun_seq=session.seq)
-    return _with(session, current=current, queue=_without(session.queue, event.run))
+    session = _with(session, current=current, queue=_without(session.queue, event.run))
+    if CAUSES[entry.cause].gives_way:
+        return session
+    return _with(session, turn_seq=session.seq, previous_turn_seq=session.turn_seq)
 
 
 def _yielded(session: Session, event: records.RunYielded) -> Session:
@@ -170,6 +178,9 @@ def _ended(session: Session, event: records.RunEnded) -> Session:
         return _with(session, summary_run="")
     if had_turn and event.question:
         session = _with_turn(session, event)
+    if event.payloads:
+        kept = proposals.with_payloads(session.proposals, event.run, event.payloads)
+        session = _with(session, proposals=kept)
     return _closed(session, RecentRun(run=event.run))
 
 
@@ -209,7 +220,12 @@ def _forgotten(session: Session, event: records.RunsForgotten) -> Session:
     may_be_older = older > 0 and len(places) < len(forgotten - session.background.tasks.keys())
     in_summary = may_be_older or any(older + place < session.summarised_turns for place in places)
     turns = [turn for turn in session.turns if turn.run not in forgotten]
-    session = _with(session, turns=turns, background=tasks.forgotten(session.background, forgotten))
+    session = _with(
+        session,
+        turns=turns,
+        background=tasks.forgotten(session.background, forgotten),
+        proposals={key: each for key, each in session.proposals.items() if each.run not in forgotten},
+    )
     if in_summary:
         session = _with(session, summary="", summarised_turns=0)
     return _with(session, summary_run="") if in_summary or places else session

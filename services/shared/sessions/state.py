@@ -15,6 +15,7 @@ from contracts.runs.payload import Usage
 from contracts.runs.requests import RunCause
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
+from services.shared.sessions.proposals import Proposal
 from services.shared.sessions.task_state import Background
 
 
@@ -122,6 +123,12 @@ class Session(Message):
     """Rule, tool and agent of each approval that holds for the session."""
     background: Background = Background()
     """Its tasks and groups, and the results that later runs are shown."""
+    proposals: dict[str, Proposal] = Field(default_factory=dict)
+    """By id, the oldest first: what its turns have proposed or shown, and what became of it."""
+    turn_seq: int = 0
+    """Sequence of the record that gave a user's run the turn last."""
+    previous_turn_seq: int = 0
+    """The same of the turn before."""
 
     @property
     def exists(self) -> bool:
@@ -129,11 +136,12 @@ class Session(Message):
         return bool(self.session_id)
 
     def open_runs(self) -> list[str]:
-        """Return the run that has the turn, then those that wait for it, tasks, and reports that have not joined."""
+        """Return the run that has the turn, those that wait, tasks, reports that have not joined, and applies."""
         turns = [*([self.current.run] if self.current else []), *(each.run for each in self.queue)]
         tasks_and_reports = [task.task_id for task in self.background.open_tasks()]
         tasks_and_reports += [report.report_id for report in self.background.reports]
-        return [*turns, *tasks_and_reports]
+        applies = [each.job for each in self.proposals.values() if each.job and each.state == "applying"]
+        return [*turns, *tasks_and_reports, *applies]
 
     def is_open(self, run: str) -> bool:
         """Whether a run of the session has not ended, as far as the session knows."""

@@ -55,7 +55,8 @@ class RowsApply:
             outcome = transaction(partial(self._outcome, number=number, given=given))
             if outcome["status"] != "failed":
                 self._seen.note(outcome["action"], outcome["row_id"])
-                self._own.add(outcome["version"])
+                if not self._check_only:  # Else it is the version of what somebody else has written last.
+                    self._own.add(outcome["version"])
             found.append(outcome)
         if operations and all(each["status"] == "failed" for each in found):
             errors.append("no_valid_operations@operations")
@@ -75,7 +76,8 @@ class RowsApply:
             outcome["row_id"] = operation.row_id or table.next_row_id
             if self._check_only:
                 if operation.row_id is not None:
-                    rows.current(connection, table, operation.row_id)
+                    checked = None if operation.action == "delete" else operation.cells
+                    rows.check_unchanged(connection, table, operation.row_id, checked, self._base_version, self._own)
                 outcome |= {"status": "accepted", "cells": operation.cells}
             else:
                 table = self._write(connection, table, operation)

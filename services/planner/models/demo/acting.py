@@ -9,7 +9,7 @@ from typing import Any
 from contracts.wire.operation import DEMO_MODEL
 from services.planner.conversation.encoding import compact
 from services.planner.models import wire
-from services.planner.models.demo import answering, background, choosing, planning
+from services.planner.models.demo import answering, background, choosing, pages, planning
 from services.planner.models.demo.situation import Situation, situation_of
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, ModelRequest, Reply
@@ -72,6 +72,8 @@ def play(request: ModelRequest) -> Act:
         return _answer(situation, "I list what was said.", "\n".join(lines[-MAX_SUMMARY_LINES:]))
     if situation.reported:
         return _answer(situation, "I tell what the tasks found.", background.report(situation.reported))
+    if not situation.tried and (on_page := pages.play(situation)) is not None:
+        return Act(*on_page)
     if situation.stage == "plan":
         return Act(*planning.plan(situation, _without_tools(situation)))
     return Act(*planning.answer(situation)) if situation.stage else _next_action(situation)

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from contracts.runs.events import Observed, PlannedCall, Repaired
+from contracts.runs.pages import PageView
 from contracts.tools.messages import ToolSpec
 from runwire.plans import error_line
 from services.planner.conversation.catalogue import shown_name
@@ -95,6 +96,8 @@ class Situation:
     """Earlier turns of the conversation, oldest first."""
     images: tuple[str, ...] = ()
     """Type and size of each image that came with the question."""
+    page: PageView | None = None
+    """The page of a chat turn."""
     stage: str = ""
     """Of the strategy `planned`: `plan` or `respond`."""
     rejected: tuple[str, ...] = ()
@@ -136,6 +139,7 @@ def situation_of(request: ModelRequest) -> Situation:
         reported=asked.llm_context.get(REPORTED_TASKS, []) if asked.cause == "report" else [],
         past=next((item.turns for item in facts.history if isinstance(item, Conversation)), ()),
         images=tuple(_images(request)) if question.images else (),
+        page=facts.page,
         stage=facts.stage,
         rejected=tuple(rejected),
         not_executed=tuple(call.tool_name for call in left),

@@ -23,8 +23,9 @@ from contracts.runs.events import (
     Step,
     Terminal,
 )
-from contracts.runs.payload import FinalPayload, Reason
+from contracts.runs.payload import CALL_RESULT, FinalPayload, Reason
 from contracts.runs.requests import RunRequested
+from contracts.sessions.proposals import APPLY_TOOL
 from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_RECORD_BYTES
@@ -34,6 +35,7 @@ from services.planner.run.ending import payload
 from services.planner.run.state import task_budgets
 from services.planner.run.state.run import Event, Run
 from services.shared.redaction.json_values import CUT_MARK, cut
+from services.shared.sessions.proposals import report_of
 
 MAX_ANSWER_BYTES = 600_000
 """Longest answer, in bytes of JSON. The rest of the record is for the other fields."""
@@ -318,6 +320,7 @@ def ended(run_id: str, run: Run, request: RunRequested | None, max_bytes: int = 
         attached=[image.artifact_id for image in request.images] if request is not None else [],
         requested_at=request.requested_at if request is not None else 0,
         usage=end.usage,
+        payloads=run.payloads,
     )
 
 
@@ -338,6 +341,7 @@ def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionR
         return None
     if request is None:
         return SessionRunEnded(ended=fact)
+    is_apply = request.job is not None and request.job.tool == APPLY_TOOL
     return SessionRunEnded(
         ended=fact,
         cause=request.cause,
@@ -348,4 +352,5 @@ def end_message(run_id: str, run: Run, request: RunRequested | None) -> SessionR
         key_id=request.key_id,
         key_budget=request.key_budget,
         set_aside=task_budgets.taken(run),
+        report=report_of(run.terminal.extra.get(CALL_RESULT)) if is_apply and isinstance(run.terminal, Done) else None,
     )

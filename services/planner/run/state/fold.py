@@ -7,6 +7,7 @@ from contracts.runs import events
 from contracts.runs.actions import TASK
 from contracts.runs.pauses import text_pause_id
 from contracts.runs.payload import FinalPayload
+from contracts.sessions.proposals import PayloadKept
 from services.planner.run.state import history
 from services.planner.run.state.collected import allowed_images
 from services.planner.run.state.people import called_again
@@ -146,6 +147,8 @@ def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C
                     run.interrupted, run.asked = run.asked, None
                 run.final_args = run.judged = None
                 run.rejected.clear()
+        case events.PayloadProposed():
+            run.payloads.append(PayloadKept.model_validate(event, from_attributes=True))
         case events.Stopping():
             run.stopping, run.asked, run.retry = event, None, None
         case events.Done() | events.Error() | events.Cancelled():

@@ -26,6 +26,7 @@ from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCa
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunLimits, RunRequested
+from contracts.sessions.proposals import PayloadKept
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
 from services.planner.run.state.collected import Collected
@@ -210,6 +211,8 @@ class Run:
     """Artifacts and sources of all calls."""
     last_observation: Any = None
     warnings: list[str] = field(default_factory=list)
+    payloads: list[PayloadKept] = field(default_factory=list)
+    """What its answer proposes or shows beside the text, without the data."""
     tool_images: list[ToolImage] = field(default_factory=list)
     """Images of results in the conversation."""
     terminal: events.Done | events.Error | events.Cancelled | None = None

@@ -1,0 +1,343 @@
+"""Proposals over HTTP: show one, and what would come of it now; apply it, or some of it; dismiss it.
+
+Rule 1: the log of the session decides, not this gateway: an apply and a new message are both sent, and the first record
+counts.
+Rule 2: an apply is a run of the session, requested by a planner once the session has recorded it. A repeated request
+finds the same run, by its id.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from contracts.artifacts.references import ArtifactRef
+from contracts.runs.events import PayloadProposed
+from contracts.runs.payload import CALL_RESULT
+from contracts.runs.requests import CallInput
+from contracts.sessions import proposals as facts
+from contracts.wire import keys, subjects
+from contracts.wire.faults import Fault
+from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
+from contracts.wire.names import InvalidName, apply_run_id, checked_id
+from services.gateway.auth.caller import Caller
+from services.gateway.edge.compression import json_response
+from services.gateway.edge.request_body import BodyLimit, parse, read_body
+from services.gateway.edge.request_headers import request_ids
+from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
+from services.gateway.errors import InvalidInput, NotAllowed, NotFound, Problem, RefusedByPlanner, ToolFailed, TryAgain
+from services.gateway.parts import GatewayParts, Parts
+from services.gateway.runs.calls import WAIT_S
+from services.gateway.runs.decisions import STOPPING
+from services.gateway.runs.reader import StoredRun
+from services.gateway.runs.run_request import call_request, encoded
+from services.gateway.sessions import control
+from services.runtime import exact_json
+from services.shared.artifacts.errors import ArtifactFailed
+from services.shared.sessions.proposals import Proposal
+
+from .proposal_view import render_data, render_outcome, render_schema
+from .routes import read_tool
+
+MAX_ROWS = 500
+"""Rows that a proposal changes, as they are shown with it."""
+router = new_router("proposals")
+CHANGES: dict[str, Any] = {
+    "dependencies": [needs("apply")],
+    "response_model": facts.ProposalView,
+    "responses": {202: {"model": facts.ProposalView, "description": f"It is not over after {WAIT_S:g} s."}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A proposal as it is stored. `proposal`: what the session knows of it; None: nothing yet, or nothing any more."""
+
+    run: StoredRun
+    event: PayloadProposed
+    data: dict[str, Any]
+    proposal: Proposal | None
+
+    @property
+    def operations(self) -> list[dict[str, Any]]:
+        found = self.data.get("operations")
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+    def state(self) -> facts.ProposalState:
+        """Return its state. The session may not have heard of the end of the turn yet."""
+        if self.proposal is None:
+            return "pending"
+        return self.proposal.state or "superseded"
+
+    def arguments(self, numbers: list[int], *, with_samples: bool) -> dict[str, Any]:
+        """Return the arguments of the tool that applies or checks these operations."""
+        kind, event = facts.APPLICABLE[self.event.kind], self.event
+        chosen = [{**self.operations[number], "index": number} for number in numbers]
+        of_kind: dict[str, Any] = {"operations": chosen}
+        if kind == "schema":
+            names = ("mode", "table_name", "table_description", "sample_rows")
+            of_kind = {"operations": self.operations, "include_sample_rows": with_samples}
+            of_kind |= {name: self.data[name] for name in names if name in self.data}
+        is_new = kind == "schema" and self.data.get("mode") == "create"
+        place = {"table_id": None if is_new else event.table_id, "base_version": event.base_version}
+        return {"proposal_id": event.payload_id, "kind": kind, **place, **of_kind}
+
+
+@router.get("/v1/proposals/{proposal_id}", response_model=facts.ProposalView)
+async def get_proposal(proposal_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Return a proposal: its state, how it is drawn, and of each operation what would come, or came, of it."""
+    found = await _found(parts, caller, proposal_id)
+    return await _shown(parts, request, caller, found)
+
+
+@router.post(
+    "/v1/proposals/{proposal_id}/apply",
+    **CHANGES,
+    openapi_extra=body_of(facts.ProposalInput, traced=True, optional=True),
+)
+async def apply_proposal(proposal_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Apply a proposal, or some of its operations, and return what came of each: 202 if that takes longer than 30 s.
+
+    A repeated request with the same choice changes nothing twice, and returns the same. 409: another choice is being
+    applied, or the proposal is no longer pending.
+    """
+    body = await read_body(request, BodyLimit(parts.settings.max_body_bytes))
+    given = parse(facts.ProposalInput, body) if body else facts.ProposalInput()
+    found = await _found(parts, caller, proposal_id)
+    return await _decided(parts, request, caller, found, given)
+
+
+@router.post("/v1/proposals/{proposal_id}/dismiss", **CHANGES)
+async def dismiss_proposal(proposal_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Dismiss a proposal: nothing is changed, and the next turn knows."""
+    await read_body(request, BodyLimit(parts.settings.max_body_bytes))
+    found = await _found(parts, caller, proposal_id)
+    return await _decided(parts, request, caller, found, None)
+
+
+async def _found(parts: Parts, caller: Caller, proposal_id: str) -> _Found:
+    """Return a proposal that the caller may see. Raises NotFound, and Problem (410) if its data is gone."""
+    try:
+        pattern = keys.proposal_entry.pattern(tenant=caller.tenant, proposal=checked_id(proposal_id))
+    except InvalidName as error:
+        raise NotFound from error
+    for key in await parts.entries.keys(pattern):
+        run = await parts.runs.get(caller, keys.proposal_entry.parsed(key)[2])
+        of_run = await parts.runs.facts_of(caller.tenant, run.run_id)
+        of_id = [each for each in of_run if isinstance(each, PayloadProposed) and each.payload_id == proposal_id]
+        if not of_id or of_id[0].kind not in facts.APPLICABLE:
+            continue
+        return await _with_session(parts, caller, _Found(run, of_id[0], await _data(parts, caller, of_id[0]), None))
+    raise NotFound
+
+
+async def _data(parts: Parts, caller: Caller, event: PayloadProposed) -> dict[str, Any]:
+    if not isinstance(event.data, ArtifactRef):
+        return event.data
+    try:
+        _, body = await parts.artifacts.read(caller.tenant, event.data.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
+        found = exact_json.loads(body)
+    except (ArtifactFailed, ValueError) as error:
+        raise Problem.other(410, "proposal_gone", "The data of this proposal is not stored any more.") from error
+    return found if isinstance(found, dict) else {}
+
+
+async def _with_session(parts: Parts, caller: Caller, found: _Found) -> _Found:
+    """Return a proposal with what its session knows of it now."""
+    session = await parts.sessions.find(caller.tenant, found.run.session_id, is_current=True)
+    proposal = session.proposals.get(found.event.payload_id) if session is not None else None
+    is_told = session is not None and found.run.has_ended and not session.is_open(found.run.run_id)
+    if proposal is None and is_told:
+        raise Problem.other(410, "proposal_gone", "This proposal is past: its session knows it no longer.")
+    return _Found(found.run, found.event, found.data, proposal)
+
+
+async def _decided(
+    parts: Parts, request: Request, caller: Caller, found: _Found, given: facts.ProposalInput | None
+) -> Response:
+    """Have a proposal applied as `given`, or dismissed, and return it as it is then."""
+    caller.check_change(found.run.request())
+    if not found.run.has_ended:
+        raise RefusedByPlanner("proposal_open", "The turn that makes this proposal has not ended.", state="pending")
+    if given is not None:
+        caller.check_tool(facts.APPLY_TOOL, "tool")
+        await parts.budgets.check(caller)
+    choice = _choice(found, given) if given is not None else None
+    deciding = _decide(parts, request, caller, found, choice)
+    with parts.streams.counted(caller.tenant):
+        found, is_over = await parts.streams.while_connected(request.receive, deciding, STOPPING, caller)
+    return await _shown(parts, request, caller, found, 200 if is_over else 202)
+
+
+def _choice(found: _Found, given: facts.ProposalInput) -> facts.ProposalApplying:
+    """Return what is applied. Raises InvalidInput."""
+    every = [*range(len(found.operations))]
+    chosen = every if given.operations is None else sorted({*given.operations})
+    if not {*chosen} <= {*every}:
+        raise InvalidInput("operations", f"the proposal has operations 0 to {len(every) - 1}")
+    if facts.APPLICABLE[found.event.kind] == "schema" and chosen != every:
+        raise InvalidInput("operations", "a change of columns is applied as a whole: leave it out")
+    return facts.ProposalApplying(
+        proposal_id=found.event.payload_id,
+        operations=chosen,
+        of=len(every),
+        with_samples=given.include_sample_rows,
+        job="",
+        by="",
+    )
+
+
+async def _decide(
+    parts: Parts, request: Request, caller: Caller, found: _Found, choice: facts.ProposalApplying | None
+) -> tuple[_Found, bool]:
+    """Send a decision if the proposal is pending, and wait for what comes of it.
+
+    Return the proposal, and whether that is over. Raises RefusedByPlanner, ToolFailed and TryAgain.
+    """
+    live = subjects.live_session(caller.tenant, keys.session_key(found.run.session_id))
+    attempt: int | None = None
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                async with parts.session_answers.expected(live, found.event.payload_id) as changed:
+                    found = await _with_session(parts, caller, found)
+                    if _is_over(found, choice, attempt):
+                        return found, True
+                    if attempt is None and found.state() == "pending":
+                        attempt = found.proposal.attempts if found.proposal is not None else 0
+                        await _send(parts, request, caller, found, choice)
+                    await changed
+    except TimeoutError:
+        return await _with_session(parts, caller, found), False
+
+
+def _is_over(found: _Found, choice: facts.ProposalApplying | None, attempt: int | None) -> bool:
+    """Whether a decision has been carried out. Raises RefusedByPlanner if another one was, and ToolFailed."""
+    proposal, state = found.proposal, found.state()
+    if state == "pending":
+        if proposal is not None and attempt is not None and proposal.attempts > attempt:
+            reason = f"the proposal was not applied ({proposal.code}), and is pending again"
+            raise ToolFailed(Fault(code="tool_error", reason=reason, tool_code=proposal.code))
+        return False
+    newest = proposal.applying if proposal is not None and state in {"applying", "applied"} else None
+    if choice is None and state == "dismissed":
+        return True
+    if choice is not None and newest is not None and _same(newest) == _same(choice):
+        return state == "applied"
+    texts = {"applying": "another choice of it is being applied", "applied": "another choice of it was applied"}
+    code = "proposal_applying" if state == "applying" else "proposal_closed"
+    raise RefusedByPlanner(code, f"The proposal is {state}: {texts.get(state, 'nothing can be applied')}.", state=state)
+
+
+def _same(choice: facts.ProposalApplying) -> tuple[list[int], bool]:
+    return choice.operations, choice.with_samples
+
+
+async def _send(
+    parts: Parts, request: Request, caller: Caller, found: _Found, choice: facts.ProposalApplying | None
+) -> None:
+    """Send a decision to the session, with the run that it leads to. Raises NotAllowed, TooManyRuns and TryAgain."""
+    session_id, turn = found.run.session_id, found.run.request()
+    message = facts.SessionProposalControl(session_id=session_id, proposal_id=found.event.payload_id, by=caller.key_id)
+    if choice is None:
+        await control.decide_proposal(parts, caller, message)
+        return
+    attempts = found.proposal.attempts if found.proposal is not None else 0
+    job = apply_run_id(found.event.payload_id, repr(_same(choice)), attempts)
+    arguments = found.arguments(choice.operations, with_samples=choice.with_samples)
+    asked = CallInput(args=arguments, agent=turn.agent if turn is not None else "default")
+    requested = call_request(caller, job, facts.APPLY_TOOL, asked, request_ids(request))
+    whose = {"session_id": session_id, "user_id": turn.user_id if turn is not None else None}
+    applying = choice.model_copy(update={"job": job, "by": caller.key_id})
+    message = message.model_copy(update={"apply": applying, "request": requested.model_copy(update=whose)})
+    encoded(requested)
+    async with parts.quota.admitted(caller, job):
+        await control.decide_proposal(parts, caller, message)
+
+
+async def _shown(parts: Parts, request: Request, caller: Caller, found: _Found, status: int = 200) -> Response:
+    event, proposal, state = found.event, found.proposal, found.state()
+    applying = proposal.applying if proposal is not None and state != "pending" else None
+    numbers = [*range(len(found.operations))]
+    verdicts: list[dict[str, Any]] = []
+    if state == "pending":
+        arguments = found.arguments(numbers, with_samples=False)
+        checked = await _read_or_none(parts, request, caller, facts.CHECK_TOOL, arguments)
+        verdicts = checked["operations"] if checked is not None else []
+    elif state == "applied" and proposal is not None and proposal.job is not None:
+        verdicts = await _outcomes(parts, caller, proposal.job)
+    shown = facts.ProposalView(
+        proposal_id=event.payload_id,
+        session_id=found.run.session_id,
+        run_id=found.run.run_id,
+        kind=event.kind,
+        summary=event.summary,
+        state=state,
+        data=found.data,
+        table_id=event.table_id,
+        base_version=event.base_version,
+        operations=applying.operations if applying is not None else [],
+        job=proposal.job if proposal is not None else None,
+        verdicts=verdicts,
+        report=proposal.report if proposal is not None else None,
+        code=proposal.code if proposal is not None else None,
+        superseded_by=proposal.superseded_by if proposal is not None else None,
+        view=await _view(parts, request, caller, found, verdicts),
+    )
+    return await json_response(shown, request.headers, status=status)
+
+
+async def _outcomes(parts: Parts, caller: Caller, job: str) -> list[dict[str, Any]]:
+    """Return what came of each operation that was applied; nothing, if the run is not stored any more."""
+    run = await parts.runs.find(caller.tenant, job)
+    payload = run.status().payload if run is not None else None
+    if payload is None:
+        return []
+    found = payload.extra.get(CALL_RESULT, {}).get("operations")
+    if not isinstance(found, list):  # Too large for the record: it is an artifact.
+        whole = await parts.inliner.payload(caller.tenant, payload)
+        found = whole.artifacts.get(facts.APPLY_TOOL, {}).get("operations")
+    return found if isinstance(found, list) else []
+
+
+async def _view(
+    parts: Parts, request: Request, caller: Caller, found: _Found, verdicts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return how the proposal is drawn: over the table as it is, or what came of it."""
+    state, proposal, operations = found.state(), found.proposal, found.operations
+    if state not in {"pending", "applying"}:
+        report = proposal.report if proposal is not None and state == "applied" else None
+        outcome = None if report is None else {"operations": verdicts, "applied": report.applied}
+        return render_outcome(len(operations), outcome)
+    of_table = {"table_id": found.event.table_id}
+    table = await _read_or_none(parts, request, caller, "describe_table", of_table) if found.event.table_id else None
+    columns = table["columns"] if table is not None else []
+    if facts.APPLICABLE[found.event.kind] == "schema":
+        ids = [] if found.data.get("mode") == "create" else [each["column_id"] for each in columns]
+        return render_schema(ids, found.data) | {"names": {each["column_id"]: each["name"] for each in columns}}
+    changed = sorted({each["row_id"] for each in operations if isinstance(each.get("row_id"), int)})[:MAX_ROWS]
+    query = {**of_table, "filters": [{"column": "row_id", "op": "in", "value": changed}], "limit": MAX_ROWS}
+    page = await _read_or_none(parts, request, caller, "query_rows", query) if changed else None
+    ids_of = {each["name"]: each["column_id"] for each in columns}
+    rows = [
+        {"id": row["row_id"], "data": {ids_of.get(name, name): cell for name, cell in row["cells"].items()}}
+        for row in (page["rows"] if page is not None else ())
+    ]
+    applying = proposal.applying if proposal is not None and state == "applying" else None
+    drawn = render_data(
+        rows,
+        operations,
+        checked=None if applying is None else [number in applying.operations for number in range(len(operations))],
+        reasons={each["index"]: each["reason"] for each in verdicts if each["status"] == "failed"},
+        is_applying=state == "applying",
+    )
+    return drawn | {"names": {column_id: name for name, column_id in ids_of.items()}}
+
+
+async def _read_or_none(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:
+    """Return what a tool of the tables returns; None if it cannot be read now, so that the proposal is shown still."""
+    try:
+        return await read_tool(parts, request, caller, tool, args)
+    except (NotAllowed, ToolFailed, TryAgain):
+        return None

@@ -1,0 +1,125 @@
+"""The proposals of a session: their states, which events lead from one to the next, and what the next turn reads.
+
+Pure. The newest 50 payloads are kept; the data of each is in the log of its run.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from contracts.sessions import proposals as facts
+from contracts.sessions.proposals import ProposalState
+from contracts.wire.base import Message
+
+MAX_KEPT = 50
+TRANSITIONS: dict[str, tuple[frozenset[ProposalState | None], ProposalState]] = {
+    "proposal_pending": (frozenset({None}), "pending"),
+    "proposal_applying": (frozenset({"pending"}), "applying"),
+    "proposal_applied": (frozenset({"applying"}), "applied"),
+    "proposal_released": (frozenset({"applying"}), "pending"),
+    "proposal_dismissed": (frozenset({"pending"}), "dismissed"),
+    "proposal_superseded": (frozenset({"pending", "applying"}), "superseded"),
+}
+"""Event -> the states in which it counts, and the one that it leads to. In any other state it changes nothing."""
+
+
+class Proposal(Message):
+    """A payload of the session. `state`: None for one that is no proposal, or no longer the newest of its turn."""
+
+    payload_id: str
+    run: str
+    kind: str
+    summary: str
+    table_id: str | None = None
+    base_version: int | None = None
+    state: ProposalState | None = None
+    changed_seq: int = 0
+    """Sequence of the record that changed its state last."""
+    attempts: int = 0
+    """Applies that have failed as a whole."""
+    applying: facts.ProposalApplying | None = None
+    """The newest apply."""
+    report: facts.ProposalReport | None = None
+    code: str | None = None
+    """Why the newest apply failed as a whole."""
+    superseded_by: str | None = None
+
+    @property
+    def job(self) -> str | None:
+        """The run of the newest apply."""
+        return self.applying.job if self.applying is not None else None
+
+
+Kept = dict[str, Proposal]
+"""By id, the oldest first."""
+
+
+def with_payloads(kept: Kept, run: str, payloads: Iterable[facts.PayloadKept]) -> Kept:
+    """Add the payloads of a turn that has ended."""
+    kept = kept | {each.payload_id: Proposal(run=run, **each.model_dump()) for each in payloads}
+    return dict([*kept.items()][-MAX_KEPT:])
+
+
+def fold(kept: Kept, event: facts.ProposalEvent, seq: int) -> Kept:
+    """Return the proposals after an event of the record `seq`."""
+    proposal, (before, state) = kept.get(event.proposal_id), TRANSITIONS[event.type]
+    if proposal is None or proposal.state not in before:
+        return kept
+    changes: dict[str, Any] = {"state": state, "changed_seq": seq}
+    match event:
+        case facts.ProposalApplying():
+            changes |= {"applying": event, "code": None}
+        case facts.ProposalApplied(report=report):
+            changes["report"] = report
+        case facts.ProposalReleased(code=code):
+            changes |= {"code": code, "attempts": proposal.attempts + 1}
+        case facts.ProposalSuperseded(by=run):
+            changes["superseded_by"] = run
+    return kept | {event.proposal_id: proposal.model_copy(update=changes)}
+
+
+def in_state(kept: Kept, state: ProposalState) -> Proposal | None:
+    """Return the newest proposal in a state."""
+    return next((each for each in reversed(kept.values()) if each.state == state), None)
+
+
+def notes(kept: Kept, since: int) -> list[str]:
+    """Say what has happened to proposals in the records after `since`, and which one still waits for a decision."""
+    changed = [each for each in kept.values() if each.state is not None]
+    return [_note(each) for each in changed if each.changed_seq > since or each.state in {"pending", "applying"}]
+
+
+def _note(proposal: Proposal) -> str:
+    what = f"Proposal {proposal.payload_id} ({proposal.summary})"
+    report, applying = proposal.report, proposal.applying
+    match proposal.state:
+        case "applied" if report is not None and applying is not None:
+            text = f"{what}: the user chose {len(applying.operations)} of {applying.of} operations; {report.applied} "
+            text += f"were applied, {report.failed} failed."
+            if report.table_id is not None:
+                text += f" The table is {report.table_id}, now at version {report.version}."
+            refused = [f"{each.index}: {each.code} ({each.reason})" for each in report.refused]
+            return f"{text} Refused operations: {'; '.join(refused)}." if refused else text
+        case "applying":
+            return f"{what}: it is being applied."
+        case "dismissed":
+            return f"{what}: the user dismissed it; nothing was changed."
+        case "superseded":
+            return f"{what}: the user wrote on instead; nothing was changed, and it cannot be applied any more."
+        case _:
+            failed = f" An apply has failed: {proposal.code}." if proposal.code is not None else ""
+            return f"{what}: it waits for the user's decision.{failed}"
+
+
+def report_of(result: Any) -> facts.ProposalReport | None:
+    """Return what the result of `apply_proposal` says; None: the run has none."""
+    if not isinstance(result, dict) or not isinstance(result.get("applied"), int):
+        return None
+    outcomes = result.get("operations")
+    errors = [facts.Verdict(index=-1, code=each.partition("@")[0], reason=each) for each in result.get("errors") or ()]
+    failed = [
+        facts.Verdict(index=each["index"], code=each["code"], field=each.get("field"), reason=each.get("reason") or "")
+        for each in (outcomes if isinstance(outcomes, list) else ())
+        if each.get("status") == "failed" and "code" in each
+    ]
+    known = {name: result.get(name) for name in ("applied", "failed", "counts", "table_id", "version")}
+    return facts.ProposalReport(**known, refused=(failed or errors)[: facts.MAX_REASONS])

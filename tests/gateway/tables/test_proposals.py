@@ -1,0 +1,352 @@
+"""Proposals over HTTP: what becomes of them, whoever decides, and however often."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts.runs.events import Done, PayloadProposed
+from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import Fault
+from contracts.wire.names import new_id, own_session_id
+from contracts.wire.operation import DEMO_MODEL
+from runwire.errors import ToolError
+from runwire.testing import RecordingContext
+from services.gateway.auth.key_lines import new_key
+from services.planner.logs.index import place_proposals
+from services.tables.csv_tools import tools_of
+from services.tables.database import Database
+from tests.support.gateways import Served, Writer, serving
+from tests.support.model_server import ModelServer, answer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning, tools_at_work
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+TENANT = "acme"
+KEYS = {
+    "free": new_key(TENANT),
+    "reads": new_key(TENANT, {"rights": "run"}),
+    "other": new_key("other"),
+    "ann": new_key(TENANT, {"user": "ann"}),
+}
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "Company", "type": "text", "required": True},
+    {"name": "Stage", "type": "select", "options": ["Sent", "Talk", "No"]},
+    {"name": "Pay", "type": "number"},
+]
+ROWS = [("Acme", "Sent", None), ("Beta", "Talk", 4), ("Core", "No", None)]
+CREATE = {
+    "mode": "create",
+    "table_name": "Applications",
+    "table_description": "Where I applied",
+    "operations": [{"action": "add", "column": each} for each in COLUMNS],
+    "sample_rows": [{"Company": "One"}, {"Company": "Two", "Pay": 3}],
+}
+
+
+@dataclass
+class World:
+    """A gateway, a planner and a tables service, with one table."""
+
+    served: Served
+    planner: Planning
+    provider: ModelServer
+    tools: dict[str, Any]
+    calls: list[str]
+    gate: asyncio.Event
+    """Cleared: applies wait."""
+    table: dict[str, Any]
+    failures: list[Fault]
+    """What the next applies fail with."""
+
+    async def call(self, name: str, /, **args: Any) -> Any:
+        """Call a tool of the tables."""
+        context = RecordingContext(tenant=TENANT, idempotency_key=new_id())
+        return json.loads(await self.tools[name].run(args, context))
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Ids of the columns by name."""
+        return {each["name"]: each["column_id"] for each in self.table["columns"]}
+
+    def three(self) -> list[dict[str, Any]]:
+        """Two updates and a deletion."""
+        return [
+            {"action": "update", "row_id": 1, "changes": {self.ids["Stage"]: "Talk"}},
+            {"action": "update", "row_id": 2, "changes": {self.ids["Pay"]: 5}},
+            {"action": "delete", "row_id": 3},
+        ]
+
+    async def rows(self) -> list[tuple[Any, ...]]:
+        """The cells of all rows."""
+        page = await self.call("query_rows", table_id=self.table["table_id"])
+        return [tuple(row["cells"].values()) for row in page["rows"]]
+
+    async def proposed(self, data: dict[str, Any], kind: str = "data_proposal", **run: Any) -> PayloadProposed:
+        """A turn that has ended with a proposal for the table as it is."""
+        table = await self.call("describe_table", table_id=self.table["table_id"])
+        at = {"table_id": table["table_id"], "base_version": table["version"]} if data.get("mode") != "create" else {}
+        proposed = PayloadProposed(payload_id=new_id(), kind=kind, summary="Three changes", data=data, **at)
+        writer = Writer(self.planner.bus, TENANT, run=new_id())
+        await writer.open(**run)
+        await place_proposals(self.planner.bus, TENANT, writer.run, [proposed])
+        await writer.log(proposed, Done(raw_answer="Three changes.", reason="answer_complete"))
+        return proposed
+
+    async def ask(self, proposal: PayloadProposed | str, verb: str = "", key: str = "free", **body: Any) -> Any:
+        """Show a proposal, or change it: status and body of the answer."""
+        name = proposal if isinstance(proposal, str) else proposal.payload_id
+        path, headers = f"/v1/proposals/{name}", {"Authorization": f"Bearer {KEYS[key][0]}"}
+        if not verb:
+            got = await self.served.http.get(path, headers=headers)
+        else:
+            got = await self.served.http.post(f"{path}/{verb}", headers=headers, json=body)
+        return got.status_code, got.json()
+
+    async def session(self, proposal: PayloadProposed) -> httpx.Response:
+        """Its session."""
+        shown = (await self.ask(proposal))[1]
+        headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
+        return await self.served.http.get(f"/v1/sessions/{shown['session_id']}", headers=headers)
+
+    async def say(self, proposal: PayloadProposed, **more: Any) -> None:
+        """Send a further message to the session of a proposal, and wait for its end."""
+        session_id = (await self.ask(proposal))[1]["session_id"]
+        self.provider.say(answer("Sure."))
+        run = await self.planner.ask("something else", TENANT, session_id=session_id, **more)
+        headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
+        got = await self.served.http.get(f"/v1/runs/{run}/events", headers=headers)
+        assert "event: done" in got.text
+
+
+@pytest.fixture
+async def world(own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[World]:
+    """The services, on SQLite."""
+    url, gate = own_nats_server.url, asyncio.Event()
+    calls: list[str] = []
+    failures: list[Fault] = []
+    gate.set()
+    database = Database(f"sqlite:///{tmp_path / 'tables.db'}")
+    database.migrate()
+    tools = {each.name: each for each in tools_of(database)}
+
+    async def called(name: str, args: dict[str, Any]) -> Any:
+        calls.append(name)
+        if name == "apply_proposal":
+            await gate.wait()
+            if failures:
+                return failures.pop(0)
+        try:
+            return json.loads(await tools[name].run(args, RecordingContext(tenant=TENANT, idempotency_key=new_id())))
+        except ToolError as error:
+            return Fault(code="tool_error", reason=str(error), tool_code=error.code)
+
+    def handler(name: str) -> Any:
+        return lambda args: called(name, args)
+
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(database.close)
+        provider = stack.enter_context(ModelServer())
+        served = await stack.enter_async_context(serving(url, api_keys=",".join(line for _, line in KEYS.values())))
+        planner = await stack.enter_async_context(planning(url, provider))
+        specs = {name: (ToolSpec.model_validate(each.spec.model_dump()), handler(name)) for name, each in tools.items()}
+        await stack.enter_async_context(tools_at_work(planner, url, specs))
+        made = World(served, planner, provider, tools, calls, gate, {}, failures)
+        made.table = await made.call("create_table", name="T", columns=COLUMNS)
+        for row in ROWS:
+            values = dict(zip((each["name"] for each in COLUMNS), row, strict=True))
+            await made.call("create_row", table_id=made.table["table_id"], values=values)
+        yield made
+
+
+async def test_two_of_three_are_applied_once(world: World) -> None:
+    """A repeated apply gives the same, another choice is refused, and the session has the counts."""
+    proposal = await world.proposed({"operations": world.three()})
+    status, shown = await world.ask(proposal)
+    assert (status, shown["state"], [each["status"] for each in shown["verdicts"]]) == (
+        200,
+        "pending",
+        ["accepted"] * 3,
+    )
+    assert shown["view"]["action_bar"]["apply_label"] == "Apply All 3"
+    status, done = await world.ask(proposal, "apply", operations=[0, 1])
+    assert (status, done["state"], done["report"]["applied"], done["report"]["failed"]) == (200, "applied", 2, 0)
+    assert [each["status"] for each in done["verdicts"]] == ["applied", "applied"]
+    assert await world.ask(proposal, "apply", operations=[1, 0]) == (200, done)
+    assert await world.ask(proposal) == (200, done)
+    status, refused = await world.ask(proposal, "apply")
+    assert (status, refused["code"], refused["state"]) == (409, "proposal_closed", "applied")
+    assert await world.rows() == [("Acme", "Talk", None), ("Beta", "Talk", 5), ("Core", "No", None)]
+    assert world.calls.count("apply_proposal") == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "verdicts", "first"),
+    [
+        (1, {"Stage": "No"}, [("failed", "row_changed"), ("applied", None), ("applied", None)], ("Acme", "No", None)),
+        (1, {"Pay": 9}, [("applied", None)] * 3, ("Acme", "Talk", 9)),
+        (
+            3,
+            {"Stage": "Sent"},
+            [("applied", None), ("applied", None), ("failed", "row_changed")],
+            ("Acme", "Talk", None),
+        ),
+    ],
+)
+async def test_what_a_person_changed_meanwhile_is_not_overwritten(
+    world: World, row: int, changes: dict[str, Any], verdicts: list[tuple[str, str | None]], first: tuple[Any, ...]
+) -> None:
+    """Of each operation it is said before the apply and after it; the others go through."""
+    proposal = await world.proposed({"operations": world.three()})
+    await world.call("update_row", table_id=world.table["table_id"], row_id=row, changes=changes)
+    shown = (await world.ask(proposal))[1]
+    accepted = {"accepted": "applied"}
+    assert [(accepted.get(each["status"], "failed"), each.get("code")) for each in shown["verdicts"]] == verdicts
+    done = (await world.ask(proposal, "apply"))[1]
+    assert [(each["status"], each.get("code")) for each in done["verdicts"]] == verdicts
+    failed = sum(status == "failed" for status, _ in verdicts)
+    assert (done["report"]["applied"], done["report"]["failed"]) == (3 - failed, failed)
+    assert [each["code"] for each in done["report"]["refused"]] == ["row_changed"] * failed
+    assert (await world.rows())[0] == first
+
+
+async def test_a_lost_answer_doubles_nothing(world: World) -> None:
+    """The same choice at once and again, by several clients: one run, one answer."""
+    adds = [{"action": "add", "data": {world.ids["Company"]: f"New {each}"}} for each in "AB"]
+    proposal = await world.proposed({"operations": adds})
+    lost = asyncio.create_task(world.ask(proposal, "apply"))
+    world.gate.clear()
+    await wait_until(lambda: "apply_proposal" in world.calls, what="the tool is called")
+    lost.cancel()
+    others = [asyncio.create_task(world.ask(proposal, "apply")) for _ in range(3)]
+    world.gate.set()
+    answers = await asyncio.gather(*others)
+    assert [answers[0]] * 3 == answers
+    assert (answers[0][0], answers[0][1]["report"]["applied"]) == (200, 2)
+    assert (len(await world.rows()), world.calls.count("apply_proposal")) == (5, 1)
+
+
+async def test_an_apply_that_goes_on_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the wait the answer is 202; a reload finds it, and nobody else decides meanwhile, nor a message."""
+    proposal = await world.proposed({"operations": world.three()})
+    world.gate.clear()
+    first = asyncio.create_task(world.ask(proposal, "apply"))
+    await wait_until(lambda: "apply_proposal" in world.calls, what="the tool is called")
+    monkeypatch.setattr("services.gateway.tables.proposals.WAIT_S", 0.1)
+    status, shown = await world.ask(proposal, "apply")
+    assert (status, shown["state"]) == (202, "applying")
+    bar = (await world.ask(proposal))[1]["view"]["action_bar"]
+    assert (bar["apply_label"], bar["apply_enabled"], bar["dismiss_enabled"]) == ("Apply All 3", False, False)
+    other: list[tuple[str, dict[str, Any]]] = [("apply", {"operations": [0]}), ("dismiss", {})]
+    for verb, body in other:
+        status, refused = await world.ask(proposal, verb, **body)
+        assert (status, refused["code"], refused["state"]) == (409, "proposal_applying", "applying")
+    await world.say(proposal)
+    world.gate.set()
+    status, done = await first
+    assert (status, done["view"]["toast"]) == (200, "All 3 changes applied")
+
+
+@pytest.mark.parametrize(("more", "state"), [({}, "superseded"), ({"keep_proposal": True}, "pending")])
+async def test_a_new_message_supersedes(world: World, more: dict[str, Any], state: str) -> None:
+    """Unless it keeps the proposal: then that can still be dismissed, once, and no more applied."""
+    proposal = await world.proposed({"operations": world.three()})
+    await world.say(proposal, **more)
+    assert (await world.ask(proposal))[1]["state"] == state
+    if more:
+        dismissed = await world.ask(proposal, "dismiss")
+        assert dismissed == await world.ask(proposal, "dismiss")
+        assert (dismissed[0], dismissed[1]["state"], dismissed[1]["view"]["proposal_cleared"]) == (
+            200,
+            "dismissed",
+            True,
+        )
+    status, refused = await world.ask(proposal, "apply")
+    assert (status, refused["code"], refused["state"]) == (409, "proposal_closed", "dismissed" if more else state)
+    assert [row[1] for row in await world.rows()] == ["Sent", "Talk", "No"]
+
+
+@pytest.mark.parametrize(("with_samples", "rows"), [(False, 0), (True, 2)])
+async def test_a_new_table(world: World, rows: int, *, with_samples: bool) -> None:
+    """It is made as a whole, once, with its samples where they are wanted."""
+    proposal = await world.proposed(CREATE, "schema_proposal")
+    shown = (await world.ask(proposal))[1]
+    assert (shown["view"]["apply_label"], shown["verdicts"][0]["status"]) == ("Create Table", "accepted")
+    assert (await world.ask(proposal, "apply", operations=[0]))[0] == 422
+    done = (await world.ask(proposal, "apply", include_sample_rows=with_samples))[1]
+    assert await world.ask(proposal, "apply", include_sample_rows=with_samples) == (200, done)
+    made = await world.call("describe_table", table_id=done["report"]["table_id"])
+    assert (made["name"], made["rows"], len(made["columns"])) == ("Applications", rows, 3)
+
+
+async def test_a_failed_apply_gives_the_proposal_back(world: World) -> None:
+    """Its code is the answer's; the next attempt is another run."""
+    proposal = await world.proposed({"operations": world.three()})
+    world.failures.append(Fault(code="tool_error", reason="it is away", tool_code="database_unavailable"))
+    status, refused = await world.ask(proposal, "apply")
+    assert (status, "database_unavailable" in refused["detail"] + refused["code"]) == (503, True), refused
+    assert (await world.ask(proposal))[1]["state"] == "pending"
+    status, done = await world.ask(proposal, "apply")
+    assert (status, done["report"]["applied"]) == (200, 3)
+
+
+async def test_who_may_decide(world: World) -> None:
+    """A key without the right sees it; others do not."""
+    proposal = await world.proposed({"operations": world.three()}, user_id="bob")
+    for key, status in (("reads", 200), ("other", 404), ("ann", 404)):
+        assert (await world.ask(proposal, key=key))[0] == status
+    for key, status in (("reads", 403), ("other", 404), ("ann", 404)):
+        for verb in ("apply", "dismiss"):
+            assert (await world.ask(proposal, verb, key=key))[0] == status
+    assert (await world.ask(proposal, "apply", operations=[3]))[0] == 422
+    for unknown in (new_id(), "x", own_session_id(new_id())):
+        assert (await world.ask(unknown))[0] == 404
+    assert (await world.ask(proposal))[1]["state"] == "pending"
+    job = (await world.ask(proposal, "apply"))[1]["job"]
+    headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
+    run = (await world.served.http.get(f"/v1/runs/{job}", headers=headers)).json()
+    assert (run["cause"], run["user_id"]) == ("call", "bob")
+
+
+async def turn(world: World, query: str, page: dict[str, Any]) -> dict[str, Any]:
+    """A chat turn of the demo model on a page of one session: its payload, with the run's id."""
+    headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
+    body = {"query": query, "strategy": "chat", "session_id": "jobs", "page": page, "model": DEMO_MODEL}
+    run = (await world.served.http.post("/v1/runs", json=body, headers=headers)).json()["run_id"]
+    got = await world.served.http.get(f"/v1/runs/{run}/events", headers=headers)
+    assert "event: done" in got.text, got.text[-2000:]
+    status = (await world.served.http.get(f"/v1/runs/{run}", headers=headers)).json()
+    return {"run_id": run, **status["payload"]}
+
+
+async def test_a_conversation_makes_a_table_and_fills_it(world: World) -> None:
+    """From a description to rows, without a key: what is applied is in the database, and the next turn knows."""
+    made = (await turn(world, "track my job applications", {"name": "tables_list"}))["extra"]["custom_payload"]
+    shown = (await world.ask(made["id"]))[1]
+    assert (shown["state"], shown["session_id"]) == ("pending", "jobs")
+    table_id = (await world.ask(made["id"], "apply"))[1]["report"]["table_id"]
+    page = {"name": "table_view", "table_id": table_id}
+    proposed = await turn(world, "add three rows", page)
+    assert "1 of 1" not in proposed["raw_answer"]
+    assert "operations; 4 were applied, 0 failed" in proposed["raw_answer"]
+    rows = proposed["extra"]["custom_payload"]
+    assert await world.ask(rows["id"], "apply", operations=[0, 2]) == await world.ask(
+        rows["id"], "apply", operations=[2, 0]
+    )
+    page_of_rows = await world.call("query_rows", table_id=table_id)
+    assert [row["cells"]["Company"] for row in page_of_rows["rows"]] == ["Company 1", "Company 3"]
+    told = await turn(world, "What became of that?", page)
+    assert "chose 2 of 3 operations; 2 were applied, 0 failed" in told["raw_answer"]
+    assert told["extra"]["suggested_values"]
+    late = await turn(world, "add two rows", page)
+    await world.call("delete_table", table_id=table_id)
+    status, done = await world.ask(late["extra"]["custom_payload"]["id"], "apply")
+    assert (status, done["code"]) == (404, "table_not_found")

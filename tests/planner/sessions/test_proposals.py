@@ -1,0 +1,189 @@
+"""What may become of a proposal: each cell of the table, which the document repeats; and what the next turn reads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from contracts.runs.requests import RunRequested
+from contracts.sessions.proposals import (
+    PayloadKept,
+    ProposalApplied,
+    ProposalApplying,
+    ProposalDismissed,
+    ProposalPending,
+    ProposalReleased,
+    ProposalReport,
+    ProposalState,
+    ProposalSuperseded,
+    SessionProposalControl,
+    Verdict,
+)
+from contracts.sessions.records import RunEnded, SessionRecord, SessionRunEnded
+from services.planner.sessions import decide, proposals
+from services.shared.sessions.fold import fold
+from services.shared.sessions.proposals import TRANSITIONS, notes, report_of
+from services.shared.sessions.proposals import fold as fold_proposals
+from services.shared.sessions.state import Session
+
+ROOT = Path(__file__).resolve().parents[3]
+FIRST, SECOND, THIRD, JOB = (letter * 32 for letter in "abcd")
+P, Q = "1" * 32, "2" * 32
+REPORT = ProposalReport(
+    applied=1,
+    failed=1,
+    table_id="tab_1",
+    version=8,
+    refused=[Verdict(index=2, code="row_changed", reason="it was changed")],
+)
+
+
+def request(run: str, **fields: Any) -> RunRequested:
+    """A message to the session, or the run of an apply."""
+    known = {"run_id": run, "tenant": "t", "requested_at": 1, "trace_id": "x", "query": "q", "session_id": "s"}
+    return RunRequested.model_validate({**known, **fields})
+
+
+def ended(run: str, *proposals: str, outcome: Any = "done", cause: Any = "user", **fields: Any) -> SessionRunEnded:
+    """The end of a run; a turn may have proposed something."""
+    payloads = [PayloadKept(payload_id=each, kind="data_proposal", summary="Three changes") for each in proposals]
+    of_run = RunEnded(run=run, outcome=outcome, question="q", answer="a", payloads=payloads)
+    return SessionRunEnded(ended=of_run, cause=cause, **fields)
+
+
+def control(proposal: str = P, job: str = JOB, operations: Sequence[int] = (0, 2)) -> SessionProposalControl:
+    """An apply of two operations."""
+    applying = ProposalApplying(proposal_id=proposal, operations=[*operations], of=3, job=job)
+    return SessionProposalControl(session_id="s", proposal_id=proposal, apply=applying, request=request(job))
+
+
+DISMISS = SessionProposalControl(session_id="s", proposal_id=P)
+APPLIED = ended(JOB, cause="call", report=REPORT)
+FAILED = ended(JOB, cause="call", outcome="error")
+Cause = RunRequested | decide.Received
+BY_NAME: dict[str, list[list[Cause]]] = {
+    "a new message": [[request(THIRD)]],
+    "a new message with `keep_proposal`": [[request(THIRD, keep_proposal=True)]],
+    "a later turn ends with a proposal": [[ended(SECOND, Q)]],
+    "apply": [[control()], [control(operations=[1], job="e" * 32)]],
+    "dismiss": [[DISMISS]],
+    "the apply's run ends": [[APPLIED], [FAILED], [ended(SECOND, Q), FAILED]],
+}
+"""Each with what may happen, and before the last one in the state `applying` alone."""
+
+
+def handled(session: Session, *causes: Cause) -> Session:
+    """The session after requests and messages."""
+    for cause in causes:
+        events = (
+            decide.offer(session, cause) if isinstance(cause, RunRequested) else decide.receive(session, cause, "I:9")
+        )
+        if events:
+            session = fold(session, session.seq + 1, SessionRecord(events=list(events)))
+    return session
+
+
+def in_state(state: str) -> Session:
+    """A session whose first turn has made a proposal, and whose second one goes on."""
+    session = handled(Session(), request(FIRST), request(SECOND), ended(FIRST, P))
+    return handled(session, control()) if state == "applying" else session
+
+
+def table(text: str) -> dict[tuple[str, str], set[str]]:
+    """The states in the cells, by what happens and the state before."""
+    lines = text[text.index("| what happens | pending") :].partition("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {(row[0], state): {*row[at].split(", ")} for row in rows[2:] for at, state in enumerate(rows[0][1:], 1)}
+
+
+@pytest.mark.parametrize(("what", "state"), table(proposals.__doc__ or ""))
+def test_a_cell_says_what_may_become_of_a_proposal(what: str, state: str) -> None:
+    """Exactly its states, over all ways in which it happens."""
+    found = set()
+    for causes in BY_NAME[what]:
+        if state == "pending" and len(causes) > 1:
+            continue
+        session = in_state(state)
+        before = session.proposals[P]
+        assert before.state == state
+        later = handled(session, *causes).proposals
+        found.add(later[P].state)
+        assert sum(each.state == "pending" for each in later.values()) <= 1
+    assert found == table(proposals.__doc__ or "")[what, state]
+
+
+def test_the_document_has_the_same_table() -> None:
+    """Word for word."""
+    document = (ROOT / "docs" / "rules" / "sessions.md").read_text(encoding="utf-8")
+    assert table(document) == table(proposals.__doc__ or "")
+
+
+def test_only_legal_transitions_change_a_proposal() -> None:
+    """Every event in every state, in the fold."""
+    kept = in_state("applying").proposals
+    events: list[Any] = [
+        ProposalPending(proposal_id=P, run=FIRST, kind="data_proposal", summary=""),
+        ProposalApplying(proposal_id=P, operations=[0], of=3, job=THIRD),
+        ProposalApplied(proposal_id=P, job=JOB, report=REPORT),
+        ProposalReleased(proposal_id=P, job=JOB, code="internal"),
+        ProposalDismissed(proposal_id=P),
+        ProposalSuperseded(proposal_id=P, by=SECOND),
+    ]
+    assert {each.type for each in events} == {*TRANSITIONS}
+    for event in events:
+        before, to = TRANSITIONS[event.type]
+        for state in (None, *get_args(ProposalState)):
+            now = kept | {P: kept[P].model_copy(update={"state": state})}
+            later = fold_proposals(now, event, 9)
+            assert (
+                (later[P].state == to, later[P].changed_seq == 9) == (True, True) if state in before else later == now
+            )
+        assert fold_proposals({}, event, 9) == {}
+
+
+def test_a_redelivered_decision_requests_the_same_run() -> None:
+    """As long as it is being applied; another choice requests none. A session that is being deleted takes none."""
+    session = in_state("applying")
+    assert decide.receive(session, control(), "I:9") == []
+    again = [each for each in decide.commands(session, control()) if isinstance(each, proposals.RequestApply)]
+    assert [each.request.run_id for each in again] == [JOB]
+    for later, message in ((session, control(operations=[1])), (handled(session, APPLIED), control())):
+        assert not any(isinstance(each, proposals.RequestApply) for each in decide.commands(later, message))
+    assert JOB in session.open_runs()
+    deleting = in_state("pending").model_copy(update={"is_deleting": True})
+    assert decide.receive(deleting, control(), "I:9") == []
+
+
+def test_a_turn_without_an_answer_proposes_nothing() -> None:
+    """Nor one that was cancelled; of several proposals of a turn the last one counts."""
+    session = handled(Session(), request(FIRST))
+    for outcome in ("cancelled", "error"):
+        assert {each.state for each in handled(session, ended(FIRST, P, outcome=outcome)).proposals.values()} == {None}
+    both = handled(session, ended(FIRST, P, Q)).proposals
+    assert {each.payload_id: each.state for each in both.values()} == {P: None, Q: "pending"}
+
+
+def test_the_next_turn_reads_what_came_of_it() -> None:
+    """The real counts and reasons, once; a pending one always."""
+    session = handled(in_state("applying"), APPLIED)
+    text = notes(session.proposals, session.previous_turn_seq)[0]
+    assert all(part in text for part in ("2 of 3", "1 were applied, 1 failed", "tab_1", "version 8", "2: row_changed"))
+    session = handled(session, ended(SECOND), request(THIRD), ended(THIRD), request("f" * 32))
+    assert notes(session.proposals, session.previous_turn_seq) == []
+    assert "waits" in notes(in_state("pending").proposals, 99)[0]
+    assert "dismissed" in notes(handled(in_state("pending"), DISMISS).proposals, 0)[0]
+    assert "wrote on" in notes(handled(in_state("pending"), request(THIRD)).proposals, 0)[0]
+
+
+def test_a_report_is_read_from_any_result() -> None:
+    """Its outcomes may be an artifact; what is no report is none."""
+    of_rows = {"index": 2, "status": "failed", "code": "row_changed", "field": "Stage", "reason": "late"}
+    known = {"applied": 1, "failed": 1, "counts": {"add": 1}, "table_id": "tab_1", "version": 3, "errors": []}
+    found = report_of({**known, "operations": [{"index": 0, "status": "applied"}, of_rows]})
+    assert found is not None
+    assert (found.applied, [each.code for each in found.refused]) == (1, ["row_changed"])
+    found = report_of({**known, "operations": "<artifact:x>", "errors": ["column_id_unknown@operations[0]"]})
+    assert found is not None
+    assert [each.code for each in found.refused] == ["column_id_unknown"]
+    assert report_of("text") is report_of({"failed": 1}) is None
