@@ -39,19 +39,13 @@ async def ask_first() -> str:
     return "asked"
 
 
-@tool(idempotent=True, hidden=True)
-async def keep_hidden() -> str:
-    """Be hidden."""
-    return "hidden"
-
-
 @tool(idempotent=True)
 async def wait_for_answer(ctx: ToolContext) -> str:
     """Ask a person."""
     return str(await ctx.pause(title="Which?"))
 
 
-TOOLS = (look_up, look_once, write_down, ask_first, keep_hidden, wait_for_answer)
+TOOLS = (look_up, look_once, write_down, ask_first, wait_for_answer)
 REFUSED = {each.name: "bad_request" for each in TOOLS} | {"look_up": "invalid_args", "nobody": "unknown_tool"}
 
 
