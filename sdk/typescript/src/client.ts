@@ -1,0 +1,185 @@
+import type {
+  ArtifactPage,
+  ArtifactRef,
+  PauseReply,
+  ResumeInput,
+  RunAccepted,
+  RunEvent,
+  RunInput,
+  RunStatus,
+  SessionEvent,
+  SessionStatus,
+  TaskView,
+  ToolSpec,
+} from "./contracts.js";
+import { Problem } from "./errors.js";
+import { type EventRecord, follow, type FollowOptions } from "./stream.js";
+
+export interface ClientOptions {
+  /** Of the gateway, such as `http://127.0.0.1:8080`; a path is kept. */
+  readonly url: string | URL;
+  readonly key?: string | undefined;
+  /** For tests and proxies; otherwise the platform's. */
+  readonly fetch?: typeof fetch | undefined;
+}
+
+export interface RunPage {
+  readonly runs: RunStatus[];
+  readonly next_cursor: string | null;
+}
+
+export type SessionSummary = Pick<SessionStatus, "session_id" | "user_id" | "created_at" | "updated_at" | "runs" | "open_pauses" | "open_tasks">;
+
+export interface SessionPage {
+  readonly sessions: SessionSummary[];
+  readonly next_cursor: string | null;
+}
+
+export interface Agent {
+  readonly name: string;
+  readonly models: string[];
+}
+
+export type Decision = Omit<ResumeInput, "pause_id" | "token" | "images" | "images_remove">;
+export type Question = Partial<RunInput> & { query: string };
+
+type Query = Record<string, string | number | undefined>;
+
+interface Sent {
+  readonly method?: string;
+  readonly query?: Query;
+  readonly json?: unknown;
+  readonly body?: BodyInit;
+  readonly headers?: Record<string, string>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Speaks to a gateway. Each method is one address of docs/http.md, and throws Problem for what is refused. */
+export class Client {
+  private readonly base: string;
+
+  constructor(private readonly options: ClientOptions) {
+    this.base = String(options.url).replace(/\/+$/, "");
+  }
+
+  /** Starts a run. With the same `idempotencyKey` a repeated question is the same run. */
+  ask(question: Question, idempotencyKey?: string): Promise<RunAccepted> {
+    const headers = idempotencyKey === undefined ? {} : { "Idempotency-Key": idempotencyKey };
+    return this.read("/v1/runs", { method: "POST", json: question, headers });
+  }
+
+  run(id: string): Promise<RunStatus> {
+    return this.read(`/v1/runs/${encodeURIComponent(id)}`);
+  }
+
+  runs(query: { limit?: number; cursor?: string; status?: string; session_id?: string; agent?: string } = {}): Promise<RunPage> {
+    return this.read("/v1/runs", { query });
+  }
+
+  /** The run's records: what has happened, then what happens, until it ends. Reconnects by itself. */
+  events(id: string, options: FollowOptions = {}): AsyncGenerator<EventRecord<RunEvent>, void, undefined> {
+    return this.follow(`/v1/runs/${encodeURIComponent(id)}/events`, options);
+  }
+
+  async cancel(id: string, reason = ""): Promise<void> {
+    await this.send(`/v1/runs/${encodeURIComponent(id)}/cancel`, { method: "POST", json: { reason } });
+  }
+
+  /** Decides about a pause. `token` says what was seen: something else that waits by now is refused (409). */
+  resume(id: string, pause: { pause_id: string; token: string }, decision: Decision): Promise<PauseReply> {
+    const json = { ...decision, pause_id: pause.pause_id, token: pause.token };
+    return this.read(`/v1/runs/${encodeURIComponent(id)}/resume`, { method: "POST", json });
+  }
+
+  /** Adds to a run; the model receives it with its next decision. */
+  async input(id: string, text: string): Promise<void> {
+    await this.send(`/v1/runs/${encodeURIComponent(id)}/input`, { method: "POST", json: { text } });
+  }
+
+  async topUp(id: string, limits: NonNullable<RunInput["limits"]>): Promise<void> {
+    await this.send(`/v1/runs/${encodeURIComponent(id)}/top-up`, { method: "POST", json: { limits } });
+  }
+
+  sessions(query: { limit?: number; cursor?: string } = {}): Promise<SessionPage> {
+    return this.read("/v1/sessions", { query });
+  }
+
+  session(id: string): Promise<SessionStatus> {
+    return this.read(`/v1/sessions/${encodeURIComponent(id)}`);
+  }
+
+  sessionEvents(id: string, options: FollowOptions = {}): AsyncGenerator<EventRecord<SessionEvent>, void, undefined> {
+    return this.follow(`/v1/sessions/${encodeURIComponent(id)}/events`, options);
+  }
+
+  async tasks(sessionId: string): Promise<TaskView[]> {
+    const { tasks } = await this.read<{ tasks: TaskView[] }>("/v1/tasks", { query: { session_id: sessionId } });
+    return tasks;
+  }
+
+  async decideTask(id: string, decision: "cancel" | "apply" | "reject"): Promise<void> {
+    await this.send(`/v1/tasks/${encodeURIComponent(id)}/${decision}`, { method: "POST" });
+  }
+
+  artifacts(query: { session_id: string; limit?: number; cursor?: string }): Promise<ArtifactPage> {
+    return this.read("/v1/artifacts", { query });
+  }
+
+  /** The bytes of an artifact, as an answer whose body can be read or streamed. */
+  artifact(id: string, signal?: AbortSignal): Promise<Response> {
+    return this.send(`/v1/artifacts/${encodeURIComponent(id)}`, { signal });
+  }
+
+  artifactUrl(id: string): string {
+    return `${this.base}/v1/artifacts/${encodeURIComponent(id)}`;
+  }
+
+  upload(bytes: Blob, query: { session_id?: string; filename?: string; ttl_s?: number } = {}): Promise<ArtifactRef> {
+    return this.read("/v1/artifacts", { method: "POST", body: bytes, query });
+  }
+
+  async tools(): Promise<ToolSpec[]> {
+    return (await this.read<{ tools: ToolSpec[] }>("/v1/tools")).tools;
+  }
+
+  async agents(): Promise<Agent[]> {
+    return (await this.read<{ agents: Agent[] }>("/v1/agents")).agents;
+  }
+
+  /** Calls a tool without a model; the answer is the status of the call's run. */
+  call(tool: string, args: Record<string, unknown>): Promise<RunStatus> {
+    return this.read(`/v1/tools/${encodeURIComponent(tool)}/call`, { method: "POST", json: { args } });
+  }
+
+  private follow<Event extends { type: string }>(path: string, options: FollowOptions) {
+    const open = (last: string, signal: AbortSignal) =>
+      this.fetch(path, { signal, headers: { Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) } });
+    return follow<Event>(open, options);
+  }
+
+  private async read<Answer>(path: string, sent: Sent = {}): Promise<Answer> {
+    return (await (await this.send(path, sent)).json()) as Answer;
+  }
+
+  private async send(path: string, sent: Sent): Promise<Response> {
+    const response = await this.fetch(path, sent);
+    if (!response.ok) throw await Problem.of(response);
+    return response;
+  }
+
+  private fetch(path: string, { method = "GET", query = {}, json, body, headers = {}, signal }: Sent): Promise<Response> {
+    const given = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]));
+    const search = given.length ? `?${new URLSearchParams(given)}` : "";
+    const { key, fetch: fetched = fetch } = this.options;
+    return fetched(`${this.base}${path}${search}`, {
+      method,
+      signal: signal ?? null,
+      body: json === undefined ? (body ?? null) : JSON.stringify(json),
+      headers: {
+        ...(json === undefined ? {} : { "Content-Type": "application/json" }),
+        ...(key === undefined ? {} : { Authorization: `Bearer ${key}` }),
+        ...headers,
+      },
+    });
+  }
+}
