@@ -15,7 +15,7 @@ from services.shared.tools.catalogue import Catalogue
 
 from .artifacts import routes as artifacts
 from .catalogue import routes as catalogue
-from .edge import description, measuring
+from .edge import description, measuring, playground
 from .edge.addresses import Addresses
 from .edge.error_handlers import add_error_handlers
 from .edge.http_connection import connection_class
@@ -34,7 +34,7 @@ from .tables import routes as tables
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
-    *(description.router, measuring.router),
+    *(description.router, measuring.router, playground.router),
 )
 PROTOCOLS = (events.router,)
 """How clients follow runs. A further protocol is a folder of `protocols`, and its router here."""

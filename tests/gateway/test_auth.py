@@ -11,7 +11,7 @@ import pytest
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
-from services.gateway.auth.guard import OPEN_PATHS, SIGNED_ROUTES, Guard, build_guard, is_loopback
+from services.gateway.auth.guard import OPEN_PATHS, OPEN_ROUTES, SIGNED_ROUTES, Guard, build_guard, is_loopback
 from services.gateway.auth.key_file import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
@@ -133,7 +133,8 @@ def test_no_route_was_forgotten() -> None:
     found = {(method, route.path) for route in unconnected_routes() for method in route.methods or ()}
     listed = {(method, path.replace("}", "_id}").replace("tool_id", "name")) for method, path in ROUTES}
     signed = {("POST", path) for path in SIGNED_ROUTES}
-    assert found == listed | signed | {("GET", path) for path in OPEN_PATHS if path == "/"}
+    pages = {("GET", path) for path in OPEN_PATHS | OPEN_ROUTES if path == "/" or path.startswith("/playground")}
+    assert found == listed | signed | pages
 
 
 async def test_a_route_needs_its_right_before_anything_is_read(keyed: Served, writer: Writer) -> None:

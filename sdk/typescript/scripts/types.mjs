@@ -22,12 +22,13 @@ const NAMES = [
   "ToolSpec",
 ];
 
-/** Without titles of properties: each would become a type of its own. Objects are open, since answers grow. */
+/** Without titles of properties: each would become a type of its own. A `type` that can only be one text is always there. */
 function plain(schema) {
   if (Array.isArray(schema)) return schema.map(plain);
   if (schema === null || typeof schema !== "object") return schema;
   const { title, discriminator, ...rest } = schema;
   const named = typeof title === "object" ? { title } : {};
+  if (rest.properties?.type?.const) rest.required = [...new Set([...(rest.required ?? []), "type"])];
   return Object.fromEntries(Object.entries({ ...rest, ...named }).map(([name, value]) => [name, plain(value)]));
 }
 
@@ -36,6 +37,12 @@ for (const name of NAMES) {
   const { $defs = {}, $schema, ...own } = JSON.parse(readFileSync(new URL(`${name}.json`, SCHEMAS), "utf8"));
   for (const [key, schema] of Object.entries({ ...$defs, [name]: own })) definitions[key] = { ...plain(schema), title: key };
 }
+definitions.KnownEvent = {
+  title: "KnownEvent",
+  description: "An event of a type that this version knows.",
+  oneOf: definitions.RunEvent.oneOf.filter(({ $ref }) => $ref !== "#/$defs/UnknownEvent"),
+};
+NAMES.push("KnownEvent");
 const properties = Object.fromEntries(NAMES.map((name) => [name, { $ref: `#/$defs/${name}` }]));
 const root = { $defs: definitions, type: "object", properties, required: NAMES, additionalProperties: false };
 const text = await compile(root, "Contracts", {

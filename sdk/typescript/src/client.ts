@@ -64,7 +64,7 @@ export class Client {
 
   /** Starts a run. With the same `idempotencyKey` a repeated question is the same run. */
   ask(question: Question, idempotencyKey?: string): Promise<RunAccepted> {
-    const headers = idempotencyKey === undefined ? {} : { "Idempotency-Key": idempotencyKey };
+    const headers: Record<string, string> = idempotencyKey === undefined ? {} : { "Idempotency-Key": idempotencyKey };
     return this.read("/v1/runs", { method: "POST", json: question, headers });
   }
 

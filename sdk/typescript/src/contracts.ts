@@ -93,6 +93,40 @@ export type SessionEvent =
       | TaskControlRefused
     )
   | UnknownEvent;
+/**
+ * An event of a type that this version knows.
+ */
+export type KnownEvent =
+  | Queued
+  | RunStarted
+  | Attached
+  | Triaged
+  | Asked
+  | Step
+  | Called
+  | Observed
+  | Repaired
+  | ModelFailed
+  | Compacted
+  | Paused
+  | ToppedUp
+  | Resumed
+  | InputAdded
+  | TaskSettled
+  | TasksPaused
+  | Yielded
+  | Stopping
+  | Done
+  | Error
+  | Cancelled
+  | Deleted
+  | Chunk
+  | Thinking
+  | CallStarted
+  | ToolProgress
+  | ArtifactChunk
+  | ArtifactStored
+  | ControlAnswered;
 
 export interface Contracts {
   ArtifactPage: ArtifactPage;
@@ -110,6 +144,7 @@ export interface Contracts {
   SessionStatus: SessionStatus;
   TaskView: TaskView;
   ToolSpec: ToolSpec;
+  KnownEvent: KnownEvent;
 }
 /**
  * Artifacts in the order in which they were stored. `next_cursor` null: this is the last page.
@@ -402,7 +437,7 @@ export interface RunAccepted {
  * The run waits for its turn in its session. `request` is without `tool_context`, which is stored elsewhere.
  */
 export interface Queued {
-  type?: "queued";
+  type: "queued";
   request: RunRequested;
   has_tool_context?: boolean;
   /**
@@ -572,7 +607,7 @@ export interface TaskFindings {
  * A planner opened the run. This is the first fact, unless a cancel arrived before the request.
  */
 export interface RunStarted {
-  type?: "run_started";
+  type: "run_started";
   run_id: string;
   tenant: string;
   request: RunRequested;
@@ -802,14 +837,14 @@ export interface VisionContextPolicy {
  * A session continues from this run, which had none: the run tells it how it ends.
  */
 export interface Attached {
-  type?: "attached";
+  type: "attached";
   session_id: string;
 }
 /**
  * A triage, one cheap model call per run, chose the reasoning effort, and the model if several are named.
  */
 export interface Triaged {
-  type?: "triaged";
+  type: "triaged";
   effort: "low" | "medium" | "high";
   model?: string | null;
   usage?: Usage | null;
@@ -839,7 +874,7 @@ export interface Usage {
  * other message must not.
  */
 export interface Asked {
-  type?: "asked";
+  type: "asked";
   turn: number;
   attempt: number;
   by: string;
@@ -862,7 +897,7 @@ export interface Asked {
  * set only if the run continues after an answer.
  */
 export interface Step {
-  type?: "step";
+  type: "step";
   step: number;
   node: string;
   status: "started" | "succeeded" | "failed" | "skipped" | "invalid";
@@ -1043,7 +1078,7 @@ export interface PlanError {
  * The output schema of the tool declares no such field.
  */
 export interface FieldNotFound {
-  type?: "field_not_found";
+  type: "field_not_found";
   /**
    * of the call that the template refers to
    */
@@ -1065,7 +1100,7 @@ export interface FieldNotFound {
  * The field has a type that the argument does not take.
  */
 export interface TypeMismatch {
-  type?: "type_mismatch";
+  type: "type_mismatch";
   /**
    * of the call that the template refers to
    */
@@ -1081,7 +1116,7 @@ export interface TypeMismatch {
  * The plan has no call of this number.
  */
 export interface IndexOutOfBounds {
-  type?: "index_out_of_bounds";
+  type: "index_out_of_bounds";
   referenced_index: number;
   /**
    * null: no call comes before this one
@@ -1092,21 +1127,21 @@ export interface IndexOutOfBounds {
  * The call that the template refers to comes later.
  */
 export interface ForwardReference {
-  type?: "forward_reference";
+  type: "forward_reference";
   referenced_index: number;
 }
 /**
  * The tool declares no output schema, so nothing may refer to its result.
  */
 export interface NoOutputSchema {
-  type?: "no_output_schema";
+  type: "no_output_schema";
   tool_name: string;
 }
 /**
  * The run has no tool of this name.
  */
 export interface UnknownTool {
-  type?: "unknown_tool";
+  type: "unknown_tool";
   tool_name: string;
   available_tools: string[];
 }
@@ -1114,7 +1149,7 @@ export interface UnknownTool {
  * A literal argument does not fit the tool's input schema, or one that it requires is missing.
  */
 export interface InvalidArgument {
-  type?: "invalid_argument";
+  type: "invalid_argument";
   reason: string;
 }
 /**
@@ -1149,7 +1184,7 @@ export interface PlainError {
  * A call may be announced again: its next round, or without `direct` when another handling has taken it over.
  */
 export interface Called {
-  type?: "called";
+  type: "called";
   step: number;
   by: string;
   calls: PlannedCall[];
@@ -1159,7 +1194,7 @@ export interface Called {
  * The outcome of a call. There is one per call. `observation` is the part of the result that the model sees.
  */
 export interface Observed {
-  type?: "observed";
+  type: "observed";
   call_id: string;
   tool: string;
   status: "succeeded" | "failed";
@@ -1300,7 +1335,7 @@ export interface ArtifactPreview {
  * requested; `args` holds its other fields. `revision`: the critique rated the answer too low.
  */
 export interface Repaired {
-  type?: "repaired";
+  type: "repaired";
   turn: number;
   attempt: number;
   reason: string;
@@ -1321,7 +1356,7 @@ export interface Repaired {
  * with the cause `provider` begins it.
  */
 export interface ModelFailed {
-  type?: "model_failed";
+  type: "model_failed";
   turn: number;
   attempt: number;
   model: string;
@@ -1342,7 +1377,7 @@ export interface ModelFailed {
  * The conversation was too long for the model. From now on lines of older messages are cut to `line_characters`.
  */
 export interface Compacted {
-  type?: "compacted";
+  type: "compacted";
   turn: number;
   cause: "overflow" | "threshold";
   line_characters: number;
@@ -1355,7 +1390,7 @@ export interface Compacted {
  * replaces the pause, as after an edit that must be approved again. At `until` the `default` takes effect.
  */
 export interface Paused {
-  type?: "paused";
+  type: "paused";
   reason?: "approval" | "input" | "confirmation" | "budget";
   /**
    * the budget that is spent, with its limit
@@ -1441,7 +1476,7 @@ export interface Paused {
  * The run may spend more. `limits` are its total limits from now on; `by` is the id of the request.
  */
 export interface ToppedUp {
-  type?: "topped_up";
+  type: "topped_up";
   limits: RunLimits;
   /**
    * Unix ms
@@ -1453,7 +1488,7 @@ export interface ToppedUp {
  * A pause is over, or, without a `pause_id`, the run's wait for a budget or for its turn (`by`: `session`).
  */
 export interface Resumed {
-  type?: "resumed";
+  type: "resumed";
   pause_id?: string | null;
   decision?: ("approve" | "reject" | "edit" | "answer") | null;
   /**
@@ -1503,7 +1538,7 @@ export interface Resumed {
  * A person adds to a run. The model receives it with its next decision.
  */
 export interface InputAdded {
-  type?: "input_added";
+  type: "input_added";
   id: string;
   text?: string;
   images?: ImageRef[];
@@ -1524,7 +1559,7 @@ export interface InputAdded {
  * A task that the run spawned has ended. What was set aside for it and not spent is the run's again.
  */
 export interface TaskSettled {
-  type?: "task_settled";
+  type: "task_settled";
   call_id: string;
   task_id: string;
   spent: Usage;
@@ -1535,7 +1570,7 @@ export interface TaskSettled {
  * Their runs hold the rest of each pause. Of one whose `run_id` is this run, held results wait for a decision.
  */
 export interface TasksPaused {
-  type?: "tasks_paused";
+  type: "tasks_paused";
   call_id: string;
   /**
    * sequence of the session's record; an older message changes nothing
@@ -1550,7 +1585,7 @@ export interface TasksPaused {
  * A report gives its turn to a user's run, and asks no model until its own turn comes again (`resumed`).
  */
 export interface Yielded {
-  type?: "yielded";
+  type: "yielded";
   /**
    * sequence of the session's record that gave the turn away
    */
@@ -1562,7 +1597,7 @@ export interface Yielded {
  * `cancelled` follows, with the text that was shown.
  */
 export interface Stopping {
-  type?: "stopping";
+  type: "stopping";
   reason?: string;
 }
 /**
@@ -1593,7 +1628,7 @@ export interface Done {
   extra?: {
     [k: string]: unknown;
   };
-  type?: "done";
+  type: "done";
   reason: "answer_complete" | "budget_exhausted" | "no_path" | "cancelled" | "error";
   usage?: Usage1;
   /**
@@ -1622,7 +1657,7 @@ export interface Usage1 {
  * The run ended because of a failure.
  */
 export interface Error {
-  type?: "error";
+  type: "error";
   error: string;
   code: string;
   trace_id: string;
@@ -1654,7 +1689,7 @@ export interface Usage2 {
  * The run was stopped by a person or program.
  */
 export interface Cancelled {
-  type?: "cancelled";
+  type: "cancelled";
   reason?: string;
   payload: FinalPayload;
   usage?: Usage3;
@@ -1684,7 +1719,7 @@ export interface Usage3 {
  * The run was deleted after it had ended. Nothing else is left on its log; listeners should delete their copy.
  */
 export interface Deleted {
-  type?: "deleted";
+  type: "deleted";
 }
 /**
  * Characters of the answer, in reading order.
@@ -1692,7 +1727,7 @@ export interface Deleted {
  * A listener drops of what it has the text from `offset` on, then appends `text`. `seq` counts from 0 in each attempt.
  */
 export interface Chunk {
-  type?: "chunk";
+  type: "chunk";
   stream_id?: string;
   seq: number;
   /**
@@ -1710,7 +1745,7 @@ export interface Chunk {
  * Native reasoning of the model, in reading order.
  */
 export interface Thinking {
-  type?: "thinking";
+  type: "thinking";
   stream_id?: string;
   seq: number;
   /**
@@ -1730,7 +1765,7 @@ export interface Thinking {
  * If the tool never replies, the outcome of the call is unknown.
  */
 export interface CallStarted {
-  type?: "call_started";
+  type: "call_started";
   call_id: string;
   tool: string;
   /**
@@ -1742,7 +1777,7 @@ export interface CallStarted {
  * Progress of a call: a text for people, and `fraction` from 0 to 1.
  */
 export interface ToolProgress {
-  type?: "tool_progress";
+  type: "tool_progress";
   call_id: string;
   tool: string;
   message?: string;
@@ -1752,7 +1787,7 @@ export interface ToolProgress {
  * A piece of an artifact while it grows. `seq` counts from 0 without gaps, per call and stream.
  */
 export interface ArtifactChunk {
-  type?: "artifact_chunk";
+  type: "artifact_chunk";
   stream_id: string;
   seq: number;
   chunk: unknown;
@@ -1767,7 +1802,7 @@ export interface ArtifactChunk {
  * `field` is its dotted path in the result.
  */
 export interface ArtifactStored {
-  type?: "artifact_stored";
+  type: "artifact_stored";
   artifact_id: string;
   mime_type: string;
   size: number;
@@ -1780,7 +1815,7 @@ export interface ArtifactStored {
  * The answer to a person's request to a run, such as a decision about a pause. `id` is that of the request.
  */
 export interface ControlAnswered {
-  type?: "control_answered";
+  type: "control_answered";
   id: string;
   /**
    * why the request was refused; null: it took effect
@@ -1945,7 +1980,7 @@ export interface RunStatus {
  * The first request of a session arrived.
  */
 export interface SessionStarted {
-  type?: "session_started";
+  type: "session_started";
   session_id: string;
   /**
    * id of the API key; empty: a keyless caller
@@ -1957,7 +1992,7 @@ export interface SessionStarted {
  * A run joined the session. It begins at once if nobody has the turn.
  */
 export interface RunQueued {
-  type?: "run_queued";
+  type: "run_queued";
   run: string;
   cause?: "user" | "summary" | "task" | "job" | "report" | "call";
   on_busy?: "queue" | "steer" | "reject" | "cancel";
@@ -1974,21 +2009,21 @@ export interface RunQueued {
  * A run has the turn, or, for a summary, began beside it.
  */
 export interface RunBegun {
-  type?: "run_begun";
+  type: "run_begun";
   run: string;
 }
 /**
  * The report that had the turn gave it to a user's run. It begins again when no user's run waits.
  */
 export interface RunYielded {
-  type?: "run_yielded";
+  type: "run_yielded";
   run: string;
 }
 /**
  * The text of a queued run was sent to the run that has the turn.
  */
 export interface InputForwarded {
-  type?: "input_forwarded";
+  type: "input_forwarded";
   run: string;
   into: string;
 }
@@ -1996,7 +2031,7 @@ export interface InputForwarded {
  * The run that has the turn took the text of a queued one.
  */
 export interface RunMergedInto {
-  type?: "run_merged";
+  type: "run_merged";
   run: string;
   into: string;
 }
@@ -2004,7 +2039,7 @@ export interface RunMergedInto {
  * The run that should take the text of a queued one had ended, so the queued one waits for its own turn.
  */
 export interface InputMissed {
-  type?: "input_missed";
+  type: "input_missed";
   run: string;
   into: string;
 }
@@ -2012,7 +2047,7 @@ export interface InputMissed {
  * A run may not run in this session.
  */
 export interface RunRefusedBySession {
-  type?: "run_refused";
+  type: "run_refused";
   run: string;
   fault: Fault;
 }
@@ -2020,7 +2055,7 @@ export interface RunRefusedBySession {
  * What a run waits for. It keeps the turn. `waits`: it does nothing but wait for a person.
  */
 export interface RunWaits {
-  type?: "run_waits";
+  type: "run_waits";
   run: string;
   /**
    * sequence of the run's record; an older message changes nothing
@@ -2036,7 +2071,7 @@ export interface RunWaits {
  * A run of the session ended. `question`, `answer` and all `inputs` are at most 32 KiB each.
  */
 export interface RunEnded {
-  type?: "run_ended";
+  type: "run_ended";
   run: string;
   outcome: "done" | "error" | "cancelled";
   code?: string | null;
@@ -2078,7 +2113,7 @@ export interface Usage4 {
  * Values that later runs of the session are shown, as untrusted data.
  */
 export interface ContextSet {
-  type?: "context_set";
+  type: "context_set";
   /**
    * a value of null removes its name
    */
@@ -2091,7 +2126,7 @@ export interface ContextSet {
  * The turns up to and with the one of run `through` are represented by `text` from now on.
  */
 export interface Summarised {
-  type?: "summarised";
+  type: "summarised";
   through: string;
   /**
    * the run that made the summary
@@ -2122,7 +2157,7 @@ export interface Usage5 {
  * A person approved a call under a rule that asks once per session. It counts for later runs of the same user.
  */
 export interface ApprovedForSession {
-  type?: "approved_for_session";
+  type: "approved_for_session";
   rule: string;
   tool: string;
   agent: string;
@@ -2133,27 +2168,27 @@ export interface ApprovedForSession {
  * Runs were deleted, or purged after their retention: the session keeps nothing that was said in them.
  */
 export interface RunsForgotten {
-  type?: "runs_forgotten";
+  type: "runs_forgotten";
   runs: string[];
 }
 /**
  * The session is being deleted: its open runs are cancelled, and no run may join it until it is gone.
  */
 export interface SessionDeleting {
-  type?: "deleting";
+  type: "deleting";
   by?: string;
 }
 /**
  * The session was deleted. A later request with its id starts a new one.
  */
 export interface SessionDeleted {
-  type?: "deleted";
+  type: "deleted";
 }
 /**
  * The whole state after the record that contains this event, as the planner folds it.
  */
 export interface Checkpoint {
-  type?: "checkpoint";
+  type: "checkpoint";
   state: {
     [k: string]: unknown;
   };
@@ -2162,7 +2197,7 @@ export interface Checkpoint {
  * A group was made, with the settings of the spawn that made it.
  */
 export interface GroupOpened {
-  type?: "group_opened";
+  type: "group_opened";
   group_id: string;
   /**
    * empty: of a task that was spawned without a group
@@ -2189,7 +2224,7 @@ export interface GroupOpened {
  * A task was spawned. Its run is requested next.
  */
 export interface TaskSpawned {
-  type?: "task_spawned";
+  type: "task_spawned";
   /**
    * the id of its run
    */
@@ -2224,7 +2259,7 @@ export interface TaskSpawned {
  * The run that spawned a task keeps its turn until the task's group has ended, or until `until`.
  */
 export interface WaiterAdded {
-  type?: "waiter_added";
+  type: "waiter_added";
   group_id: string;
   run: string;
   call_id: string;
@@ -2237,7 +2272,7 @@ export interface WaiterAdded {
  * A waiting run has its answer.
  */
 export interface WaiterReleased {
-  type?: "waiter_released";
+  type: "waiter_released";
   group_id: string;
   run: string;
   call_id: string;
@@ -2251,7 +2286,7 @@ export interface WaiterReleased {
  * A task was not spawned. `task_id`: the one that it would have.
  */
 export interface SpawnRefused {
-  type?: "spawn_refused";
+  type: "spawn_refused";
   task_id: string;
   run: string;
   fault: Fault;
@@ -2260,7 +2295,7 @@ export interface SpawnRefused {
  * No task may join the group any more.
  */
 export interface GroupSealed {
-  type?: "group_sealed";
+  type: "group_sealed";
   group_id: string;
   /**
    * `spawn`, `run` (its turn ended), `model`, `timer`, or `person`
@@ -2271,7 +2306,7 @@ export interface GroupSealed {
  * A task's run ended. `digest`: what it found, at most 8 KiB.
  */
 export interface TaskEnded {
-  type?: "task_ended";
+  type: "task_ended";
   task_id: string;
   outcome: "succeeded" | "partial" | "failed" | "cancelled";
   code?: string | null;
@@ -2317,7 +2352,7 @@ export interface Usage7 {
  * These tasks are being cancelled.
  */
 export interface TasksCancelled {
-  type?: "tasks_cancelled";
+  type: "tasks_cancelled";
   tasks: string[];
   /**
    * `model`, `timer`, `run` (theirs was cancelled), or the id of the API key
@@ -2332,7 +2367,7 @@ export interface TasksCancelled {
  * A group is sealed, and all its tasks have ended.
  */
 export interface GroupEnded {
-  type?: "group_ended";
+  type: "group_ended";
   group_id: string;
   status: "complete" | "failed";
   /**
@@ -2344,7 +2379,7 @@ export interface GroupEnded {
  * Later runs of the session are shown the results of these tasks.
  */
 export interface ResultsMerged {
-  type?: "results_merged";
+  type: "results_merged";
   group_id: string;
   tasks: string[];
   /**
@@ -2356,7 +2391,7 @@ export interface ResultsMerged {
  * A person rejected the held results of a group. No run is shown them.
  */
 export interface ResultsRejected {
-  type?: "results_rejected";
+  type: "results_rejected";
   group_id: string;
   by?: string;
 }
@@ -2364,7 +2399,7 @@ export interface ResultsRejected {
  * A run is requested that tells the user about ended tasks.
  */
 export interface Reported {
-  type?: "reported";
+  type: "reported";
   /**
    * the id of that run
    */
@@ -2378,7 +2413,7 @@ export interface Reported {
  * A request about a task or group was carried out, or had been before.
  */
 export interface TaskControlDone {
-  type?: "task_control_done";
+  type: "task_control_done";
   /**
    * of SessionTaskControl; of a run's call `<run>/<call_id>`
    */
@@ -2388,7 +2423,7 @@ export interface TaskControlDone {
  * A request about a task or group changed nothing.
  */
 export interface TaskControlRefused {
-  type?: "task_control_refused";
+  type: "task_control_refused";
   /**
    * of SessionTaskControl; of a run's call `<run>/<call_id>`
    */

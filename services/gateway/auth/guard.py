@@ -3,7 +3,7 @@
 Rule 1: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
 Rule 2: without keys the Host must be a loopback name. A page whose own name was bound to a loopback address (DNS
 rebinding) would pass `edge/origins`, which refuses other pages.
-Rule 3: a path needs a key unless `OPEN_PATHS` or `SIGNED_ROUTES` names it, also when its route does not use the caller.
+Rule 3: a path needs a key unless one of the three lists below names it, also when its route does not use the caller.
 """
 
 import ipaddress
@@ -19,8 +19,10 @@ from services.gateway.settings import GatewaySettings
 from .caller import KEYLESS, Caller
 from .key_file import KeyFile
 
-OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/playground"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
+OPEN_ROUTES = frozenset({"/playground/assets/{name}"})
+"""Files of the playground, in the same way."""
 SIGNED_ROUTES = frozenset({"/v1/hooks/{schedule_id}"})
 """Their requests are signed (`schedules/webhooks`), and need no key."""
 
@@ -47,7 +49,8 @@ class Guard:
 
     async def check(self, request: Request) -> None:
         """Put the caller into `request.state`, unless the path is open. Raises KeyMissing or Forbidden."""
-        if request.scope["path"] not in OPEN_PATHS and request.scope["route"].path not in SIGNED_ROUTES:
+        route = request.scope["route"].path
+        if request.scope["path"] not in OPEN_PATHS and route not in OPEN_ROUTES | SIGNED_ROUTES:
             request.state.caller = self.caller_of(request.headers)
 
     def admits(self, caller: Caller) -> bool:

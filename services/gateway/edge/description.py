@@ -6,7 +6,7 @@ addresses of health, which `services/runtime/http_server.py` answers, also witho
 
 from typing import Any, Literal
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
@@ -18,7 +18,7 @@ from services.gateway.errors import MEDIA_TYPE, ProblemBody
 _UNUSED = ("HTTPValidationError", "ValidationError")
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 
-_WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it.
+_WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it. In a browser: /playground
 
 Ask something:
 
@@ -30,9 +30,12 @@ router = APIRouter()
 
 
 @router.get("/", include_in_schema=False)
-async def welcome() -> PlainTextResponse:
-    """Return a short description of the gateway."""
-    return PlainTextResponse(_WELCOME)
+async def welcome(request: Request) -> Response:
+    """Send a browser to the playground, and tell everybody else in a few words what this is."""
+    if "text/html" in request.headers.get("accept", ""):
+        # Relative, so that it is right behind a proxy that serves the gateway below a path.
+        return Response(status_code=303, headers={"Location": "playground", "Vary": "Accept"})
+    return PlainTextResponse(_WELCOME, headers={"Vary": "Accept"})
 
 
 class Alive(BaseModel):

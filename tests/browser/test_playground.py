@@ -1,0 +1,121 @@
+"""The playground in Chromium: one path through it, hostile answers, and that what ships is what was built."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.examples.conftest import build, built_once
+from tests.support.nats_server import NatsServer
+from tests.support.needs import needs_program
+from tests.support.s3_servers import S3Server
+from tests.support.stack import ROOT, Stack
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
+
+HERE = Path(__file__).parent
+CASES: list[dict[str, Any]] = json.loads((HERE / "playground" / "hostile.json").read_text(encoding="utf-8"))
+INSTALL = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
+DEMO = ROOT / "examples" / "demo"
+LEFT_OUT = shutil.ignore_patterns("node_modules", "dist")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A deployment with two of the demo's tools; its gateway's URL."""
+    folder = tmp_path_factory.mktemp("playground")
+    server = NatsServer(folder / "nats")
+    server.start()
+    with S3Server("rclone", folder / "s3") as s3:
+        env = {**s3.settings, "RUNWIRE_DISCOVER_S": "0.5", "RUNWIRE_OUTBOX": str(folder / "outbox")}
+        stack = Stack(server.url, folder, env, planners=1, tool_runners=1, artifact_stores=1)
+        stack.add_tools("tools-1", DEMO / "table.py")
+        stack.add_tools("tools-2", DEMO / "report.py")
+        with stack:
+            yield stack.url
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the scripts that drive the browser, with what they import."""
+    npm = needs_program("npm")
+    with built_once(tmp_path_factory, "playground-scripts") as (folder, to_do):
+        if to_do:
+            shutil.copytree(HERE, folder, ignore=LEFT_OUT, dirs_exist_ok=True)
+            build([str(npm), *INSTALL], folder)
+    return folder / "playground"
+
+
+def seen(scripts: Path, name: str, gateway: str, folder: Path) -> dict[str, Any]:
+    """Run a script, and return what it has seen; fails for what no page may do."""
+    command = [str(needs_program("node")), f"{name}.mjs", gateway, str(folder), str(needs_program("chromium"))]
+    ran = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=False, timeout=150)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert "failed" not in found, found["failed"]
+    assert found["foreign"] == []
+    assert found["errors"] == []
+    return found
+
+
+def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """A chart that grows, an approval after a reload and in a second tab, events, history; axe finds nothing."""
+    found = seen(scripts, "walk", gateway, tmp_path)
+    assert found["answer"].startswith("East grew most")
+    assert '"region": "East"' in found["result"]
+    assert "All is well indeed" in found["approved"]
+    assert "Which region grew most" in found["listed"]
+    assert found["wrong"] == []
+    assert found["violations"] == []
+
+
+ALLOWED = set("a b blockquote br code del details em h1 h2 h3 h4 h5 h6 hr i kbd li ol p pre s strong sub summary".split())
+ALLOWED |= set("sup table tbody td th thead tr ul div button".split())
+
+
+def test_what_a_model_writes_stays_text(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """Nothing of it runs, loads, navigates or names; what a person may read is there."""
+    found = seen(scripts, "hostile", gateway, tmp_path)
+    assert found["after"] == {"canary": "alive", "prototype": 0, "polluted": None}
+    for case, shown in zip(CASES, found["shown"], strict=True):
+        assert set(shown["names"]) <= ALLOWED, case
+        assert not [name for name in shown["given"] if name.startswith("on") or name in {"style", "id", "name"}], case
+        assert all(link.startswith(("https://", "http://", "mailto:")) for link in shown["links"]), case
+        assert case.get("shown", "") in shown["text"], case
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page is built from, with what that needs."""
+    npm = needs_program("npm")
+    with built_once(tmp_path_factory, "playground") as (folder, to_do):
+        if to_do:
+            for name in ("web", "sdk/typescript", "contracts/schemas"):
+                shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)
+            build([str(npm), *INSTALL], folder / "web")
+            build([str(npm), *INSTALL], folder / "sdk" / "typescript")
+    return folder
+
+
+def test_what_ships_is_what_was_built(checkout: Path) -> None:
+    """`make playground` was run after the last change, and the first view stays small."""
+    build([str(needs_program("npm")), "run", "build"], checkout / "web")
+    built, shipped = (root / "services" / "gateway" / "playground" for root in (checkout, ROOT))
+    files = {path.relative_to(built) for path in built.rglob("*") if path.is_file()}
+    assert files == {path.relative_to(shipped) for path in shipped.rglob("*") if path.is_file()}, "call make playground"
+    assert not [name for name in files if (built / name).read_bytes() != (shipped / name).read_bytes()]
+
+
+def test_the_client_is_typed_by_the_contracts(checkout: Path) -> None:
+    """`npm run types` was run after the last change of the schemas; and the client's own tests."""
+    sdk = checkout / "sdk" / "typescript"
+    before = (sdk / "src" / "contracts.ts").read_text(encoding="utf-8")
+    build([str(needs_program("npm")), "run", "types"], sdk)
+    assert (sdk / "src" / "contracts.ts").read_text(encoding="utf-8") == before, "call make playground"
+    build([str(needs_program("npm")), "test"], sdk)
+    build([str(needs_program("npm")), "run", "check"], checkout / "web")

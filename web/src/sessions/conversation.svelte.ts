@@ -1,0 +1,51 @@
+// A conversation: the runs of one session, oldest first, each followed once.
+
+import type { RunStatus } from "@runwire/client";
+import { gateway } from "../app/gateway.svelte";
+import { Followed } from "../run/follow.svelte";
+
+const SHOWN = 30;
+
+export class Conversation {
+  turns = $state.raw<readonly Followed[]>([]);
+  isLoaded = $state(false);
+
+  constructor(readonly sessionId: string) {}
+
+  get newest(): Followed | undefined {
+    return this.turns.at(-1);
+  }
+
+  /** Reads which runs there are; those that are followed already stay as they are. */
+  async load(): Promise<void> {
+    const single = /^run-([0-9a-f]{32})$/.exec(this.sessionId)?.[1];
+    const runs: Pick<RunStatus, "run_id" | "query">[] = single
+      ? [await gateway.client.run(single)]
+      : (await gateway.client.runs({ session_id: this.sessionId, limit: SHOWN })).runs.filter((run) => run.cause === "user" || run.cause === "report");
+    const known = new Map(this.turns.map((turn) => [turn.run.id, turn]));
+    const older = runs.toReversed().map((run) => known.get(run.run_id) ?? new Followed(run.run_id, run.query));
+    const ids = new Set(older.map((turn) => turn.run.id));
+    this.turns = [...older, ...this.turns.filter((turn) => !ids.has(turn.run.id))];
+    this.isLoaded = true;
+  }
+
+  async ask(text: string, images: { artifact_id: string }[] = [], agent = ""): Promise<void> {
+    const question = { query: text, session_id: this.sessionId, ...(images.length ? { images } : {}), ...(agent ? { agent } : {}) };
+    const { run_id } = await gateway.client.ask(question as never, crypto.randomUUID?.() ?? String(Math.random()));
+    this.turns = [...this.turns, new Followed(run_id, text)];
+  }
+
+  async stop(): Promise<void> {
+    const run = this.newest?.run;
+    if (run && !run.hasEnded) await gateway.client.cancel(run.id, "stopped in the playground");
+  }
+
+  close(): void {
+    for (const turn of this.turns) turn.close();
+  }
+}
+
+export function newSessionId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(9));
+  return `web-${Array.from(bytes, (byte) => byte.toString(36).padStart(2, "0")).join("")}`;
+}
