@@ -7,10 +7,10 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit coverage check lint format bench chaos compose schemas models providers wheel lock clean
+.PHONY: help run test unit coverage check lint format bench chaos compose schemas playground models providers wheel lock clean
 
 help: ## List the jobs.
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
@@ -54,6 +54,10 @@ compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrad
 
 schemas: $(VENV)/ready ## Write contracts/schemas/, asyncapi.json and docs/rules/subjects.md again, after a change of contracts/.
 	$(BIN)/python -m contracts
+
+playground: ## Build the playground from web/ and its types from the schemas, after a change of either; needs npm.
+	cd sdk/typescript && npm ci --ignore-scripts --no-audit --no-fund && npm run types
+	cd web && npm ci --ignore-scripts --no-audit --no-fund && npm run check && npm run build
 
 models: $(VENV)/ready ## Write the table of models' prices and context sizes again, after an upgrade of LiteLLM.
 	$(BIN)/python -m services.planner.models.model_table

@@ -94,6 +94,7 @@ async def _run(plan: launch.Plan, *, demo: bool, once: bool) -> int:
 
     async with launch.running(plan, report, stop, on_ready) as endpoints:
         where = f"NATS {endpoints['nats_url']}, sync {endpoints['sync']} · data {plan.data}"
+        _say(f"playground [bold]{endpoints['url']}/playground[/bold]")
         _say(f"gateway [bold]{endpoints['url']}[/bold] · {marked(where)}")
         if demo:
             code = await _demo(endpoints["url"], stop)

@@ -26,7 +26,7 @@ export async function seen(script) {
     try {
       Object.assign(notes, await script(page, context));
     } catch (error) {
-      await page.screenshot({ path: `${folder}/failed.png` });
+      await page.screenshot({ path: `${folder}/failed.png` }).catch(() => undefined);
       notes.failed = `${error}\n${page.url()}\n${await page.locator("body").innerText()}`;
     }
   } finally {
