@@ -6,17 +6,25 @@ import { base, folder, seen } from "./page.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** What is wrong with the page for people who do not see it or use no mouse. It is judged in a copy without the policy. */
-async function faults(context, url, scheme, ready) {
-  const copy = await context.browser().newContext({ bypassCSP: true, colorScheme: scheme, viewport: { width: 390, height: 800 }, reducedMotion: "reduce" });
-  const page = await copy.newPage();
-  await page.goto(url);
-  await page.locator(ready).first().waitFor();
-  await page.screenshot({ path: `${folder}/${scheme}-${ready.replace(/\W+/g, "")}.png` });
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate("axe.run()");
+/** What is wrong with views for people who do not see them or use no mouse. They are judged in a copy without the policy. */
+async function faults(context, views) {
+  const copy = await context.browser().newContext({ bypassCSP: true, viewport: { width: 390, height: 800 }, reducedMotion: "reduce" });
+  const found = [];
+  for (const [number, [url, ready]] of views.entries()) {
+    const page = await copy.newPage();
+    await page.goto(url);
+    await page.locator(ready).first().waitFor();
+    await page.evaluate(AXE);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await page.screenshot({ path: `${folder}/${number}-${colorScheme}.png` });
+      const { violations } = await page.evaluate("axe.run()");
+      found.push(...violations.map(({ id, nodes }) => `${id} ${colorScheme} ${url}: ${nodes.map(({ html }) => html.slice(0, 160))}`));
+    }
+    await page.close();
+  }
   await copy.close();
-  return violations.map(({ id, nodes }) => `${id} ${scheme} ${url}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+  return found;
 }
 
 await seen(async (page, context) => {
@@ -50,13 +58,12 @@ await seen(async (page, context) => {
   const events = page.url();
   await page.getByRole("link", { name: "Sessions" }).first().click();
   const listed = await page.locator("a.session").first().innerText();
-  const wrong = [];
-  for (const scheme of ["light", "dark"]) {
-    wrong.push(...(await faults(context, base, scheme, ".example")));
-    wrong.push(...(await faults(context, session, scheme, ".verdict")));
-    wrong.push(...(await faults(context, events, scheme, ".events td")));
-    wrong.push(...(await faults(context, `${base}/playground#/sessions`, scheme, "a.session")));
-    wrong.push(...(await faults(context, `${base}/playground#/tools`, scheme, ".tool-row")));
-  }
+  const wrong = await faults(context, [
+    [base, ".example"],
+    [session, ".verdict"],
+    [events, ".events td"],
+    [`${base}/playground#/sessions`, "a.session"],
+    [`${base}/playground#/tools`, ".tool-row"],
+  ]);
   return { answer, result, approved, listed, wrong };
 });

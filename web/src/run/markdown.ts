@@ -1,12 +1,21 @@
 // Markdown of a model, as elements. It is hostile until shown otherwise: what DOMPurify leaves is inserted as it is, never parsed again.
 //
 // Rule 1: no styles, forms, frames, ids or names. Of a picture stands its text: its address would tell another server what was read.
-// Rule 2: a link goes to http, https or mailto, in a new tab, without a referrer; its host is in its title.
+// Rule 2: of HTML in it a few tags without attributes count; all others stand there as text.
+// Rule 3: a link goes to http, https or mailto, in a new tab, without a referrer; its host is in its title.
 
 import DOMPurify, { type Config } from "dompurify";
 import { Marked, type Token } from "marked";
 
-const marked = new Marked({ gfm: true, async: false, renderer: { image: ({ text, title }) => escaped(text || title || "image") } });
+const SIMPLE = /(<\/?(?:br|b|i|em|strong|s|del|sub|sup|kbd|details|summary)\s*\/?>)|[<>"]/gi;
+const marked = new Marked({
+  gfm: true,
+  async: false,
+  renderer: {
+    image: ({ text, title }) => escaped(text || title || "image"),
+    html: ({ text }) => text.replace(SIMPLE, (sign, tag?: string) => tag ?? `&#${sign.charCodeAt(0)};`),
+  },
+});
 const ALLOWED: Config = {
   ALLOWED_TAGS: [
     ..."a b blockquote br code del details em h1 h2 h3 h4 h5 h6 hr i kbd li ol p pre s strong sub summary sup".split(" "),
