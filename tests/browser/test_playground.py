@@ -1,6 +1,7 @@
 """The playground in Chromium: one path through it, hostile answers, and that what ships is what was built."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -75,10 +76,12 @@ def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> Non
     assert found["wrong"] == []
 
 
-ALLOWED = set(
-    "a b blockquote br code del details em h1 h2 h3 h4 h5 h6 hr i kbd li ol p pre s strong sub summary".split()
+NAMES = re.compile(
+    "a|b|blockquote|br|button|code|del|details|div|em|h[1-6]|hr|i|kbd|li|ol|p|pre|s|strong|su[bp]|summary|table"
+    "|tbody|t[dhr]|thead|ul"
 )
-ALLOWED |= set("sup table tbody td th thead tr ul div button".split())
+GIVEN = re.compile("(?!on|style$|id$|name$)[a-z-]+")
+"""Elements and attributes that an answer may become."""
 
 
 def test_what_a_model_writes_stays_text(scripts: Path, gateway: str, tmp_path: Path) -> None:
@@ -86,8 +89,8 @@ def test_what_a_model_writes_stays_text(scripts: Path, gateway: str, tmp_path: P
     found = seen(scripts, "hostile", gateway, tmp_path)
     assert found["after"] == {"canary": "alive", "prototype": 0, "polluted": None}
     for case, shown in zip(CASES, found["shown"], strict=True):
-        assert set(shown["names"]) <= ALLOWED, case
-        assert not [name for name in shown["given"] if name.startswith("on") or name in {"style", "id", "name"}], case
+        assert all(map(NAMES.fullmatch, shown["names"])), case
+        assert all(map(GIVEN.fullmatch, shown["given"])), case
         assert all(link.startswith(("https://", "http://", "mailto:")) for link in shown["links"]), case
         assert case.get("shown", "") in shown["text"], case
 

@@ -23,19 +23,10 @@ PAGE = "/playground"
 ASSETS = "/playground/assets/{name}"
 
 _FILES = Path(__file__).parent.parent / "playground"
-_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types default dompurify svelte-trusted-html",
-    )
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types default dompurify svelte-trusted-html"
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
