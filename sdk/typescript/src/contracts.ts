@@ -38,6 +38,7 @@ export type RunEvent =
   | Repaired
   | ModelFailed
   | Compacted
+  | PayloadProposed
   | Paused
   | ToppedUp
   | Resumed
@@ -52,6 +53,7 @@ export type RunEvent =
   | Deleted
   | Chunk
   | Thinking
+  | BlockStarted
   | CallStarted
   | ToolProgress
   | ArtifactChunk
@@ -108,6 +110,7 @@ export type KnownEvent =
   | Repaired
   | ModelFailed
   | Compacted
+  | PayloadProposed
   | Paused
   | ToppedUp
   | Resumed
@@ -122,6 +125,7 @@ export type KnownEvent =
   | Deleted
   | Chunk
   | Thinking
+  | BlockStarted
   | CallStarted
   | ToolProgress
   | ArtifactChunk
@@ -545,6 +549,12 @@ export interface RunRequested {
   limits?: {
     [k: string]: unknown;
   };
+  page?: Page | null;
+  /**
+   * of the user, by the API key
+   */
+  role?: string;
+  keep_proposal?: boolean;
   /**
    * of the request body, to detect a reused idempotency key
    */
@@ -602,6 +612,28 @@ export interface TaskFindings {
    * the artifact with all results, where they were cut
    */
   whole?: string | null;
+}
+/**
+ * Where the user stands. The registry of pages says which pages and tabs there are.
+ */
+export interface Page {
+  name: string;
+  tab?: string | null;
+  subtab?: string | null;
+  /**
+   * the table that is shown
+   */
+  table_id?: string | null;
+  filters?: {
+    [k: string]: unknown;
+  };
+  sort?: unknown[];
+  /**
+   * numbers of the selected rows
+   *
+   * @maxItems 1000
+   */
+  selection?: number[];
 }
 /**
  * A planner opened the run. This is the first fact, unless a cancel arrived before the request.
@@ -685,6 +717,10 @@ export interface RunStarted {
    */
   vision_context?: VisionContextPolicy | null;
   warnings?: string[];
+  /**
+   * of a chat turn with a page: all that its prompt needs of it
+   */
+  page_view?: PageView | null;
   /**
    * Unix ms
    */
@@ -834,6 +870,65 @@ export interface VisionContextPolicy {
   allow_mime_types?: ("image/png" | "image/jpeg" | "image/webp" | "image/gif")[];
 }
 /**
+ * All that a chat turn needs to know of its page. It is resolved once, when the run opens.
+ */
+export interface PageView {
+  page: Page;
+  /**
+   * of the user, by the API key
+   */
+  role?: string;
+  persona?: string;
+  /**
+   * what the page shows, as text for the model
+   */
+  context?: string;
+  /**
+   * types that count here, in the order of the page
+   */
+  payloads?: string[];
+  client_actions?: ClientAction[];
+  /**
+   * null: all tools of the agent
+   */
+  tools?: string[] | null;
+  help?: string;
+  /**
+   * payloads so far, the oldest first
+   */
+  manifest?: ManifestEntry[];
+  /**
+   * what happened to proposals since the last turn, with real counts
+   */
+  notes?: string[];
+  /**
+   * of the table, when this was read
+   */
+  base_version?: number | null;
+  /**
+   * of the table: id, name, type and more
+   */
+  columns?:
+    | {
+        [k: string]: unknown;
+      }[]
+    | null;
+}
+/**
+ * What a user interface can do when the model suggests it.
+ */
+export interface ClientAction {
+  name: string;
+  description: string;
+}
+/**
+ * One payload of the conversation so far.
+ */
+export interface ManifestEntry {
+  payload_id: string;
+  summary: string;
+}
+/**
  * A session continues from this run, which had none: the run tells it how it ends.
  */
 export interface Attached {
@@ -885,6 +980,10 @@ export interface Asked {
   model?: string | null;
   cause?: "turn" | "lost" | "repair" | "provider" | "compacted" | "restated" | "resumed";
   /**
+   * of a chat turn: the number of the model call
+   */
+  part?: number;
+  /**
    * of the attempt before, which never ended: estimated
    */
   unfinished?: Usage | null;
@@ -929,6 +1028,18 @@ export interface Step {
    * for the model that sent it; no listener gets it
    */
   opaque?: Opaque | null;
+  /**
+   * of a chat turn: the model call that decided this
+   */
+  part?: number;
+  /**
+   * of a part: the raw text of the model, above 32 KiB a reference. No listener gets it: text to show is in `chunk` and `done`
+   */
+  said?: string | ArtifactRef;
+  /**
+   * of a part: the length of the message up to its end
+   */
+  shown_to?: number;
   /**
    * of a step `plan` of the strategy `planned`
    */
@@ -1383,6 +1494,32 @@ export interface Compacted {
   line_characters: number;
 }
 /**
+ * A payload of the turn counts: a proposal that a person may apply. Names of columns are already their ids.
+ */
+export interface PayloadProposed {
+  type: "payload";
+  payload_id: string;
+  /**
+   * the type of the payload, such as `data_proposal`
+   */
+  kind: string;
+  source?: "llm" | "tool";
+  summary: string;
+  /**
+   * above 32 KiB an ArtifactRef
+   */
+  data:
+    | ArtifactRef
+    | {
+        [k: string]: unknown;
+      };
+  table_id?: string | null;
+  /**
+   * of the table, when the turn's prompt was built
+   */
+  base_version?: number | null;
+}
+/**
  * The run, or one of its calls, waits for a person or program until `until`.
  *
  * `reason` budget: the run waits for a top-up of the named budget, and ends at `until` if nobody acts. All others have
@@ -1739,6 +1876,10 @@ export interface Chunk {
   channel?: "answer";
   phase?: "answer";
   action_seq: number;
+  /**
+   * of a chat turn: the number of the model call
+   */
+  part?: number;
   attempt: number;
 }
 /**
@@ -1757,7 +1898,22 @@ export interface Thinking {
   channel?: "thinking";
   phase?: "thinking";
   action_seq: number;
+  /**
+   * of a chat turn: the number of the model call
+   */
+  part?: number;
   attempt: number;
+}
+/**
+ * A hint that the model began to write a hidden block, such as a proposal. It is over when the run has ended.
+ */
+export interface BlockStarted {
+  type: "block_started";
+  /**
+   * the marker, such as `DATA_PROPOSAL`
+   */
+  name: string;
+  part?: number;
 }
 /**
  * A tool that is not idempotent is about to be called, or a direct call may have begun and has no outcome yet.
@@ -1856,7 +2012,7 @@ export interface RunInput {
    * an entry of the agents file
    */
   agent?: string;
-  strategy?: ("react" | "planned") | null;
+  strategy?: ("react" | "planned" | "chat") | null;
   /**
    * one of the models that the deployment names; null: the agent's model
    */
@@ -1903,6 +2059,14 @@ export interface RunInput {
    */
   tools?: string[] | null;
   limits?: LimitsInput;
+  /**
+   * where the user stands; for the strategy `chat`
+   */
+  page?: Page | null;
+  /**
+   * the session's pending proposal stays, and this turn proposes nothing
+   */
+  keep_proposal?: boolean;
 }
 /**
  * How much of the session's conversation the model is shown. What is left out comes from the agent's entry.
