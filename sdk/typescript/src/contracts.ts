@@ -93,6 +93,12 @@ export type SessionEvent =
       | Reported
       | TaskControlDone
       | TaskControlRefused
+      | ProposalPending
+      | ProposalApplying
+      | ProposalApplied
+      | ProposalReleased
+      | ProposalDismissed
+      | ProposalSuperseded
     )
   | UnknownEvent;
 /**
@@ -2255,6 +2261,10 @@ export interface RunEnded {
   attached?: string[];
   requested_at?: number;
   usage?: Usage4;
+  /**
+   * of a chat turn
+   */
+  payloads?: PayloadKept[];
 }
 /**
  * What a run has spent. Tokens are counted by the provider, or estimated if it gives no count (`estimated`).
@@ -2272,6 +2282,16 @@ export interface Usage4 {
   cost_usd?: number | null;
   repairs?: number;
   estimated?: boolean;
+}
+/**
+ * A payload of a turn: a proposal, or another thing that a page shows.
+ */
+export interface PayloadKept {
+  payload_id: string;
+  kind: string;
+  summary: string;
+  table_id?: string | null;
+  base_version?: number | null;
 }
 /**
  * Values that later runs of the session are shown, as untrusted data.
@@ -2593,6 +2613,124 @@ export interface TaskControlRefused {
    */
   id: string;
   fault: Fault;
+}
+/**
+ * A turn ended with a proposal.
+ */
+export interface ProposalPending {
+  type: "proposal_pending";
+  proposal_id: string;
+  /**
+   * the turn
+   */
+  run: string;
+  kind: string;
+  summary: string;
+  /**
+   * null: a new table
+   */
+  table_id?: string | null;
+}
+/**
+ * A person applies a proposal, or some of its operations.
+ */
+export interface ProposalApplying {
+  type: "proposal_applying";
+  proposal_id: string;
+  /**
+   * numbers of the chosen operations
+   */
+  operations: number[];
+  /**
+   * how many operations the proposal has
+   */
+  of: number;
+  /**
+   * of a new table: with its sample rows
+   */
+  with_samples?: boolean;
+  /**
+   * the run that applies it
+   */
+  job: string;
+  /**
+   * id of the API key
+   */
+  by?: string;
+}
+/**
+ * An apply has ended.
+ */
+export interface ProposalApplied {
+  type: "proposal_applied";
+  proposal_id: string;
+  job: string;
+  report: ProposalReport;
+}
+/**
+ * What came of an apply, as the tables say.
+ */
+export interface ProposalReport {
+  applied: number;
+  failed: number;
+  /**
+   * applied operations by action
+   */
+  counts?: {
+    [k: string]: number;
+  };
+  table_id?: string | null;
+  /**
+   * of the table, after the apply
+   */
+  version?: number | null;
+  /**
+   * the first 20
+   */
+  refused?: Verdict[];
+}
+/**
+ * Why an operation was refused. `index`: its number; -1: the proposal as a whole.
+ */
+export interface Verdict {
+  index: number;
+  code: string;
+  field?: string | null;
+  reason?: string;
+}
+/**
+ * An apply has failed as a whole: the proposal is pending again. What was applied of it is not applied again.
+ */
+export interface ProposalReleased {
+  type: "proposal_released";
+  proposal_id: string;
+  job: string;
+  /**
+   * how the run of the apply ended
+   */
+  code: string;
+}
+/**
+ * A person dismissed a proposal.
+ */
+export interface ProposalDismissed {
+  type: "proposal_dismissed";
+  proposal_id: string;
+  /**
+   * id of the API key
+   */
+  by?: string;
+}
+/**
+ * A new message, or the proposal of a later turn, took the place of a proposal.
+ */
+export interface ProposalSuperseded {
+  type: "proposal_superseded";
+  proposal_id: string;
+  /**
+   * the run
+   */
+  by: string;
 }
 /**
  * A session: `GET /v1/sessions/{session_id}`.
