@@ -20,6 +20,7 @@ from services.planner.models.errors import ModelFailed
 from services.planner.models.model_table import cost_usd
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.models.wire import estimate
+from services.planner.page_views import view_of
 from services.planner.resolution import Deployment
 from services.planner.run.commands import Opening
 from services.planner.run.people.input_rules import ADMITTED, Checked, check
@@ -28,7 +29,6 @@ from services.planner.run.turn.decision import Critique, Triage
 from services.planner.strategies.base import Reading, Strategy
 from services.shared.runs.causes import CAUSES
 from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
-from services.shared.runs.pages.views import view_of
 from services.shared.tools.catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
