@@ -144,6 +144,11 @@ def apply_run_id(proposal: str, choice: str, attempt: int) -> str:
     return hashlib.sha256(f"{proposal}\napply\n{choice}\n{attempt}".encode()).hexdigest()[:32]
 
 
+def payload_id(run: str) -> str:
+    """Derive the id of the payload of a turn. There is one at most."""
+    return hashlib.sha256(f"{run}\npayload".encode()).hexdigest()[:32]
+
+
 def own_session_id(run: str) -> str:
     """Return the id under which a later request continues from a run that was requested without a session."""
     return f"{_OWN_SESSION}{run}"

@@ -23,7 +23,7 @@ from services.planner.run.calls.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
 from services.planner.run.state.run import Run, round_id
 from services.shared.tools.approvals import rules_for
-from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_DIGEST
+from services.shared.tools.builtin import GET_PAYLOAD, OF_PLANNER, READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 FRESH_FOR_S = 1.0
 """After a direct request that took longer, another handling may have sent the call or ended the run."""
@@ -72,13 +72,15 @@ class Dispatcher:
     async def call_off(self, run: Run) -> None:
         """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
         for call in run.open.values():
-            if call.call_id in run.owner and call.tool not in TASK_TOOLS:
+            if call.call_id in run.owner and call.tool not in OF_PLANNER:
                 question = CallQuestion(idempotency_key=f"{self._address.run}.{call.call_id}", round=call.round)
                 await self._parts.bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
         if planned.tool in TASK_TOOLS:
             return await self._notify_session(run, planned)
+        if planned.tool == GET_PAYLOAD:
+            return _Sent(planned.call_id, outcome=await self._payload(run, planned))
         concurrency = await self._parts.model_requests.concurrency(run, planned.tool)
         has_place = self._parts.call_places.take_now(self._address.tenant, planned.tool, concurrency)
         if not has_place:
@@ -119,6 +121,16 @@ class Dispatcher:
         subject = subjects.session_inbox(self._address.tenant, keys.session_key(message.session_id), name)
         await self._parts.bus.publish_surely(subject, body, f"{self._address.run}.{planned.call_id}.task")
         return _Sent(planned.call_id)
+
+    async def _payload(self, run: Run, planned: PlannedCall) -> CallFinished:
+        """Return the outcome of reading a payload of the conversation: the log of its run holds it."""
+        found = await self._parts.logs.payload(self._address.tenant, run, str(planned.args.get("payload_id")))
+        ids = {"call_id": planned.call_id, "tool": planned.tool}
+        if found is None:
+            fault = Fault(code="invalid_args", reason="this conversation has no payload with this id")
+            return CallFinished(**ids, status="failed", failure=fault)
+        shown = found.model_dump(mode="json", include={"payload_id", "kind", "summary", "table_id", "data"})
+        return CallFinished(**ids, status="succeeded", observation=shown)
 
     async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:
         """Make a direct call. If it is declined or unfinished, send it through CALLS."""

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 import structlog
 from pydantic import ValidationError
 
-from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Step, UnknownEvent
+from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, PayloadProposed, Step, UnknownEvent
 from contracts.runs.requests import KeptContext, Memory
-from contracts.wire import subjects
+from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from services.messaging import dead_letters, guarded_write
@@ -111,6 +111,22 @@ class RunLogs:
                 texts = {"question": ended.question, "inputs": ended.inputs, "answer": ended.answer, "is_cut": False}
                 whole[turn.run] = turn.model_copy(update=texts)
         return session.model_copy(update={"turns": [whole.get(turn.run, turn) for turn in session.turns]})
+
+    async def payload(self, tenant: str, run: Run, payload_id: str) -> PayloadProposed | None:
+        """Return a payload of the run's conversation, from the log of its turn; None: it is not there (any more)."""
+        started = run.started
+        if started is None or started.conversation_seq is None or started.request.session_id is None:
+            return None
+        session = await self._sessions.at(
+            SessionAddress.of(tenant, started.request.session_id), started.conversation_seq
+        )
+        for turn in session.turns:
+            if names.payload_id(turn.run) == payload_id:
+                for stored in await self._read(subjects.log(tenant, turn.run), 1):
+                    for event in Record.model_validate_json(stored.data).events:
+                        if isinstance(event, PayloadProposed) and event.payload_id == payload_id:
+                            return event
+        return None
 
     def begin(self, address: Address, *, is_new: bool) -> None:
         """Forget what is known of a requested run: an earlier run with its id may have been purged.

@@ -20,7 +20,7 @@ from runwire.plans.json_schema.graph import Subschema, read_graph
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.json_values import canonical_json
 from services.shared.redaction.stored_values import holds_reference
-from services.shared.tools.builtin import READ_ARTIFACT
+from services.shared.tools.builtin import BUILT_IN
 
 EVERY_TOOL = "*"
 _UNPROVEN = frozenset({"not", "if", "patternProperties", "dependentSchemas", "propertyNames"})
@@ -71,9 +71,9 @@ def _gap(schema: dict[str, Any]) -> str | None:
 def rules_for(rules: Iterable[ApprovalRule], tool: str) -> list[ApprovalRule]:
     """Return the rules that name a tool, in their order.
 
-    No rule names `read_artifact`: it reads results that the model was given, and is not a tool of a service.
+    No rule names a built-in tool: it reads what the model was given, and is not a tool of a service.
     """
-    return [] if tool == READ_ARTIFACT else [rule for rule in rules if rule.tools == [EVERY_TOOL] or tool in rule.tools]
+    return [] if tool in BUILT_IN else [rule for rule in rules if rule.tools == [EVERY_TOOL] or tool in rule.tools]
 
 
 def asking_rule(rules: Iterable[ApprovalRule], tool: str, arguments: dict[str, Any]) -> ApprovalRule | None:

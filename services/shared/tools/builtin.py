@@ -1,12 +1,16 @@
-"""The built-in tool `read_artifact`, with which a model reads more of an observation that was too large for it.
+"""The built-in tools.
 
-Rule 1: it returns only observations. Values annotated for people never enter a model's context.
-Rule 2: it is called like any tool: as a step of the run, with one outcome in its log.
+With `read_artifact` a model reads more of an observation that was too large for it, and with `get_payload` a payload of
+an earlier turn; the planner answers that by itself.
+
+Rule 1: `read_artifact` returns only observations. Values annotated for people never enter a model's context.
+Rule 2: they are called like any tool: as a step of the run, with one outcome in its log.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from contracts.sessions.tasks import TASK_TOOLS
 from contracts.tools.messages import ToolSpec
 from services.shared.redaction.stored_values import as_reference
 
@@ -33,6 +37,22 @@ _SPEC = ToolSpec(
 )
 READ_ARTIFACT_SPEC = ToolSpec.model_validate_json(_SPEC.model_dump_json())
 READ_ARTIFACT_DIGEST = READ_ARTIFACT_SPEC.digest()
+GET_PAYLOAD = "get_payload"
+GET_PAYLOAD_SPEC = ToolSpec(
+    name=GET_PAYLOAD,
+    description="Read the whole of a payload of this conversation, such as a proposal, by its id.",
+    input_schema={
+        "type": "object",
+        "properties": {"payload_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"}},
+        "required": ["payload_id"],
+        "additionalProperties": False,
+    },
+    idempotent=True,
+    side_effects="read",
+)
+BUILT_IN = frozenset({READ_ARTIFACT, GET_PAYLOAD})
+OF_PLANNER = frozenset({*TASK_TOOLS, GET_PAYLOAD})
+"""Tools whose calls go to no tool runner."""
 
 
 def readable_in(observation: Any, artifacts: Mapping[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ from contracts.wire import names, subjects
 from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_SPEC_BYTES
 from services.shared.json_schema.checks import InvalidSchema, check_schema
-from services.shared.tools.builtin import READ_ARTIFACT
+from services.shared.tools.builtin import BUILT_IN
 
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
@@ -108,8 +108,8 @@ def checked(spec: ToolSpec) -> ToolSpec:
     Raises ValueError, TypeError or RecursionError.
     """
     names.checked_tool(spec.name)
-    if spec.name == READ_ARTIFACT:
-        raise ValueError(f"{READ_ARTIFACT} is a tool of Runwire itself; choose another name")
+    if spec.name in BUILT_IN:
+        raise ValueError(f"{spec.name} is a tool of Runwire itself; choose another name")
     _check("input_schema", spec.input_schema)
     if spec.input_schema.get("type", "object") != "object":
         raise ValueError("the input schema must describe an object")

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from contracts.runs.events import Called, Paused, PlannedCall, Step
-from contracts.sessions.tasks import TASK_TOOLS
 from services.planner.run.state.run import Event, Run
+from services.shared.tools.builtin import OF_PLANNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,6 @@ class DirectRules:
         return event.model_copy(update={"calls": calls})
 
     def _marked_call(self, call: PlannedCall, held: Collection[str | None]) -> PlannedCall:
-        if call.tool in self.slow or call.tool in TASK_TOOLS or call.round or call.call_id in held:
+        if call.tool in self.slow or call.tool in OF_PLANNER or call.round or call.call_id in held:
             return call
         return call.model_copy(update={"direct": self.instance})

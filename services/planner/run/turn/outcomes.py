@@ -16,7 +16,6 @@ from itertools import accumulate
 
 from contracts.runs.events import Called, Observed, PlannedCall, Step, StepStatus
 from contracts.runs.inbox import CallFinished
-from contracts.sessions.tasks import TASK_TOOLS
 from contracts.wire.limits import MAX_OUTCOME_BYTES
 from services.planner.run.calls import approvals
 from services.planner.run.calls.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
@@ -25,6 +24,7 @@ from services.planner.run.ending import budgets
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Event, Run, waiting_calls
 from services.planner.run.turn.asking import go_on, run_after
+from services.shared.tools.builtin import OF_PLANNER
 
 
 def settle(run: Run, handling: Handling, observed: Sequence[Observed], rules: Rules) -> list[Event]:
@@ -99,12 +99,12 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
 def own_outcomes(run: Run, handling: Handling) -> list[CallFinished]:
     """Return the outcomes of the open calls that this handling has made, and no other one has taken over.
 
-    A call about tasks is never direct: its outcome is here if it was too large to send.
+    A call that goes to no tool runner is never direct: its outcome is here if the planner has it.
     """
     return [
         outcome
         for outcome in handling.progress.outcomes
-        if (call := run.open.get(outcome.call_id)) and (call.direct is not None or call.tool in TASK_TOOLS)
+        if (call := run.open.get(outcome.call_id)) and (call.direct is not None or call.tool in OF_PLANNER)
     ]
 
 

@@ -5,13 +5,13 @@ next. The scanner of a part is made again from the raw texts of the parts before
 Rule 2: a block is an echo if the model was shown its text before. What was shown later does not change what was.
 """
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
+from contracts.wire import names
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
 from services.planner.run.state.run import Run, StrategyState
@@ -92,15 +92,10 @@ def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any
     if payload is not None:
         view = run.started.page_view if run.started is not None else None
         payload = {**payload, "data": _by_column_ids(payload["data"], view.columns if view is not None else None)}
-    args = replace(response, custom_payload=payload).final_args(payload_id(run_id), state.types)
+    args = replace(response, custom_payload=payload).final_args(names.payload_id(run_id), state.types)
     if state.positions:
         args["extra"]["tool_positions"] = list(state.positions)
     return args
-
-
-def payload_id(run_id: str) -> str:
-    """Return the id of the payload of a run. There is one at most."""
-    return hashlib.sha256(f"{run_id}\npayload".encode()).hexdigest()[:32]
 
 
 def state_of(run: Run) -> ChatState:

@@ -20,7 +20,7 @@ from services.planner.strategies.chat import prompt, rendering
 from services.planner.strategies.chat import state as states
 from services.planner.strategies.chat.reading import ChatReading
 from services.shared.runs.pages.registry import Pages
-from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
+from services.shared.tools.builtin import GET_PAYLOAD_SPEC, READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 
 class Chat(AskingStrategy):
@@ -87,9 +87,12 @@ class Chat(AskingStrategy):
 
 
 def _of_page(started: RunStarted, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-    """Return the tools of the run that its page offers."""
+    """Return the tools of the run that its page offers; last the one that reads payloads, where there are any."""
     view = started.page_view
-    return tools if view is None or view.tools is None else [tool for tool in tools if tool.name in view.tools]
+    if view is None:
+        return tools
+    offered = [tool for tool in tools if view.tools is None or tool.name in view.tools]
+    return [*offered, GET_PAYLOAD_SPEC] if view.manifest else offered
 
 
 def _in_text(functions: list[dict[str, Any]]) -> str:
