@@ -122,8 +122,8 @@ class RunLogs:
         )
         for turn in session.turns:
             if names.payload_id(turn.run) == payload_id:
-                for stored in await self._read(subjects.log(tenant, turn.run), 1):
-                    for event in Record.model_validate_json(stored.data).events:
+                for _, data in await self._read(subjects.log(tenant, turn.run), 1):
+                    for event in Record.model_validate_json(data).events:
                         if isinstance(event, PayloadProposed) and event.payload_id == payload_id:
                             return event
         return None
