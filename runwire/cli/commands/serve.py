@@ -14,6 +14,7 @@ import typer
 from runwire import serving
 from runwire.cli.exit_codes import end
 from runwire.cli.printing import ERR, OUT, marked
+from runwire.serving import loading, server
 
 commands = typer.Typer()
 _POLL_S = 0.5
@@ -41,8 +42,8 @@ def serve(
 ) -> None:
     """Serve the tools of Python files over NATS."""
     if check:
-        tools = serving.tools_of(files)
-        for remark in serving.remarks(tools):
+        tools = server.tools_of(files)
+        for remark in loading.remarks(tools):
             ERR.print(f"[yellow]! {marked(remark)}[/yellow]")
         OUT.print(f"[green]✓[/green] {marked(', '.join(tool.name for tool in tools))}")
         return

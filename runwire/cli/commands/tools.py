@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
-from runwire import serving
 from runwire.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, end
 from runwire.cli.frame import Agent, Format, Found, Key, Output, Url, asks, client_of, given, json_object
 from runwire.cli.operator import acceptance
@@ -24,6 +23,7 @@ from runwire.cli.views.checks import Check, checklist
 from runwire.cli.views.pauses import Approved, called
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
+from runwire.serving import loading, server
 from runwire.testing import Paused, RecordingContext
 
 _DESCRIPTION_CHARACTERS = 60
@@ -123,7 +123,7 @@ class _Shown(RecordingContext):
 
 
 async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
-    found = {tool.name: tool for tool in serving.tools_of([file])}
+    found = {tool.name: tool for tool in server.tools_of([file])}
     if name not in found:
         raise typer.BadParameter(f"{file} has {', '.join(found)}", param_hint="TOOL")
     context, failure = _Shown(), ""
@@ -135,7 +135,7 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
     except ToolError as error:
         failure = f"{error.reason} ({error.code})"
     except Exception as error:  # noqa: BLE001, the author's
-        failure = serving.authors_trace(error)
+        failure = loading.authors_trace(error)
 
     def show() -> None:
         for stream, pieces in context.pieces.items():
