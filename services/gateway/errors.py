@@ -239,6 +239,12 @@ class NotFound(Problem):
     )
 
 
+class ProposalGone(Problem):
+    """The session has forgotten a proposal, or its data is not stored any more."""
+
+    status, code, default = 410, "proposal_gone", "This proposal is past: its session, or the store, has it no longer."
+
+
 class IdempotencyConflict(Problem):
     """The idempotency key, or the id of an event, stands for a run with another body."""
 
@@ -277,6 +283,7 @@ class RefusedByPlanner(Problem):
     STATUSES: ClassVar[dict[str, int]] = {
         **dict.fromkeys(("run_ended", "pause_closed", "pause_changed", "already_ended", "already_decided"), 409),
         **dict.fromkeys(("group_not_complete", "task_in_group", "nothing_held"), 409),
+        **dict.fromkeys(("proposal_applying", "proposal_closed", "proposal_open"), 409),
         **dict.fromkeys(("input_refused", "invalid_decision"), 422),
         "too_many_inputs": 429,
     }

@@ -26,7 +26,15 @@ from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import BodyLimit, parse, read_body
 from services.gateway.edge.request_headers import request_ids
 from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
-from services.gateway.errors import InvalidInput, NotAllowed, NotFound, Problem, RefusedByPlanner, ToolFailed, TryAgain
+from services.gateway.errors import (
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    ProposalGone,
+    RefusedByPlanner,
+    ToolFailed,
+    TryAgain,
+)
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.calls import WAIT_S
 from services.gateway.runs.decisions import STOPPING
@@ -117,7 +125,7 @@ async def dismiss_proposal(proposal_id: str, parts: GatewayParts, request: Reque
 
 
 async def _found(parts: Parts, caller: Caller, proposal_id: str) -> _Found:
-    """Return a proposal that the caller may see. Raises NotFound, and Problem (410) if its data is gone."""
+    """Return a proposal that the caller may see. Raises NotFound and ProposalGone."""
     try:
         pattern = keys.proposal_entry.pattern(tenant=caller.tenant, proposal=checked_id(proposal_id))
     except InvalidName as error:
@@ -139,7 +147,7 @@ async def _data(parts: Parts, caller: Caller, event: PayloadProposed) -> dict[st
         _, body = await parts.artifacts.read(caller.tenant, event.data.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
         found = exact_json.loads(body)
     except (ArtifactFailed, ValueError) as error:
-        raise Problem.other(410, "proposal_gone", "The data of this proposal is not stored any more.") from error
+        raise ProposalGone from error
     return found if isinstance(found, dict) else {}
 
 
@@ -149,7 +157,7 @@ async def _with_session(parts: Parts, caller: Caller, found: _Found) -> _Found:
     proposal = session.proposals.get(found.event.payload_id) if session is not None else None
     is_told = session is not None and found.run.has_ended and not session.is_open(found.run.run_id)
     if proposal is None and is_told:
-        raise Problem.other(410, "proposal_gone", "This proposal is past: its session knows it no longer.")
+        raise ProposalGone
     return _Found(found.run, found.event, found.data, proposal)
 
 
