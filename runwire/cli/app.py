@@ -68,9 +68,9 @@ _MODULES = {
 """Module of `runwire.cli.commands` -> its commands. Others are in the module of their name."""
 
 
-_GROUPS = {
+GROUPS = {
     "Ask": "run chat tail cancel delete runs sessions artifacts fetch",
-    "Decide": "approvals approve reject answer tasks",
+    "Decide": "approvals approve reject answer proposals tasks",
     "Tools and data": "serve tools call tables plan schedule",
     "Operate": "up doctor logs env credentials",
 }
@@ -92,14 +92,14 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        headings = {name: heading for heading, names in _GROUPS.items() for name in names.split()}
+        headings = {name: heading for heading, names in GROUPS.items() for name in names.split()}
         self.commands = {
             name: TyperCommand(name, help=COMMANDS[name], rich_help_panel=heading) for name, heading in headings.items()
         }
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """Print the groups without boxes."""
-        for heading, names in _GROUPS.items():
+        for heading, names in GROUPS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(90)) for name in names.split()])
 

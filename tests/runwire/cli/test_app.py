@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runwire.cli import entry_point
-from runwire.cli.app import COMMANDS, loaded
+from runwire.cli.app import COMMANDS, GROUPS, loaded
 from tests.runwire.conftest import document, printed, runwire, started
 from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port
@@ -105,6 +105,7 @@ def test_version_and_completion(tmp_path: Path) -> None:
 def test_the_list_of_commands_says_what_each_one_says(name: str) -> None:
     """Its first paragraph: the list is printed without the modules of the commands."""
     assert " ".join(loaded(name).help.partition("\n\n")[0].split()) == COMMANDS[name]
+    assert sum(name in names.split() for names in GROUPS.values()) == 1, "it is listed once"
 
 
 @pytest.fixture
