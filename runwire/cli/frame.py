@@ -58,11 +58,15 @@ NEWEST = "newest"
 
 @dataclass(frozen=True)
 class Id:
-    """Ids of one kind: `listed` yields what has them, the newest first, each with its id in `field`."""
+    """Ids of one kind: `listed` yields what has them, the newest first, each with its id in `field`.
+
+    `is_chosen`: clients choose them, so that any text may be a whole one; the gateway says whether it knows it.
+    """
 
     noun: str
     field: str
     listed: Callable[[Client], AsyncIterator[BaseModel]]
+    is_chosen: bool = False
 
     async def whole(self, client: Client, text: str) -> str:
         """Return the id that begins with a text; "newest" is the newest one.
@@ -80,7 +84,7 @@ class Id:
             if text in {name, NEWEST}:
                 return name
             found += [name] if name.startswith(text) else []
-        if not found and read < MAX_IDS_READ:
+        if not found and read < MAX_IDS_READ and (text == NEWEST or not self.is_chosen):
             begins = "" if text == NEWEST else f" with an id that begins with {text}"
             raise NotFound("not_found", f"there is no {self.noun}{begins}")
         if len(found) > 1:
@@ -94,7 +98,7 @@ def is_whole(text: str) -> bool:
 
 
 RUN = Id("run", "run_id", lambda client: client.list_runs(limit=MAX_IDS_READ))
-SESSION = Id("session", "session_id", lambda client: client.sessions(limit=MAX_IDS_READ))
+SESSION = Id("session", "session_id", lambda client: client.sessions(limit=MAX_IDS_READ), is_chosen=True)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or a beginning that no other has."), RUN]
 
 
