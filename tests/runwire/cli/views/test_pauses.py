@@ -32,7 +32,7 @@ def test_a_name_stands_for_one_pause() -> None:
     assert named(pauses, "aaaaaaaa") is named(pauses, FIRST) is pauses[0]
     assert named(pauses, name_of(SECOND, 1)) is pauses[1]
     assert named(pauses[:1], "") is pauses[0]
-    for name, said in (("c", "no open pause named c"), ("", "2 open pauses to choose from")):
+    for name, said in (("c", "no open pause named c"), ("", "2 open pauses, aaaaaaaa, bbbbbbbb, to choose from")):
         with pytest.raises(NotFound, match=said):
             named(pauses, name)
 
