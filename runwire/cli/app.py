@@ -49,6 +49,7 @@ COMMANDS = {
     "tasks": "Background tasks of a session: list them, end them, decide about them.",
     "schedule": "Schedules and webhooks, which start runs.",
     "tools": "List the tools that are available now; with NAME, describe one. Accept specifications that changed.",
+    "mcp": "Servers of the Model Context Protocol: list and check those of the tool runner, add one to its file.",
     "call": "Call a tool, without a model, and print its result.",
     "tables": "Tables: list them, show one, import and export CSV files.",
     "plan": "Plans of the strategy `planned`: check one without running it.",
@@ -61,7 +62,7 @@ _MODULES = {
     "machine": {"up", "env", "logs"},
     "runs": {"run", "tail", "cancel", "delete", "runs"},
     "sessions": {"chat", "sessions", "proposals"},
-    "tools": {"call", "tools"},
+    "tools": {"call", "mcp", "tools"},
     "schedules": {"schedule"},
     "plans": {"plan"},
 }
@@ -71,7 +72,7 @@ _MODULES = {
 GROUPS = {
     "Ask": "run chat tail cancel delete runs sessions artifacts fetch",
     "Decide": "approvals approve reject answer proposals tasks",
-    "Tools and data": "serve tools call tables plan schedule",
+    "Tools and data": "serve tools mcp call tables plan schedule",
     "Operate": "up doctor logs env credentials",
 }
 """Heading of `runwire --help` -> its commands."""

@@ -1,10 +1,13 @@
-"""Commands on tools: list them, describe one, call one, check one, accept their specifications."""
+"""Commands on tools: list them, describe one, call one, check one, accept their specifications; and on MCP servers."""
 
 import asyncio
+import json
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Awaitable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic_core import from_json
@@ -13,7 +16,7 @@ from typer.core import TyperGroup
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
 from runwire.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, end
-from runwire.cli.frame import Agent, Format, Found, Key, Output, Url, asks, client_of, given, json_object
+from runwire.cli.frame import Agent, Format, Found, Key, Noun, Output, Url, asks, client_of, given, json_object
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked
@@ -40,7 +43,9 @@ class _ToolsGroup(TyperGroup):
 
 commands = typer.Typer()
 tools = typer.Typer(cls=_ToolsGroup, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
+mcp = typer.Typer(cls=Noun)
 commands.add_typer(tools, name="tools")
+commands.add_typer(mcp, name="mcp")
 
 
 @tools.callback(invoke_without_command=True)
@@ -87,6 +92,60 @@ async def _show(name: str, url: str | None, api_key: str | None, output: Output)
     reason = f"it is refused: {refused[name]}" if name in refused else f"the tools are {', '.join(specs) or 'none'}"
     print_error(f"there is no tool {name}; {reason}")
     return EXIT_FAILED
+
+
+_OF_SERVER, _REFUSED_SERVER = "mcp:", "mcp-"
+"""Before the name of a server: in a tag of its tools, and in the list of what is refused."""
+
+
+@asks(mcp, "ls")
+async def list_servers(client: Client) -> Found:
+    """List the MCP servers of the tool runner: how many tools of each are offered, and what is wrong with it."""
+    return checklist(await _servers(client, "warning"))
+
+
+@asks(mcp, "check")
+async def check_server(
+    client: Client, name: Annotated[str | None, typer.Argument(help="One server. Default: all.")] = None
+) -> Found:
+    """Check MCP servers; the exit code says whether something is wrong with one."""
+    found = [check for check in await _servers(client, "failed") if name in {None, check.name}]
+    return checklist(found or [Check(name or "mcp", "failed", "there is no such server", "docs/mcp.md#the-file")])
+
+
+async def _servers(client: Client, bad: Literal["warning", "failed"]) -> list[Check]:
+    """Return a finding for each server that offers tools, or of which the tool runner complains."""
+    tags = [tag for spec in await client.tools() for tag in spec.tags if tag.startswith(_OF_SERVER)]
+    offered = Counter(tag.removeprefix(_OF_SERVER) for tag in tags)
+    refused = {tool.name: tool.reason for tool in await client.refused_tools()}
+    wrong = {name.removeprefix(_REFUSED_SERVER) for name in refused if name.startswith(_REFUSED_SERVER)}
+    found = []
+    for name in sorted(offered.keys() | wrong):
+        reason = refused.get(f"{_REFUSED_SERVER}{name}")
+        tools_of = f"{offered[name]} tools are offered"
+        found.append(Check(name, "ok" if reason is None else bad, f"{tools_of}; {reason}" if reason else tools_of))
+    return found
+
+
+@mcp.command()
+def add(
+    name: str,
+    command: Annotated[list[str] | None, typer.Argument(help="After --: the program and its arguments.")] = None,
+    address: Annotated[str | None, typer.Option("--address", help="Of a server over HTTP, in place of it.")] = None,
+    file: Annotated[Path, typer.Option(envvar="RUNWIRE_MCP_SERVERS_FILE", help="TOML; made if missing.")] = Path(
+        "servers.toml"
+    ),
+) -> None:
+    """Add a server to the file of the tool runner, which reads it when it starts."""
+    known = tomllib.loads(file.read_text(encoding="utf-8")).get("servers", {}) if file.exists() else {}
+    if name in known or (command is None) == (address is None):
+        wrong = "is in it already" if name in known else "needs either a program after -- or --address"
+        raise typer.BadParameter(f"{name} {wrong}")
+    fields = {"url": address} if address is not None else {"command": (command or [""])[0], "args": (command or [])[1:]}
+    lines = [f"{field} = {json.dumps(value, ensure_ascii=False)}" for field, value in fields.items()]
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write("\n".join([f"\n[servers.{json.dumps(name)}]", *lines, ""]))
+    print(f"{name} is in {file}; RUNWIRE_MCP_SERVERS_FILE={file} tells the tool runner")  # noqa: T201, its result
 
 
 Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
