@@ -178,12 +178,16 @@ def says_how_calls_ended(run: RunEvidence) -> Iterator[str]:
 
 
 def answers_what_has_ended(run: RunEvidence) -> Iterator[str]:
-    """A run that is done has asked for the answer after each plan that was rejected or ended, also by its deadline."""
+    """A run that is done has asked for the answer after each plan that was rejected or ended, also by its deadline.
+
+    Not after a plan that came when a budget was exhausted: nothing of it ran, and its record ends the run.
+    """
     end = end_of(run)
     if end is None or end[1]["type"] != "done":
         return
     for plan in plans_of(run):
-        if (plan.ends or plan.step["status"] == "invalid") and not plan.is_answered:
+        is_too_late = plan.step in end[0].events and end[1].get("reason") == "budget_exhausted"
+        if (plan.ends or (plan.step["status"] == "invalid" and not is_too_late)) and not plan.is_answered:
             yield f"the plan of turn {plan.step['step']} has ended, and the answer was not asked for"
 
 

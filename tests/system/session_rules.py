@@ -51,7 +51,11 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
 
 
 def records_starts_for_a_reason(evidence: Evidence) -> Iterator[str]:
-    """A call that may be repeated has a `call_started` only if it was direct, and its reply did not come in time."""
+    """A call that may be repeated has a `call_started` only if it was direct, and its reply did not come in time.
+
+    The planner that made the direct call may have been stopped. It then records the start after another one has
+    announced the call again, as one that is not direct.
+    """
     for run in evidence.runs:
         end = end_of(run)
         for record, event in events_of(run, "stream"):
@@ -66,7 +70,8 @@ def records_starts_for_a_reason(evidence: Evidence) -> Iterator[str]:
             if not before:
                 yield f"{key}: started before it was announced"
             elif evidence.idempotent.get(before[-1][1]["tool"], False):
-                yield from (f"{key}: {complaint}" for complaint in _needless(evidence, *before[-1], record))
+                direct = next((each for each in reversed(before) if each[1].get("direct")), before[-1])
+                yield from (f"{key}: {complaint}" for complaint in _needless(evidence, *direct, record))
 
 
 def _needless(evidence: Evidence, announced: StoredRecord, call: Event, started: StoredRecord) -> Iterator[str]:

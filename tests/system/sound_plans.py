@@ -1,11 +1,11 @@
-"""A session of four planned runs in which nothing went wrong."""
+"""A session of five planned runs in which nothing went wrong."""
 
 from typing import Any
 
 from tests.system.model import Plan, Stage
 from tests.system.traces import Evidence, Execution, RunEvidence, StoredRecord
 
-WHOLE, HALTED, REJECTED, DIRECT = "a" * 32, "b" * 32, "c" * 32, "d" * 32
+WHOLE, HALTED, REJECTED, DIRECT, LATE = "a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32
 Events = list[dict[str, Any]]
 _STARTED = {"type": "run_started", "strategy": "planned"}
 
@@ -39,23 +39,25 @@ def _plan(script: Plan) -> dict[str, Any]:
 
 
 def _answer(turn: int, node: str = "respond") -> Events:
-    chunk = {"type": "chunk", "action_seq": turn, "attempt": 1, "seq": 0, "offset": 0, "text": "word0", "done": True}
+    chunk = {**_CHUNK, "action_seq": turn}
     started = _step(node, "started", turn)
     return [chunk, started, _step(node, "succeeded", turn), {"type": "done", **_DONE}]
 
 
+_CHUNK = {"type": "chunk", "attempt": 1, "seq": 0, "offset": 0, "text": "word0", "done": True}
 _DONE = {"reason": "answer_complete", "raw_answer": "word0"}
 
 
 def _evidence(run_id: str, script: Plan, at: int, *records: Events) -> RunEvidence:
     stored = [StoredRecord(at + n, "log", 100.0 + at + n, events) for n, events in enumerate(records)]
-    requests: dict[Stage, int] = {"plan": 1} if run_id == DIRECT else {"plan": 1, "respond": 1}
+    requests: dict[Stage, int] = {"plan": 1} if run_id in {DIRECT, LATE} else {"plan": 1, "respond": 1}
     seen = [("", event) for record in stored for event in record.events]
-    return RunEvidence(run_id, records=stored, seen=seen, in_index="done", script=script, requests=requests)
+    may_fail = run_id == LATE
+    return RunEvidence(run_id, may_fail=may_fail, records=stored, seen=seen, in_index="done", script=script, requests=requests)
 
 
 def sound() -> Evidence:
-    """A plan of three calls, one of three that the second call halts, one that is rejected, and a direct response."""
+    """A plan of three calls, one of three that the second call halts, one that is rejected, a direct response, and one too late."""
     whole, halted, rejected, direct = (
         Plan(strategy="planned", turns=tuple((tool,) for tool in tools), tokens=1, wrong=wrong)
         for tools, wrong in (
@@ -106,6 +108,17 @@ def sound() -> Evidence:
             _answer(2),
         ),
         _evidence(DIRECT, direct, 60, [_STARTED, _asked(1)], _answer(1, "plan")),
+        _evidence(
+            LATE,
+            rejected,
+            80,
+            [_STARTED, _asked(1)],
+            [
+                _step("plan", "invalid", plan=_plan(rejected), errors=[{"error": {"type": "x"}}]),
+                {**_CHUNK, "action_seq": 2, "text": "none"},
+                {"type": "done", "reason": "budget_exhausted", "raw_answer": "none"},
+            ],
+        ),
     ]
     executions = [
         Execution(f"{WHOLE}.1-0", 7, 102.1),

@@ -16,8 +16,8 @@ def _call(n: int) -> dict[str, Any]:
 def sound() -> Evidence:
     """A run with a failed attempt, two calls and an answer in two chunks, and two others.
 
-    Its client cancelled the second one. The third one has a direct call that was taken over, and an answer that is
-    stored with its end.
+    Its client cancelled the second one. The third one has a direct call that was taken over, whose first planner has
+    recorded the start afterwards, and an answer that is stored with its end.
     """
     chunk = {"type": "chunk", "action_seq": 2, "done": False}
     log: list[tuple[int, str, list[dict[str, Any]]]] = [
@@ -66,8 +66,8 @@ def sound() -> Evidence:
     log = [
         (30, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
         (31, "log", [{"type": "step", "step": 1, "status": "started", "attempt": 1, "calls": [DIRECT]}]),
-        (32, "stream", [{"type": "call_started", "call_id": "1-1", "tool": "often"}]),
-        (33, "log", [{"type": "called", "step": 1, "calls": [{**DIRECT, "direct": None}]}]),
+        (32, "log", [{"type": "called", "step": 1, "calls": [{**DIRECT, "direct": None}]}]),
+        (33, "stream", [{"type": "call_started", "call_id": "1-1", "tool": "often"}]),
         (
             34,
             "log",

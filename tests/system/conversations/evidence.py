@@ -30,6 +30,8 @@ class Input:
     run: str
     text: str
     status: int = 0
+    at: float = 0.0
+    """When the answer with this status came, Unix seconds."""
 
 
 @dataclass

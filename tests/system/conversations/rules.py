@@ -4,6 +4,7 @@ A rule without a mutant in test_rules.py is not trusted. Those of plans are test
 """
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -17,6 +18,8 @@ from tests.system.session_rules import crashes_nowhere, dead_letters_nothing, ha
 from tests.system.traces import Event, RunEvidence, StoredRecord, end_of, events_of
 
 _CLOCKS_S = 0.05
+_TAKEN_WITHIN_S = 30.0
+"""A planner takes a message within so many seconds, whatever is struck meanwhile."""
 
 
 def one_run_has_the_turn(found: Conversations) -> Iterator[str]:
@@ -144,11 +147,16 @@ def _approved_digest(run: RunEvidence, paused: Event, resumed: Event) -> str | N
 
 
 def takes_each_input_once(found: Conversations) -> Iterator[str]:
-    """A text that was accepted is in the log of its run once; one without an answer at most once, and nowhere else."""
+    """A text that was accepted is in the log of its run once; one without an answer at most once, and nowhere else.
+
+    A text that no planner had taken yet (202) is dropped where its run ends before one does.
+    """
     places = _places_of_texts(found)
+    ends = {run.run_id: end[0].at for run in found.of_runs.runs if (end := end_of(run)) is not None}
     for given in found.inputs:
         at = places[given.text]
-        if given.status in {200, 202} and at != [given.run]:
+        is_dropped = given.status == 202 and not at and ends.get(given.run, math.inf) < given.at + _TAKEN_WITHIN_S
+        if given.status in {200, 202} and at != [given.run] and not is_dropped:
             yield f"{given.text} was accepted by {given.run}, and is in {at}"
         elif at not in ([], [given.run]):
             yield f"{given.text} is in {at}, not once in {given.run}"

@@ -61,5 +61,5 @@ def sound() -> Conversations:
             Decision(FIRST, PAUSE, "approve", "k1", 200),
             Decision(FIRST, PAUSE, "approve", "k1-again", 409, "pause_closed"),
         ],
-        inputs=[Input(FIRST, "note", 200)],
+        inputs=[Input(FIRST, "note", 200, 100.0), Input(FIRST, "too late", 202, 100.0)],
     )

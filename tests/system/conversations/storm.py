@@ -126,7 +126,7 @@ async def _add_input(talk: TalkStorm, run: str, text: str) -> None:
     answer = await talk.client.surely(
         "POST", f"/v1/runs/{run}/input", json={"text": text}, headers={"Idempotency-Key": text}
     )
-    given.status = answer.status_code
+    given.status, given.at = answer.status_code, time.time()
     assert answer.status_code in {200, 202, 409}, answer.text
 
 
