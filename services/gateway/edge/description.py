@@ -9,12 +9,18 @@ from typing import Any, Literal
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from contracts.runs.events import RunEvent
+from contracts.sessions.records import SessionEvent
 from services.gateway.edge.routing import BODY_MODELS
 from services.gateway.errors import MEDIA_TYPE, ProblemBody
 
+_EVENTS: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
+    ("RunEvent", "validation", TypeAdapter(RunEvent)),
+    ("SessionEvent", "validation", TypeAdapter(SessionEvent)),
+]
 _UNUSED = ("HTTPValidationError", "ValidationError")
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 
@@ -87,6 +93,8 @@ def openapi(app: FastAPI) -> dict[str, Any]:
             [(model, "validation") for model in described], ref_template="#/components/schemas/{model}"
         )
         schemas.update(found["$defs"])
+        events, parts = TypeAdapter.json_schemas(_EVENTS, ref_template="#/components/schemas/{model}")
+        schemas.update({**parts["$defs"], **{name: schema for (name, _), schema in events.items()}, **schemas})
         for name in _UNUSED:
             schemas.pop(name, None)
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -1,5 +1,6 @@
 """docs/http.md says what the gateway does: its routes, its codes, its frames."""
 
+import json
 import re
 
 from services.gateway import errors
@@ -50,6 +51,22 @@ def test_openapi_groups_each_operation_once() -> None:
     app = build_app(build_parts(GatewaySettings(), Bus("test", GatewaySettings()), dict))
     operations = [each for methods in app.openapi()["paths"].values() for each in methods.values()]
     assert [each["operationId"] for each in operations if len(each["tags"]) != 1 and "operationId" in each] == []
+
+
+def test_openapi_says_which_events_a_stream_has() -> None:
+    """By the name of a schema, which lists all that this version knows. Every reference leads somewhere."""
+    document = build_app(build_parts(GatewaySettings(), Bus("test", GatewaySettings()), dict)).openapi()
+    schemas = document["components"]["schemas"]
+    for path, name, event in (
+        ("runs/{run_id}", "RunEvent", "Chunk"),
+        ("sessions/{session_id}", "SessionEvent", "RunBegun"),
+    ):
+        answer = document["paths"][f"/v1/{path}/events"]["get"]["responses"]["200"]
+        body = answer["content"]["text/event-stream"]["schema"]
+        assert body["contentSchema"] == {"$ref": f"#/components/schemas/{name}"}
+        assert f"#/components/schemas/{event}" in json.dumps(schemas[name])
+    referred = set(re.findall(r"#/components/schemas/([\w.-]+)", json.dumps(document)))
+    assert referred <= {*schemas}
 
 
 def test_probes_answer_as_openapi_says() -> None:

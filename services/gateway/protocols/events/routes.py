@@ -15,12 +15,9 @@ from services.gateway.runs.reader import StoredRun
 from services.shared.runs.run_follower import RunFollower, SessionFollower
 
 from .encoder import CURSOR, SESSION_CURSOR, Cursor
-from .stream import EVENT_STREAM, EventStream, stream_of_run
+from .stream import EVENT_STREAM, EventStream, described, stream_of_run
 
-SESSION_EVENTS: dict[str, Any] = {
-    "description": "The session's events, without end.",
-    "content": {"text/event-stream": {}},
-}
+SESSION_EVENTS = described("The session's events, without end.", "SessionEvent")
 EVENT_ID: dict[str, Any] = {"pattern": f"^({CURSOR})?$", "description": "the id of an event of this run"}
 SESSION_EVENT_ID: dict[str, Any] = {
     "pattern": f"^({SESSION_CURSOR})?$",

@@ -35,10 +35,14 @@ from .encoder import KEEP_ALIVE, KEY_GONE, RETRY, WAITING, frames, session_frame
 
 logger = structlog.get_logger(__name__)
 
-EVENT_STREAM: dict[str, Any] = {
-    "description": "The run's events, as docs/http.md says.",
-    "content": {"text/event-stream": {}},
-}
+
+def described(description: str, event: str) -> dict[str, Any]:
+    """Return what OpenAPI says of a stream. `event`: the schema of each event's `data`, whose `type` is its `event`."""
+    content = {"contentMediaType": "text/event-stream", "contentSchema": {"$ref": f"#/components/schemas/{event}"}}
+    return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string", **content}}}}
+
+
+EVENT_STREAM = described("The run's events, as docs/http.md says.", "RunEvent")
 _WAITING_AFTER_S = 1.0
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
