@@ -53,11 +53,12 @@ def _evidence(run_id: str, script: Plan, at: int, *records: Events) -> RunEviden
     requests: dict[Stage, int] = {"plan": 1} if run_id in {DIRECT, LATE} else {"plan": 1, "respond": 1}
     seen = [("", event) for record in stored for event in record.events]
     may_fail = run_id == LATE
-    return RunEvidence(run_id, may_fail=may_fail, records=stored, seen=seen, in_index="done", script=script, requests=requests)
+    facts: dict[str, Any] = {"records": stored, "seen": seen, "in_index": "done", "requests": requests}
+    return RunEvidence(run_id, may_fail=may_fail, script=script, **facts)
 
 
 def sound() -> Evidence:
-    """A plan of three calls, one of three that the second call halts, one that is rejected, a direct response, and one too late."""
+    """A plan of three calls, one that its second call halts, a rejected one, a direct response, and one too late."""
     whole, halted, rejected, direct = (
         Plan(strategy="planned", turns=tuple((tool,) for tool in tools), tokens=1, wrong=wrong)
         for tools, wrong in (
