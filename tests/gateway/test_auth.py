@@ -82,6 +82,9 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("DELETE", "/v1/tables/{table}/rows/{row}"): "run",
     ("GET", "/v1/tables/{table}/export"): None,
     ("POST", "/v1/tables/import"): "run",
+    ("GET", "/v1/proposals/{proposal}"): None,
+    ("POST", "/v1/proposals/{proposal}/apply"): "apply",
+    ("POST", "/v1/proposals/{proposal}/dismiss"): "apply",
     ("GET", "/v1/agents"): None,
     ("GET", "/metrics"): "operate",
     ("GET", "/v1/budget"): None,
@@ -99,9 +102,8 @@ ROUTES = list(RIGHTS)
 
 def address(path: str, run: str) -> str:
     """A path with this run as the run, task, group or schedule that it names."""
-    return path.format(
-        run=run, artifact="x", tool="x", table="tab_1", row=1, session=f"run-{run}", task=run, group=run, schedule=run
-    )
+    same = dict.fromkeys(("run", "task", "group", "schedule", "proposal"), run)
+    return path.format(artifact="x", tool="x", table="tab_1", row=1, session=f"run-{run}", **same)
 
 
 async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from contracts.runs.pages import PayloadProposed
 from contracts.runs.requests import RunRequested
-from contracts.wire import subjects
+from contracts.sessions.proposals import ProposalPlace
+from contracts.wire import keys, subjects
 from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.guard import SIGNED_ROUTES
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs.quota import open_runs
 from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
 from tests.support.gateways import Served, Writer, serving, unconnected_routes
 from tests.support.images import with_metadata
 from tests.support.nats_server import NatsServer
@@ -42,7 +45,7 @@ BODIES: dict[str, Any] = {
 """A valid body for each route about one thing that needs one."""
 PNG = with_metadata("png")
 UNKNOWN = {
-    **dict.fromkeys(("run_id", "artifact_id", "task_id", "group_id", "schedule_id"), "0" * 32),
+    **dict.fromkeys(("run_id", "artifact_id", "task_id", "group_id", "schedule_id", "proposal_id"), "0" * 32),
     "session_id": "nobody's",
 }
 
@@ -72,6 +75,7 @@ class Things:
     of_session: str
     task: str
     schedules: list[str]
+    proposal: str
 
     def named(self, parameter: str) -> list[str]:
         """The values of a parameter that are Adam's."""
@@ -82,6 +86,7 @@ class Things:
             "task_id": [self.task],
             "group_id": [self.task],
             "schedule_id": self.schedules,
+            "proposal_id": [self.proposal],
             **{key: [] for key in ("name", "table_id", "row_id")},  # Of tools: all tenants have them.
         }[parameter]
 
@@ -93,7 +98,12 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
     begun, ended = Writer(bus, TENANT), Writer(bus, TENANT)
     for writer in (begun, ended):
         await writer.open(user_id="adam")
+    proposal, operations = new_id(), [{"action": "delete", "row_id": 1}]
+    await ended.log(
+        PayloadProposed(payload_id=proposal, kind="data_proposal", summary="", data={"operations": operations})
+    )
     await ended.done()
+    await Bucket(bus, keys.RUNS_BUCKET).put(keys.proposal_entry(TENANT, proposal, ended.run), ProposalPlace())
     session = SessionWriter(bus, f"his-{new_id()}", TENANT, "adam")
     await session.start()
     await session.begin(begun.run)
@@ -119,6 +129,7 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
         of_session=of_session.artifact_id,
         task=task.run,
         schedules=[each.json()["schedule_id"] for each in made],
+        proposal=proposal,
     )
 
 
