@@ -41,9 +41,9 @@ _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _PYTHON_ESCAPES = {"'": "'", "\n": ""}
 BEFORE_LETTERS = frozenset("bf")
-"""Escapes that no writer of JSON puts before a letter (`\\frac`, `\\bin`), since texts hold neither a form feed nor a
+"""Escapes that no writer of JSON puts before a word (`\\frac`, `\\bin`), since texts hold neither a form feed nor a
 backspace."""
-_LETTER = re.compile(r"[A-Za-z]")
+_LETTERS = re.compile(r"[A-Za-z]{2}")
 _CODES = {
     "u": re.compile(r"[0-9a-fA-F]{4}"),
     "x": re.compile(r"[0-9a-fA-F]{2}"),
@@ -300,7 +300,7 @@ class Reader:
     def _escape(self, start: int) -> tuple[str, int]:
         """Return the character of the escape at `start`, and its end."""
         char = self._text[start + 1 : start + 2]
-        if char in BEFORE_LETTERS and char and _LETTER.match(self._text, start + 2):
+        if char in BEFORE_LETTERS and char and _LETTERS.match(self._text, start + 2):
             return "\\" + char, start + 2
         if char in self._escapes and char:
             return self._escapes[char], start + 2

@@ -17,7 +17,7 @@ _HARMLESS = frozenset({str, bool, type(None)})
 _AS_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 MANY_DIGITS = b"0" * 300
 FEW_MEMBERS, SHORT_BYTES, LONG_BYTES = 50, 1000, 10_000
-_NO_CONTROL = re.compile(rb"(?<!\\)(?>\\\\)*+\\[bf][A-Za-z]")
+_NO_CONTROL = re.compile(rb"(?<!\\)(?>\\\\)*+\\[bf][A-Za-z]{2}")
 MAX_CONTAINERS = 50_000
 """Containers and keys. jiter blocks all other threads, and takes a tenth of a second for a megabyte of `{}`."""
 WRAPPER_LEVELS = 201 - MAX_DEPTH

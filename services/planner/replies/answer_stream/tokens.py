@@ -226,9 +226,13 @@ class Tokens:
     def _in_escape(self, text: str, here: int) -> int:
         """Read an escape that no run holds, because its beginning came in another part or a letter may follow."""
         char = text[here]
-        if self._escape in BEFORE_LETTERS:
+        if self._escape and self._escape[0] in BEFORE_LETTERS:
             is_letter = char.isascii() and char.isalpha()
-            self._piece("\\" + self._escape if is_letter else _ESCAPES[self._escape])
+            if is_letter and len(self._escape) == 1:
+                self._escape += char
+                return here + 1
+            escape, letter = self._escape[0], self._escape[1:]
+            self._piece(("\\" + escape if is_letter else _ESCAPES[escape]) + letter)
             self._state = self._string
             return here
         self._escape += char
