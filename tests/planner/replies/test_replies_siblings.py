@@ -107,7 +107,7 @@ WRITTEN = {
     "a diff": "--- a\n+++ b\n@@ -1 +1 @@\n-x\n+<y>",
 }
 ESCAPES = [r"\alpha", r"\vec", r"D:\x64", r"\e[0m", r"\(x\)", r"\s+\d", r"\frac{1}", r"{\bfseries x}", r"C:\bin\files"]
-ESCAPES += [r"\forall", r"\bA", r"C:\Users", r"\underline", r"\101", r"a\-b", r"\_c", r"\fi", r"\U0001F600", r"\u{1F}"]
+ESCAPES += [r"\forall", r"C:\Users", r"\underline", r"\101", r"a\-b", r"\_c", r"\U0001F600", r"\u{1F}"]
 NOTATIONS = {
     "Qwen-Coder": "<tool_call>\n<function=look>\n<parameter=q>\ntea\n</parameter>\n</function>\n</tool_call>",
     "Qwen-Coder, bare": "<function=look>\n<parameter=q>\ntea\n</parameter>\n</function>",
