@@ -187,8 +187,8 @@ class Running:
                 found.append(f"{expected!r} was expected of {outcome!r}")
         if self.case.says:
             await wait_until(self._is_said(planner), what=f"of {self.name} is said {self.case.says}")
-        if not self.case.log(self.log()):
-            found.append(f"the server got {self.log()}")
+        # An outcome may be there before the server has read the last notification.
+        await wait_until(lambda: self.case.log(self.log()), what=f"{self.name} got what is expected of it")
         return found
 
     @staticmethod
