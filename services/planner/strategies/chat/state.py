@@ -15,7 +15,7 @@ from contracts.wire import names
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
 from services.planner.run.state.run import Run, StrategyState
-from services.shared.runs.pages.payload_types import BUILT_IN, PayloadType
+from services.shared.runs.pages.payload_types import BUILT_IN, DATA_PROPOSAL, PayloadType
 
 PROPOSAL_PENDING = "proposal_pending"
 """Warning: the request keeps the proposal before, so that a new one was dropped."""
@@ -89,7 +89,7 @@ def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any
     if payload is not None and request is not None and request.keep_proposal:
         payload = None
         response = replace(response, warnings=sorted([*response.warnings, PROPOSAL_PENDING]))
-    if payload is not None:
+    if payload is not None and payload["type"] == DATA_PROPOSAL.name:
         view = run.started.page_view if run.started is not None else None
         payload = {**payload, "data": _by_column_ids(payload["data"], view.columns if view is not None else None)}
     args = replace(response, custom_payload=payload).final_args(names.payload_id(run_id), state.types)
@@ -160,13 +160,15 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _by_column_ids(data: dict[str, Any], columns: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """Return the data of a proposal with columns by their ids, where the model has named them. Unknown keys stay."""
+    """Return the data of a proposal with columns by their ids, where the model has named them.
+
+    Unknown keys stay, and so do all cells of which two are of one column: whoever checks them says so.
+    """
     operations = data.get("operations")
     if not columns or not isinstance(operations, list):
         return data
-    ids = {str(column["name"]).lower(): str(column["id"]) for column in columns}
-    ids |= {str(column["name"]): str(column["id"]) for column in columns}
-    ids |= {str(column["id"]): str(column["id"]) for column in columns}
+    pairs = [(str(column.get("name", column["id"])), str(column["id"])) for column in columns if column.get("id")]
+    ids = {name.lower(): column for name, column in pairs} | dict(pairs) | {column: column for _, column in pairs}
 
     def of(operation: Any) -> Any:
         if not isinstance(operation, dict):
@@ -177,6 +179,6 @@ def _by_column_ids(data: dict[str, Any], columns: list[dict[str, Any]] | None) -
             for key, value in cells.items()
             if isinstance(value, dict)
         }
-        return {**operation, **named}
+        return {**operation, **{key: found for key, found in named.items() if len(found) == len(cells[key])}}
 
     return {**data, "operations": [of(operation) for operation in operations]}

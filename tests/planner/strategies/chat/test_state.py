@@ -1,5 +1,6 @@
 """What holds for every chat turn, however its text is split, whoever dies: the chunks joined are the answer."""
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -47,7 +48,7 @@ class Turn:
             page=pages.Page(name="table_view", table_id="t1"),
             payloads=list(VIEW.payloads),
             base_version=7,
-            columns=[{"id": "c1", "name": "Name"}, {"id": "c2", "name": "name"}, {"id": "c3", "name": "Age"}],
+            columns=[{"id": "c1", "name": "Name"}, {"id": "c2", "name": "name"}, {"id": "c3", "name": "Age"}, {}],
         )
         self.world = World(Rules(strategy=CHAT))
         opening = started(**fields).model_copy(
@@ -167,18 +168,26 @@ def test_a_turn_that_is_stopped_has_said_what_was_shown(parts: list[str], seed: 
 
 def test_a_proposal_names_columns_by_their_ids() -> None:
     """By id, by name, and by name in other letters; what is unknown stays as it is, for whoever checks it."""
-    operation = '{"action": "update", "row_id": 1, "changes": {"Name": 1, "name": 2, "AGE": 3, "c1": 4, "x": 5}}'
-    turn = Turn([f'Here. DATA_PROPOSAL: {{"operations": [{operation}, 7]}}'], random.Random(1))
+    operation = '{"action": "update", "row_id": 1, "changes": {"Name": 1, "name": 2, "AGE": 3, "x": 5}}'
+    twice = '{"action": "add", "data": {"Name": 1, "c1": 4}}'
+    turn = Turn([f'Here. DATA_PROPOSAL: {{"operations": [{operation}, 7, {twice}]}}'], random.Random(1))
     done = turn.play()
     [proposed] = [event for events in turn.world.written for event in events if event.type == "payload"]
     assert (proposed.kind, proposed.table_id, proposed.base_version) == ("data_proposal", "t1", 7)
-    assert proposed.data["operations"][0]["changes"] == {"c1": 4, "c2": 2, "c3": 3, "x": 5}
-    assert proposed.data["operations"][1] == 7
+    assert proposed.data["operations"][0]["changes"] == {"c1": 1, "c2": 2, "c3": 3, "x": 5}
+    assert proposed.data["operations"][1:] == [7, json.loads(twice)]
     assert done.extra["custom_payload"]["data"] == proposed.data
     assert (done.extra["custom_payload"]["id"], done.extra["custom_payload"]["summary"]) == (
         proposed.payload_id,
         proposed.summary,
     )
+
+
+def test_another_proposal_stays_as_it_is() -> None:
+    """The changes of a column are no cells."""
+    data = '{"mode": "update", "operations": [{"action": "modify", "column_id": "c1", "changes": {"name": "Age"}}]}'
+    turn = Turn([f"SCHEMA_PROPOSAL: {data}"], random.Random(1))
+    assert turn.play().extra["custom_payload"]["data"] == json.loads(data)
 
 
 def test_a_proposal_is_dropped_where_the_one_before_stays() -> None:
