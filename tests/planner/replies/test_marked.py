@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.planner.replies.marked.blocks import Page
-from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, Echoes, MarkerScanner
+from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, MAX_COMPARED, Echoes, MarkerScanner
 from services.planner.run.ending.payload import assemble
 from services.shared.runs.pages.payload_types import manifest, summary
 from services.shared.runs.pages.registry import load_pages
@@ -238,6 +238,14 @@ def test_a_quotation_stays() -> None:
     assert scanner.feed(quoted[:-1]) == "", "it is held back until it is known"
     assert scanner.open_block == "DATA_PROPOSAL"
     assert scanner.feed("}") == quoted
+
+
+def test_blocks_are_compared_so_many_times() -> None:
+    """Each once; after many others a block is taken for a quotation. What is shown later counts from then on."""
+    echoes = Echoes(["a [b", "c"])
+    assert [str(each) in echoes for each in range(MAX_COMPARED + 1)] == [False] * MAX_COMPARED + [True]
+    echoes.add(["7 {"])
+    assert ("7" in echoes, "8" in echoes, "a [b" in echoes) == (True, False, True)
 
 
 def test_cancelled() -> None:

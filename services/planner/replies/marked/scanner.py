@@ -17,6 +17,8 @@ from services.planner.replies.marked.openers import BLANKS, Before, NotBlock, Op
 from services.shared.runs.pages.payload_types import SUGGESTIONS
 
 MAX_BLOCK_BYTES = 256 << 10
+MAX_COMPARED = 256
+"""Blocks of a turn that are looked for in what was shown. Any further one is taken for a quotation."""
 _SLICE_CHARACTERS = 8 << 10
 """A long chunk is read in slices, since what follows a block is copied."""
 _openers = lru_cache(maxsize=16)(Openers)
@@ -42,15 +44,26 @@ class Echoes:
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._texts = list(texts)
         self._folded: list[str] = []
-        """The first of them, blanks folded: only a block asks for that."""
+        """Those that may hold a block, blanks folded: only a block asks for that."""
+        self._compared: dict[str, bool] = {}
+        """Blocks, and whether they were found."""
 
     def add(self, texts: Iterable[str]) -> None:
         """Take more that the model is shown from now on."""
         self._texts += texts
+        self._compared = {block: True for block, is_found in self._compared.items() if is_found}
 
     def __contains__(self, block: str) -> bool:
-        self._folded += map(_folded, self._texts[len(self._folded) :])
-        return bool(self._folded) and any(_folded(block) in text for text in self._folded)
+        self._folded += [_folded(text) for text in self._texts if "{" in text or "[" in text]
+        self._texts.clear()
+        if not self._folded:
+            return False
+        folded = _folded(block)
+        if folded not in self._compared:
+            if len(self._compared) >= MAX_COMPARED:
+                return True
+            self._compared[folded] = any(folded in text for text in self._folded)
+        return self._compared[folded]
 
 
 def _folded(text: str) -> str:
