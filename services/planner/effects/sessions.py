@@ -143,15 +143,33 @@ class Sessions:
                 is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
 
     async def on_dead_letter(self, address: SessionAddress, name: str) -> None:
-        """End the call of a message that cannot be handled, so that its run continues.
+        """End what waits for a message that cannot be handled: the call of a run, or the apply of a proposal.
 
-        `name`: of the message, `<run>-task-<call id>`; any other changes nothing.
+        `name`: of the message, `<run>-task-<call id>` or `proposal-<id>`; any other changes nothing.
         """
+        if name.startswith("proposal-"):
+            await self._release(address, name.removeprefix("proposal-"))
+            return
         run, _, call_id = name.partition("-task-")
         if call_id:
             fault = Fault(code="poisoned", reason="the call could not be handled")
             failed = inbox.CallFinished(call_id=call_id, tool="task.spawn", status="failed", failure=fault)
             await self._answer_call(address.tenant, run, failed)
+
+    async def _release(self, address: SessionAddress, proposal_id: str) -> None:
+        """Give back a proposal whose apply was recorded, if its run was not requested."""
+        async with self._logs.lock(address):
+            while True:
+                session = await self._logs.load(address, from_leader=True)
+                released = proposals.lost(session, proposal_id)
+                if released is None or await self._is_requested(address.tenant, released.job):
+                    return
+                if await self._logs.append(address, session, "", [released]) is not None:
+                    return
+
+    async def _is_requested(self, tenant: str, run: str) -> bool:
+        request = await self._bus.last_from_leader(subjects.REQUESTS, subjects.request(tenant, run))
+        return request is not None or await last_record(self._bus, tenant, run) is not None
 
     async def on_timer(self, address: SessionAddress, due: inbox.GroupDue, owner: str) -> None:
         """Pass a timer of the session on to it. `owner`: the timer's message."""

@@ -72,9 +72,19 @@ def controlled(session: Session, message: facts.SessionProposalControl) -> list[
     proposal = session.proposals.get(message.proposal_id)
     if session.is_deleting or proposal is None or proposal.state != "pending":
         return []
+    if message.apply is not None and proposal.job == message.apply.job:
+        return []  # Delivered again: this apply has failed already.
     if message.apply is None:
         return [facts.ProposalDismissed(proposal_id=message.proposal_id, by=message.by)]
     return [message.apply]
+
+
+def lost(session: Session, proposal_id: str) -> facts.ProposalReleased | None:
+    """Return what follows where the run of an apply was never requested, and never will be."""
+    proposal = session.proposals.get(proposal_id)
+    if proposal is None or proposal.state != "applying" or proposal.job is None:
+        return None
+    return facts.ProposalReleased(proposal_id=proposal_id, job=proposal.job, code="poisoned")
 
 
 def commands(session: Session, message: facts.SessionProposalControl) -> list[RequestApply]:

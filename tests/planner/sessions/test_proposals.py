@@ -151,8 +151,18 @@ def test_a_redelivered_decision_requests_the_same_run() -> None:
     for later, message in ((session, control(operations=[1])), (handled(session, APPLIED), control())):
         assert not any(isinstance(each, proposals.RequestApply) for each in decide.commands(later, message))
     assert JOB in session.open_runs()
+    failed = handled(session, FAILED)
+    assert failed.proposals[P].state == "pending"
+    assert decide.receive(failed, control(), "I:9") == [], "this apply has ended"
     deleting = in_state("pending").model_copy(update={"is_deleting": True})
     assert decide.receive(deleting, control(), "I:9") == []
+
+
+def test_an_apply_that_is_never_requested_is_given_back() -> None:
+    """Its message is dead-lettered after its record."""
+    assert proposals.lost(in_state("pending"), P) is proposals.lost(Session(), P) is None
+    released = proposals.lost(in_state("applying"), P)
+    assert released == ProposalReleased(proposal_id=P, job=JOB, code="poisoned")
 
 
 def test_a_turn_without_an_answer_proposes_nothing() -> None:
