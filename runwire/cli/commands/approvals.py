@@ -129,6 +129,12 @@ async def _decide(
         several = ", ".join(f"{pause.run_id}/{name_of(pause.pause_id, pause.revision)}" for pause in waiting)
         raise typer.BadParameter(f"{len(waiting)} wait, name one: {several}", param_hint="RUN/PAUSE")
     found = named(waiting, wanted)
+    if name is None:
+        # Something else may wait by now than what the user has read about.
+        print_pause(found, ERR)
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"name it: {found.run_id}/{name_of(found.pause_id, found.revision)}")
+        typer.confirm("Is it this one?", abort=True, err=True)
     await send(found)
     sys.stderr.write(f"{done}:\n")
     print_pause(found if arguments is None else found.model_copy(update={"arguments": arguments}), ERR)

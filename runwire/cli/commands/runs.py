@@ -174,7 +174,7 @@ async def show(client: Client, run_id: str, output: Output) -> int:
 @asks(commands)
 async def cancel(
     client: Client,
-    run_id: RunId = NEWEST,
+    run_id: RunId,
     reason: Annotated[str, typer.Option(help="Shown to all who follow it.")] = "",
 ) -> None:
     """Stop a run."""

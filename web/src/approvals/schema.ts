@@ -50,9 +50,9 @@ export function shown(kind: Kind, value: unknown): string {
   return kind === "json" || kind === "choice" ? JSON.stringify(value) : String(value);
 }
 
-/** The value that was written; throws a sentence for what cannot be one. An empty text that is not required is left out. */
+/** The value that was written; throws a sentence for what cannot be one. An empty text that is not required is left out: the tool has its own default. */
 export function read({ kind, label, isRequired }: Field, text: string): unknown {
-  if (text === "" && !isRequired && kind !== "flag") return undefined;
+  if (text === "" && !isRequired) return undefined;
   if (kind === "flag") return text === "true";
   if (kind === "number") {
     const number = Number(text);

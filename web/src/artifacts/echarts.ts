@@ -12,7 +12,6 @@ import {
   RadarComponent,
   TitleComponent,
   TooltipComponent,
-  TransformComponent,
   VisualMapComponent,
 } from "echarts/components";
 import { init, use, type ECharts } from "echarts/core";
@@ -20,6 +19,6 @@ import { CanvasRenderer } from "echarts/renderers";
 
 use([BarChart, BoxplotChart, CandlestickChart, FunnelChart, GaugeChart, HeatmapChart, LineChart, PieChart, RadarChart, ScatterChart]);
 use([AriaComponent, DatasetComponent, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, MarkPointComponent]);
-use([RadarComponent, TitleComponent, TooltipComponent, TransformComponent, VisualMapComponent, CanvasRenderer]);
+use([RadarComponent, TitleComponent, TooltipComponent, VisualMapComponent, CanvasRenderer]);
 
 export { init, type ECharts };

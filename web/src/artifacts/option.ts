@@ -3,18 +3,20 @@
 // Rule 1: names that mean code, HTML, links or other documents are dropped wherever they stand, also inside `baseOption`, `options`,
 // `media` and `timeline`.
 // Rule 2: pictures come from nowhere: symbols and fills that name an address are dropped.
-// Rule 3: tips are drawn on the canvas, so no text of theirs becomes HTML.
+// Rule 3: nothing takes for ever: points, members and ticks are counted, and transforms, which hold patterns of their own, are dropped.
+// Rule 4: tips are drawn on the canvas, so no text of theirs becomes HTML.
 
 const DROPPED = new Set([
   ..."__proto__ constructor prototype".split(" "),
   ..."toolbox graphic geo geo3D globe custom renderItem optionToContent contentToOption dataView".split(" "),
   ..."link sublink target subtarget extraCssText className appendTo appendToBody enterable map image backgroundImage".split(" "),
-  ..."triggerEvent rich".split(" "),
+  ..."triggerEvent rich transform".split(" "),
 ]);
 const ADDRESS = /^\s*(?:image:\/\/|url\(|(?:javascript|vbscript|data|blob|https?|file|ftp):)/i;
 const SERIES = new Set(["line", "bar", "pie", "scatter", "radar", "effectScatter", "heatmap", "boxplot", "candlestick", "funnel", "gauge"]);
 const MOST_POINTS = 50_000;
 const DEEPEST = 24;
+const MOST_SPLITS = 100;
 
 type Option = Record<string, unknown>;
 
@@ -50,9 +52,11 @@ function clean(value: unknown, depth: number, budget: { left: number }): unknown
   if (typeof value !== "object" || value === null) return value;
   const kept: Option = {};
   for (const [name, member] of Object.entries(value)) {
+    budget.left -= 1;
+    if (budget.left < 0) break;
     if (DROPPED.has(name)) continue;
     if (name === "formatter" && (typeof member !== "string" || member.includes("<"))) continue;
-    const cleaned = clean(member, depth + 1, budget);
+    const cleaned = clean(name === "splitNumber" ? Math.min(Number(member) || 5, MOST_SPLITS) : member, depth + 1, budget);
     if (cleaned === undefined) continue;
     if (name === "series" && Array.isArray(cleaned)) kept[name] = cleaned.filter((one) => isObject(one) && SERIES.has(String(one["type"])));
     else kept[name] = name === "tooltip" ? tips(cleaned) : cleaned;

@@ -59,6 +59,7 @@ def test_what_waits_is_listed(up: Path) -> None:
 def test_approve(up: Path) -> None:
     """What was approved is said on stderr; a second decision is refused."""
     run = waiting(up)
+    assert f"name it: {run}/" in runwire("approve", data=up).stderr, "nobody is there to be asked"
     approved = runwire("approve", run, "--note", "fine", data=up)
     assert (approved.returncode, approved.stdout) == (0, ""), approved.stderr
     assert 'to = "ann@example.org"' in approved.stderr

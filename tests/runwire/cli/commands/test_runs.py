@@ -35,17 +35,18 @@ def test_runs_are_listed(up: Path) -> None:
 
 
 def test_a_beginning_is_an_id_and_none_is_the_newest(up: Path) -> None:
-    """Nothing is deleted for no id; lists give an item a line; a refusal is JSON too."""
+    """Nothing is deleted or cancelled for no id; lists give an item a line; a refusal is JSON too."""
     first, second = asked(up, "What is 6*7?", "--agent", "default"), asked(up, CHART, "--session", "charts")
     assert [document("runs", "show", *given, data=up)["run_id"] for given in ((), (first[:24],))] == [second, first]
     assert "East grew most" in printed("tail", data=up)
     printed("fetch", "analyze_table.chart", "--run", second[:24], "-o", "chart.json", data=up)
     assert json.loads((up / "chart.json").read_text())["series"]
     assert runwire("delete", "", data=up).returncode == 6
+    assert runwire("cancel", data=up).returncode == 2
     lines = printed("runs", "-n", "2", "--since", "1h", "-o", "jsonl", data=up).splitlines()
     assert [json.loads(line)["run_id"] for line in lines] == [second, first]
     assert [run["run_id"] for run in document("runs", "ls", "--session", "char", data=up)] == [second]
-    assert f"{second} had ended before" in runwire("cancel", data=up).stderr
+    assert f"{second} had ended before" in runwire("cancel", second[:24], data=up).stderr
     refused = runwire("tail", "f" * 32, "-o", "json", data=up)
     assert (refused.returncode, json.loads(refused.stdout)["error"]["code"]) == (6, "not_found")
 
