@@ -284,6 +284,8 @@ def test_summaries() -> None:
     assert summary("schema_proposal", {"mode": "update"}) == "Schema proposal: empty proposal"
     assert summary("schema_proposal", {"mode": "create"}) == "A proposal to make a table or to change its columns"
     assert summary("data_proposal", {"operations": [1]}) == "A proposal to change rows"
+    assert len(summary("schema_proposal", {"mode": "create", "table_name": "a\n" * 400, "operations": []})) == 300
+    assert "\n" not in summary("schema_proposal", {"mode": "create", "table_name": "a\nb", "operations": []})
     assert summary("chart", {}) == "Unknown payload type: chart"
     listed = manifest([{"payload_id": "1", "summary": "A"}, {"payload_id": "2", "summary": ""}, {"summary": "B"}])
     assert listed == "AVAILABLE PAYLOADS (use get_payload tool to retrieve full data):\n- [1] A"

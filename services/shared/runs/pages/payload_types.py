@@ -15,6 +15,8 @@ from services.shared.json_schema.checks import InvalidSchema, check_schema, comp
 SUGGESTIONS = ("SUGGESTED_VALUES", "SUGGESTED_ACTIONS")
 """Their markers count on every page."""
 MODES = ("create", "update")
+MAX_SUMMARY_CHARACTERS = 300
+MAX_OPERATIONS = 1000
 _NOUNS = {
     "add": "addition",
     "update": "update",
@@ -53,21 +55,31 @@ class PayloadType(BaseModel):
     def faults(self, data: Data) -> list[str]:
         """Return the codes of what is wrong with data, as far as it can be said without the application."""
         if self.parse is not None:
-            return self.parse(data)
+            try:
+                return [str(code) for code in self.parse(data)]
+            except Exception:  # noqa: BLE001, a plug-in may raise anything
+                return ["payload_invalid"]
         return ["payload_invalid"] if self.data_schema and complaints(data, self.data_schema) else []
 
     def summary(self, data: Any) -> str:
         """Return one line about data, which never fails."""
         try:
-            return self.description if self.summarize is None else self.summarize(data)
-        except (AttributeError, KeyError, TypeError):
-            return self.description
+            text = self.description if self.summarize is None else str(self.summarize(data))
+        except Exception:  # noqa: BLE001, a plug-in may raise anything
+            text = self.description
+        return one_line(text, MAX_SUMMARY_CHARACTERS)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return a text as one line of at most `limit` characters."""
+    line = " ".join(text.splitlines())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _faults_of_rows(data: Data) -> list[str]:
     operations = data.get("operations")
     if isinstance(operations, list) and operations:
-        return []
+        return ["operations_too_many"] if len(operations) > MAX_OPERATIONS else []
     return ["operations_missing" if operations is None else "operations_empty"]
 
 

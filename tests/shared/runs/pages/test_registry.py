@@ -137,6 +137,14 @@ def test_plug_ins_are_found_by_entry_points(tmp_path: Path, monkeypatch: pytest.
         assert said in str(refused.value)
 
 
+def test_a_plug_in_may_raise_anything() -> None:
+    """Then a payload is invalid, and its summary is the type's."""
+    kind = PayloadType(name="a", marker="A", description="One", parse=lambda data: [data[0]], summarize=lambda _: 1 / 0)
+    assert (kind.faults({}), kind.summary({})) == (["payload_invalid"], "One")
+    many = {"operations": [{"action": "delete"}] * 1001}
+    assert load_pages().payload_types["data_proposal"].faults(many) == ["operations_too_many"]
+
+
 def test_help_is_filtered_by_role_and_page(tmp_path: Path) -> None:
     """The contents list names all topics of a role; the texts are those for the page."""
     (tmp_path / "more").mkdir()
