@@ -117,7 +117,7 @@ def changing_text(view: PageView, asked_at: int = 0) -> str:
     data = [manifest(payloads) or "", _listed("SINCE THEN:", [f"- {note}" for note in view.notes])]
     return _joined(
         ("CURRENT CONTEXT", f"{context}\n{between('page', view.context or '(nothing)')}"),
-        ("CONVERSATION DATA", _blocks(data)),
+        ("CONVERSATION DATA", between("page", _blocks(data)) if any(data) else ""),
         ("", f"Current date and time: {minute_of(asked_at)} UTC" if asked_at else ""),
     )
 
