@@ -9,6 +9,7 @@ from typing import Any
 from contracts.sessions import proposals as facts
 from contracts.sessions.proposals import ProposalState
 from contracts.wire.base import Message
+from services.shared.runs.pages.payload_types import one_line
 
 MAX_KEPT = 50
 TRANSITIONS: dict[str, tuple[frozenset[ProposalState | None], ProposalState]] = {
@@ -91,23 +92,33 @@ def notes(kept: Kept, since: int) -> list[str]:
 def _note(proposal: Proposal) -> str:
     what = f"Proposal {proposal.payload_id} ({proposal.summary})"
     report, applying = proposal.report, proposal.applying
+    unchanged = "nothing was changed" if applying is None else "an apply had failed, and may have changed a part"
     match proposal.state:
         case "applied" if report is not None and applying is not None:
             text = f"{what}: the user chose {len(applying.operations)} of {applying.of} operations; {report.applied} "
             text += f"were applied, {report.failed} failed."
             if report.table_id is not None:
                 text += f" The table is {report.table_id}, now at version {report.version}."
-            refused = [f"{each.index}: {each.code} ({each.reason})" for each in report.refused]
+            refused = [f"{each.index}: {_code(each.code)} ({_reason(each.reason)})" for each in report.refused]
             return f"{text} Refused operations: {'; '.join(refused)}." if refused else text
         case "applying":
             return f"{what}: it is being applied."
         case "dismissed":
-            return f"{what}: the user dismissed it; nothing was changed."
+            return f"{what}: the user dismissed it; {unchanged}."
         case "superseded":
-            return f"{what}: the user wrote on instead; nothing was changed, and it cannot be applied any more."
+            return f"{what}: the user wrote on instead; {unchanged}, and it cannot be applied any more."
         case _:
-            failed = f" An apply has failed: {proposal.code}." if proposal.code is not None else ""
+            code = f" ({_code(proposal.code)})" if proposal.code is not None else ""
+            failed = f" Before, {unchanged}{code}." if applying is not None else ""
             return f"{what}: it waits for the user's decision.{failed}"
+
+
+def _code(text: Any) -> str:
+    return one_line(str(text), 64)
+
+
+def _reason(text: Any) -> str:
+    return one_line(str(text or ""), 200)
 
 
 def report_of(result: Any) -> facts.ProposalReport | None:
@@ -115,9 +126,17 @@ def report_of(result: Any) -> facts.ProposalReport | None:
     if not isinstance(result, dict) or not isinstance(result.get("applied"), int):
         return None
     outcomes = result.get("operations")
-    errors = [facts.Verdict(index=-1, code=each.partition("@")[0], reason=each) for each in result.get("errors") or ()]
+    errors = [
+        facts.Verdict(index=-1, code=_code(each.partition("@")[0]), reason=_reason(each))
+        for each in map(str, result.get("errors") or ())
+    ]
     failed = [
-        facts.Verdict(index=each["index"], code=each["code"], field=each.get("field"), reason=each.get("reason") or "")
+        facts.Verdict(
+            index=each["index"],
+            code=_code(each["code"]),
+            field=None if each.get("field") is None else one_line(str(each["field"]), 100),
+            reason=_reason(each.get("reason")),
+        )
         for each in (outcomes if isinstance(outcomes, list) else ())
         if each.get("status") == "failed" and "code" in each
     ]

@@ -183,6 +183,11 @@ def test_the_next_turn_reads_what_came_of_it() -> None:
     assert notes(session.proposals, session.previous_turn_seq) == []
     assert "waits" in notes(in_state("pending").proposals, 99)[0]
     assert "dismissed" in notes(handled(in_state("pending"), DISMISS).proposals, 0)[0]
+    failed = handled(in_state("applying"), FAILED)
+    for causes in ([], [DISMISS], [request(THIRD)]):
+        [told] = notes(handled(failed, *causes).proposals, 0)
+        assert "may have changed a part" in told
+        assert "nothing was changed" not in told
     assert "wrote on" in notes(handled(in_state("pending"), request(THIRD)).proposals, 0)[0]
 
 
@@ -196,4 +201,9 @@ def test_a_report_is_read_from_any_result() -> None:
     found = report_of({**known, "operations": "<artifact:x>", "errors": ["column_id_unknown@operations[0]"]})
     assert found is not None
     assert [each.code for each in found.refused] == ["column_id_unknown"]
+    long = {**of_rows, "code": "c" * 99, "field": "f" * 999, "reason": "a\nb" + "x" * 999}
+    found = report_of({**known, "operations": [long]})
+    assert found is not None
+    assert [(len(each.code), len(each.field or ""), len(each.reason)) for each in found.refused] == [(64, 100, 200)]
+    assert found.refused[0].reason.startswith("a b")
     assert report_of("text") is report_of({"failed": 1}) is None
