@@ -233,7 +233,7 @@ class CallExecutor:
             except CallFailed as failure:
                 fault = failure.fault()
                 if isinstance(failure, InvalidResult | ResultTooLarge | InvalidPause):
-                    await self._tools.reject(call, fault)
+                    await self._tools.reject(call, spec, fault)
                 _count(call.tool, fault.code, checked_at)
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
                 return RoundEnd(

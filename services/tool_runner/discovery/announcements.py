@@ -18,6 +18,8 @@ from contracts.wire.limits import MAX_SPEC_BYTES
 from services.shared.json_schema.checks import InvalidSchema, check_schema
 from services.shared.tools.builtin import BUILT_IN
 
+SERVER_TAG = "mcp:"
+"""Begins the tag that says which MCP server has a tool: calls go there by it, so nobody else may claim it."""
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 Rank = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
@@ -89,6 +91,8 @@ def read_announcement(data: bytes) -> list[Announcement]:
                 raise InvalidAnnouncement(reason, _name_in(text)) from error
             if endpoint.get("subject") != subjects.tool(spec.name):
                 raise InvalidAnnouncement(f"the tool {spec.name} must listen on {subjects.tool(spec.name)}")
+            if any(tag.startswith(SERVER_TAG) for tag in spec.tags):
+                raise InvalidAnnouncement(f"a tag that begins with {SERVER_TAG} is for tools of MCP servers", spec.name)
             found.append(Announcement(spec, spec.digest(), version, instance))
     return found
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from contracts.artifacts.references import BytesGiven
-from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall
+from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolSpec
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 
@@ -75,10 +75,10 @@ class Transport(Protocol):
     def connected_since(self) -> float | None:
         """Since when it has been connected, by the monotonic clock; None: it is not."""
 
-    def serves(self, tool: str) -> bool:
-        """Whether it is this transport that reaches the tool."""
+    def serves(self, spec: ToolSpec) -> bool:
+        """Whether it is this transport that reaches the tool, by the specification that the run has pinned."""
 
-    def connect(self, tool: str, queue: EventQueue) -> AbstractContextManager[Connection]:
+    def connect(self, spec: ToolSpec, queue: EventQueue) -> AbstractContextManager[Connection]:
         """Return a connection that puts the replies to one call into its queue; later ones are ignored."""
 
     async def reject(self, tool: str, rejected: ResultRejected) -> None:

@@ -136,8 +136,8 @@ class ToolCaller:
         """Tool -> seconds."""
         self._transports = transports
 
-    def _transport_of(self, tool: str) -> Transport:
-        return next(each for each in self._transports if each.serves(tool))
+    def _transport_of(self, spec: ToolSpec) -> Transport:
+        return next(each for each in self._transports if each.serves(spec))
 
     async def call(self, prepared: PreparedCall, progress: Progress, watch: RunWatch) -> ResultBody | commands.Pause:
         """Call the tool and return its result, which the caller closes, or the pause that ends the round.
@@ -145,9 +145,9 @@ class ToolCaller:
         Raises CallFailed, RunEnded when the run ends meanwhile, AlreadyCompleted and Declined.
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
-        transport = self._transport_of(prepared.call.tool)
+        transport = self._transport_of(prepared.spec)
         with (
-            transport.connect(prepared.call.tool, queue) as connection,
+            transport.connect(prepared.spec, queue) as connection,
             watch.on_end(lambda: queue.put(events.RunEnded())),
         ):
             queue.put(events.Started(prepared.may_have_begun, prepared.checked_at, prepared.may_be_unread))
@@ -157,12 +157,12 @@ class ToolCaller:
             finally:
                 driver.close()
 
-    async def reject(self, call: CallRequested, fault: Fault) -> None:
+    async def reject(self, call: CallRequested, spec: ToolSpec, fault: Fault) -> None:
         """Report to the tool's instances why a result or pause is not accepted. The one that sent it logs it."""
         rejected = ResultRejected(
             idempotency_key=_idempotency_key(call), round=call.round, code=fault.code, reason=fault.reason
         )
-        await self._transport_of(call.tool).reject(call.tool, rejected)
+        await self._transport_of(spec).reject(call.tool, rejected)
 
 
 class _CallDriver:

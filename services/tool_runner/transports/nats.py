@@ -27,6 +27,7 @@ from contracts.tools.messages import (
     ResultRejected,
     ToolCall,
     ToolFailure,
+    ToolSpec,
 )
 from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_INLINE_BYTES
@@ -267,15 +268,15 @@ class NatsTransport:
         """Since when the bus has been connected, by the monotonic clock; None: it is not."""
         return self._bus.up_since if self._bus.is_connected else None
 
-    def serves(self, _tool: str) -> bool:
+    def serves(self, _spec: ToolSpec) -> bool:
         """Whether this transport reaches the tool: any that no other transport serves."""
         return True
 
     @contextmanager
-    def connect(self, tool: str, queue: EventQueue) -> Iterator["NatsConnection"]:
+    def connect(self, spec: ToolSpec, queue: EventQueue) -> Iterator["NatsConnection"]:
         """Put the replies to one call into its queue until the context ends."""
         with self._answers.to(queue):
-            yield NatsConnection(self._bus, self._answers, tool, queue)
+            yield NatsConnection(self._bus, self._answers, spec.name, queue)
 
     async def reject(self, tool: str, rejected: ResultRejected) -> None:
         """Report to the tool's instances why a result or pause is not accepted."""

@@ -56,6 +56,7 @@ def test_equal_specifications_have_equal_digests() -> None:
         (info({"name": "x" * 65}), "tool name"),
         (info({"name": "echo"}, subject="tool.other"), "must listen on tool.echo"),
         (info({"name": "echo", "timeout_s": -1}), "timeout_s"),
+        (info({"name": "echo", "tags": ["mcp:files"]}), "is for tools of MCP servers"),
         (info({"name": "echo", "input_schema": {"type": 12}}), "cannot be used"),
         (info({"name": "echo", "input_schema": {"type": "string"}}), "must describe an object"),
         (info({"name": "echo", "input_schema": {"$ref": "https://example.org/schema.json"}}), "another document"),

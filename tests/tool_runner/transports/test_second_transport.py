@@ -67,14 +67,14 @@ class Functions:
     async def tell_offered(self, tool: str, instance: str) -> None:
         """They do not mind."""
 
-    def serves(self, tool: str) -> bool:
+    def serves(self, spec: ToolSpec) -> bool:
         """Only its own tools."""
-        return tool in self.tools
+        return spec.name in self.tools
 
     @contextmanager
-    def connect(self, tool: str, queue: EventQueue) -> Iterator["Functions.Connection"]:
+    def connect(self, spec: ToolSpec, queue: EventQueue) -> Iterator["Functions.Connection"]:
         """Until the context ends, its function puts events into the queue."""
-        yield Functions.Connection(self, self.tools[tool], queue)
+        yield Functions.Connection(self, self.tools[spec.name], queue)
 
     async def reject(self, tool: str, rejected: ResultRejected) -> None:
         """Note it."""

@@ -16,6 +16,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.wire.faults import describe
+from services.tool_runner.discovery.announcements import SERVER_TAG
 
 _REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -81,6 +82,11 @@ class McpServer(BaseModel):
         if self.url is not None and not re.match(r"https?://[^/\s@]+(/|$)", self.url):
             raise ValueError("`url` is no http:// or https:// address without a login")
         return self
+
+    @property
+    def tag(self) -> str:
+        """Of its tools: calls come here by it."""
+        return f"{SERVER_TAG}{self.name}"
 
     def offers(self, tool: str) -> bool:
         """Whether a tool of the server, by its own name, is on the list."""

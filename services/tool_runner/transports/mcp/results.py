@@ -71,7 +71,7 @@ def spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
         side_effects="read" if reads else "external",
         timeout_s=server.timeout_s,
         concurrency=server.concurrency,
-        tags=[f"mcp:{server.name}", *([] if shown == server.prefix + name else [f"mcp-name:{name[:200]}"])],
+        tags=[server.tag, *([] if shown == server.prefix + name else [f"mcp-name:{name[:200]}"])],
         requires_approval=server.approval == "always" or (server.approval == "unless_read_only" and not reads),
     )
 

@@ -17,7 +17,7 @@ import structlog
 from mcp.shared.exceptions import MCPError
 
 from contracts.artifacts.references import BytesGiven
-from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure
+from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled, code_locations
 from services.tool_runner.calls import events
@@ -26,7 +26,7 @@ from services.tool_runner.transports.base import EventQueue
 
 from .config import McpServer
 from .results import events_of, params_of, progress_of
-from .server import McpTool, ServerLink
+from .server import ServerLink
 from .session import ConnectionLost, NotDone
 from .streams import REFUSED
 
@@ -39,7 +39,7 @@ for _name in ("mcp", "client", "httpx2", "httpcore2"):  # They quote what server
 
 
 class McpTransport:
-    """Reaches every tool that a server of the file has listed since this process started, and announces them."""
+    """Reaches every tool whose specification came from a server of the file, and announces what they list."""
 
     def __init__(self, bus: Bus, servers: Sequence[McpServer], changed: asyncio.Event) -> None:
         self._bus = bus
@@ -88,15 +88,15 @@ class McpTransport:
         """For ever: each call is told by itself what becomes of its connection."""
         return -math.inf
 
-    def serves(self, tool: str) -> bool:
-        """Whether a server has listed the tool."""
-        return any(tool in link.tools for link in self.links)
+    def serves(self, spec: ToolSpec) -> bool:
+        """Whether a server has the tool, by its tag: another tool of the same name is none of its own."""
+        return any(link.server.tag in spec.tags for link in self.links)
 
     @contextmanager
-    def connect(self, tool: str, queue: EventQueue) -> Iterator["McpConnection"]:
+    def connect(self, spec: ToolSpec, queue: EventQueue) -> Iterator["McpConnection"]:
         """Put the replies to one call into its queue until the context ends."""
-        link = next(link for link in self.links if tool in link.tools)
-        connection = McpConnection(link, link.tools[tool], queue)
+        link = next(link for link in self.links if link.server.tag in spec.tags)
+        connection = McpConnection(link, spec, queue)
         try:
             yield connection
         finally:
@@ -110,8 +110,8 @@ class McpTransport:
 class McpConnection:
     """One call's way to its server."""
 
-    def __init__(self, link: ServerLink, tool: McpTool, queue: EventQueue) -> None:
-        self._link, self._tool, self._queue = link, tool, queue
+    def __init__(self, link: ServerLink, spec: ToolSpec, queue: EventQueue) -> None:
+        self._link, self._spec, self._queue = link, spec, queue
         self._calling: set[asyncio.Task[None]] = set()
         self._reached = -math.inf
 
@@ -143,7 +143,8 @@ class McpConnection:
 
     async def _call(self, request: int, call: ToolCall) -> None:
         session = await self._link.opened()
-        if session is None:
+        tool = self._link.tools.get(self._spec.name)
+        if session is None or tool is None:
             self._queue.put(events.NoResponders(request))
             return
 
@@ -154,8 +155,8 @@ class McpConnection:
                 self._queue.put(event, len(event.data))
 
         try:
-            result = await session.call(self._tool.name, params_of(call), report)
-            for event in events_of(request, call, self._link.server, self._tool.announced.spec, result):
+            result = await session.call(tool.name, params_of(call), report)
+            for event in events_of(request, call, self._link.server, self._spec, result):
                 self._queue.put(event, len(getattr(event, "data", b"")))
         except NotDone:
             self._link.reset(session)

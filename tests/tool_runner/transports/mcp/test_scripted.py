@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolSpec
 from contracts.wire.names import new_id
 from runwire.local.launch import free_port
 from services.shared.tools.catalogue import refused_tools
@@ -145,6 +146,8 @@ CASES = [
     Case("moved", on_call({"status": 307, "headers": {"Location": "http://127.0.0.1:9/"}}), ["tool_error: Redirect to"],
          http=True, config={"headers": {"Authorization": "secret"}}),
     Case("status", on_call({"status": 503, "body": "<html>"}), ["tool_error: HTTP status 503"], http=True),
+    Case("packed", on_call({"status": 200, "body": "x", "headers": {"Content-Encoding": "gzip"}}),
+         ["tool_error: its answer is encoded as gzip"], http=True),
     Case("remote_ref", [], [], tools=[{**LOOK, "inputSchema": {"$ref": "http://127.0.0.1:9/x"}}], says="put it under"),
     Case("verbose", [], [], tools=[{**LOOK, "description": "d" * 1_000_000}], says="1,000,000 characters"),
     Case("many", [], [ECHO], tools=[{**LOOK, "name": f"look{n or ''}"} for n in range(10_000)],
@@ -228,3 +231,17 @@ async def test_what_servers_do(planner: Planner, start_runner: Start, tmp_path: 
             process.kill()
             await process.wait()
     assert not {one.name: wrong for one, wrong in zip(running, faults, strict=True) if wrong}
+
+
+async def test_calls_of_another_tool_of_the_same_name(planner: Planner, start_runner: Start, tmp_path: Path) -> None:
+    """They do not reach a server whose specification nobody has accepted."""
+    one = Running(Case("squatter", [], []), tmp_path)
+    name = f"{one.server.prefix}look"
+    spec = ToolSpec(name=name, idempotent=True)
+    await start_runner(spec, servers=[one.server], trust_tools=False, unavailable_s=0.5)
+    await wait_until(lambda: count(one.log(), "tools/list"), what="the server has listed its tool")
+    await wait_until(lambda: name in planner.catalogue.live(), what=f"{name} is offered")
+    assert not planner.catalogue.live()[name].tags
+    outcome = await planner.call(name, {"q": "a"})
+    assert fits(outcome, "tool_unavailable: ")
+    assert not count(one.log(), "tools/call")
