@@ -65,7 +65,8 @@ async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
         async with _Process.started(server, server.command, notes) as streams:
             yield streams
         return
-    headers = {name: resolved(value) for name, value in server.headers.items()}
+    headers = httpx2.Headers({name: resolved(value) for name, value in server.headers.items()})
+    headers["accept-encoding"] = "identity"  # A few bytes could be unpacked to any number.
     transport, timeout = _Bounded(server.max_message_bytes), httpx2.Timeout(30, read=server.timeout_s + 300)
     async with (
         httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout) as client,
@@ -239,6 +240,9 @@ class _Bounded(httpx2.AsyncHTTPTransport):
             return _failed(request, NOT_DONE, f"it cannot be reached: {str(error) or type(error).__name__}")
         except httpx2.TransportError as error:
             return _failed(request, LOST, f"{CONNECTION_LOST}: {type(error).__name__}")
+        if (encoding := response.headers.get("content-encoding", "identity").lower()) != "identity":
+            await response.aclose()
+            return _failed(request, REFUSED, f"its answer is encoded as {encoding[:40]}, and only plain ones are taken")
         is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         room = _Bucket(2 * self._max_bytes if is_stream else self._max_bytes, _MAX_STREAMED_PER_S if is_stream else 0)
         response.stream = _Limited(response.stream, room)
