@@ -3,6 +3,7 @@
 Rule 1: whatever is wrong with it ends the start, in one sentence with the server and its line.
 Rule 2: `${NAME}` is a variable of the tool runner's environment, `${file:/path}` the content of a secret's file. No
 other variable reaches a server.
+Rule 3: a command has the rights of the tool runner, so code that is not trusted belongs elsewhere, behind a `url`.
 """
 
 import os

@@ -1,8 +1,9 @@
 """Run an MCP server as a group of processes that does not outlive this tool runner: `python guard.py FD COMMAND…`.
 
 Launchers such as npx start the server as a child of theirs and leave it behind. This process leads the group. When the
-command ends, or the other end of the pipe FD is closed, as by any death of the tool runner, the whole group is ended:
-asked first, then killed, this process with it. It imports nothing of ours, so it costs little.
+command ends, or the other end of the socket FD is closed, as by any death of the tool runner, the whole group is ended:
+asked first, then killed, this process with it. How the command ended is said over FD. It imports nothing of ours, so it
+costs little.
 """
 
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 GRACE_S = 1.0
 """After standard input was closed, and again after SIGTERM."""
@@ -19,10 +21,15 @@ GRACE_S = 1.0
 def main(lifeline: int, command: list[str]) -> None:
     """Return only if the command cannot be started."""
     os.set_inheritable(lifeline, False)  # noqa: FBT003, it takes no name
+
+    def tell(text: str) -> None:
+        with suppress(OSError):
+            os.write(lifeline, text.encode(errors="replace"))
+
     try:
         child = subprocess.Popen(command)  # noqa: S603, the operator's own
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
+        tell(f"its command cannot be started: {getattr(error, 'strerror', None) or error}")
         return
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -39,7 +46,8 @@ def main(lifeline: int, command: list[str]) -> None:
             os.killpg(0, number)
 
     threading.Thread(target=end_with_the_tool_runner, daemon=True).start()
-    child.wait()
+    code = child.wait()
+    tell(f"it ended with the exit code {code}" if code >= 0 else f"it was ended by the signal {-code}")
     os.killpg(0, signal.SIGKILL)
 
 

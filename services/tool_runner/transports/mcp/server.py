@@ -79,10 +79,7 @@ class ServerLink:
         """Return what is wrong with the server, in a sentence; None: nothing."""
         found = [self._problem] if self._problem is not None else self._problems[:_MAX_PROBLEMS]
         if self._notes.skipped:
-            skipped = (
-                f"{self._notes.skipped:,} lines of its output are no messages, first {self._notes.first_skipped!r}"
-            )
-            found = [*found, skipped]
+            found = [*found, f"{self._notes.skipped:,} lines of its output are no messages"]
         return "; ".join(found) or None
 
     async def opened(self) -> Session | None:
@@ -106,6 +103,7 @@ class ServerLink:
         while True:
             began = time.monotonic()
             self._notes.errors.clear()
+            self._notes.end = ""
             try:
                 await self._connected()
                 reason = "its connection has ended"
@@ -117,8 +115,10 @@ class ServerLink:
                 reason = f"it failed in an unexpected way ({type(error).__name__})"
                 logger.error("mcp_server_failed", server=self.server.name, places=code_locations(error))  # noqa: TRY400
             self.session = None
-            if self._notes.errors:
-                reason = f"{reason}; it wrote: {' / '.join(self._notes.errors)}"
+            if self._notes.end:
+                reason = f"{reason}; {self._notes.end}"
+            # What it wrote may name secrets, and the reason is for everybody who may list the tools.
+            logger.debug("mcp_server_wrote", server=self.server.name, lines=[*self._notes.errors])
             if time.monotonic() - began > _STEADY_S:
                 pause_s = _FIRST_PAUSE_S
             self._say(f"{reason[:1000]}; it is tried again")

@@ -3,7 +3,7 @@
 Rule 1: what a server sends is bounded: a message in bytes, all of it in messages per second. One large answer fails its
 call and not the connection.
 Rule 2: what a process writes that is no message is skipped and counted. Its standard error is drained from the first
-moment, and the last lines are kept.
+moment, and the last lines are kept, for the log of this process at the level debug alone: they may name secrets.
 Rule 3: a request over HTTP that fails says whether it was certainly not carried out (`NOT_DONE`), or may have been
 (`LOST`).
 """
@@ -12,6 +12,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from collections import deque
@@ -44,6 +45,7 @@ _MAX_STREAMED_PER_S = 1 << 20
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
 _MAX_LINES, _MAX_LINE_CHARACTERS = 10, 300
 _EXIT_S = 5.0
+_FLOOD = "it was ended, since it sent too many messages that nobody asked for"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 _HEAD_BYTES = 256
 _MAX_ERROR_BYTES = 64 << 10
@@ -51,11 +53,14 @@ _MAX_ERROR_BYTES = 64 << 10
 
 @dataclass(slots=True)
 class Notes:
-    """What is known of a server beside its messages. `errors`: the last lines of its standard error."""
+    """What is known of a server beside its messages. `errors`: the last lines of its standard error.
+
+    `end`: how it ended.
+    """
 
     errors: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_LINES))
     skipped: int = 0
-    first_skipped: str = ""
+    end: str = ""
 
 
 @asynccontextmanager
@@ -80,7 +85,12 @@ async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
 class _Process:
     """One run of a server's command."""
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, server: McpServer, notes: Notes) -> None:
+    _is_closed = False
+    """Its standard output was, and not by us."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, lifeline: socket.socket, server: McpServer, notes: Notes
+    ) -> None:
         self._process, self._lifeline, self._server, self._notes = process, lifeline, server, notes
         self._unasked = _Bucket(_MAX_UNASKED, _MAX_UNASKED_PER_S)
 
@@ -88,18 +98,19 @@ class _Process:
     @asynccontextmanager
     async def started(cls, server: McpServer, command: str, notes: Notes) -> AsyncIterator[Streams]:
         """Start it, and end it with all its children (`guard`)."""
-        lifeline, kept = os.pipe()
+        lifeline, kept = socket.socketpair()
+        kept.setblocking(False)  # noqa: FBT003, it takes no name
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline), command, *server.args,
+                sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline.fileno()), command, *server.args,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                cwd=server.cwd, env=server.environment(), pass_fds=(lifeline,), start_new_session=True,
+                cwd=server.cwd, env=server.environment(), pass_fds=(lifeline.fileno(),), start_new_session=True,
             )  # fmt: skip
         except BaseException:
-            os.close(kept)
+            kept.close()
             raise
         finally:
-            os.close(lifeline)
+            lifeline.close()
         self = cls(process, kept, server, notes)
         sending, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_send, taken = anyio.create_memory_object_stream[SessionMessage](0)
@@ -119,14 +130,16 @@ class _Process:
         process = self._process
         if process.stdin is not None:
             process.stdin.close()
-        if not await _has_ended(process, guard.GRACE_S):
-            os.close(self._lifeline)
-            if not await _has_ended(process, 3 * guard.GRACE_S):
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await _has_ended(process, _EXIT_S)
-        else:
-            os.close(self._lifeline)
+        is_asked = not await _has_ended(process, guard.GRACE_S)
+        if self._is_closed and not is_asked:
+            with suppress(OSError):
+                self._notes.end = self._notes.end or self._lifeline.recv(_MAX_LINE_CHARACTERS).decode(errors="replace")
+        self._lifeline.close()
+        if is_asked:
+            await _has_ended(process, 3 * guard.GRACE_S)
+        with suppress(ProcessLookupError):  # Also where the guard itself was killed.
+            os.killpg(process.pid, signal.SIGKILL)
+        await _has_ended(process, _EXIT_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -160,8 +173,9 @@ class _Process:
                 size += len(rest)
                 line += rest[: self._server.max_message_bytes - len(line)]
                 if self._unasked.is_empty:
-                    self._notes.errors.append("it was ended, since it sent too many messages that nobody asked for")
+                    self._notes.end = _FLOOD
                     break
+            self._is_closed = True
         sending.close()
 
     def _message(self, line: bytes, size: int) -> JSONRPCMessage | None:
@@ -179,7 +193,6 @@ class _Process:
             self._unasked.take(1)
             return message if message.method in _USED else None
         self._notes.skipped += 1
-        self._notes.first_skipped = self._notes.first_skipped or _shown(line)
         return None
 
     async def _drain_errors(self) -> None:

@@ -1,9 +1,13 @@
 """The processes of servers: none outlives the tool runner, whatever becomes of it."""
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
+from services.tool_runner.transports.mcp.config import McpServer
+from services.tool_runner.transports.mcp.streams import Notes, streams_of
 from tests.support import mcp_server
 from tests.support.forked import Forked
 from tests.support.nats_server import NatsServer
@@ -11,15 +15,15 @@ from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner
 
 
-def processes(word: str) -> list[str]:
-    """The command lines of processes that contain a word."""
+def processes(*words: str) -> list[int]:
+    """The processes whose command lines contain all words."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        found += [line] if word in line else []
+        found += [int(file.parent.name)] if all(word in line for word in words) else []
     return found
 
 
@@ -44,4 +48,17 @@ async def test_a_killed_tool_runner_leaves_no_process(server: NatsServer, planne
     finally:
         runner.kill()
         runner.wait()
+    await wait_until(lambda: not processes(str(script)), what="all of its processes are gone")
+
+
+async def test_a_server_ends_whose_guard_was_killed(tmp_path: Path) -> None:
+    """With its child: the whole group is killed at the end."""
+    script = tmp_path / "unguarded.json"
+    script.write_text(json.dumps({"rules": [{"on": "(start)", "do": [{"spawn": 600}, {"sleep": 600}]}]}))
+    args = ["-S", mcp_server.__file__, str(script)]
+    server = McpServer.model_validate({"name": "unguarded", "command": sys.executable, "args": args})
+    async with streams_of(server, Notes()):
+        await wait_until(lambda: len(processes(str(script))) == 3, what="the guard, the server and its child run")
+        (guard,) = processes(str(script), "guard.py")
+        os.kill(guard, signal.SIGKILL)
     await wait_until(lambda: not processes(str(script)), what="all of its processes are gone")

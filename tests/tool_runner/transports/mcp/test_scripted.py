@@ -106,7 +106,8 @@ CASES = [
     ),
     Case("large", on_call({"result": {"content": [{"type": "text", "text": {"$x": 3_000_000}}]}}, nth=1),
          ["result_too_large: at most 1,000,000", ECHO], config={"max_message_bytes": 1_000_000}),
-    Case("crash", [{"on": "(start)", "do": [{"stderr": 40}, {"exit": 3}]}], [], says="it wrote: eeee"),
+    Case("crash", [{"on": "(start)", "do": [{"stderr": 40}, {"exit": 3}]}], [],
+         says="; it ended with the exit code 3; it is tried again"),
     Case("repeated", [{"on": "tools/list", "do": [{"result": {"tools": [LOOK], "nextCursor": "same"}}]}], [ECHO],
          says="repeats a cursor", log=lambda log: count(log, "tools/list") <= 3),
     Case("nulls", [{"on": "tools/list", "do": [{"result": {"nextCursor": None, "ttlMs": -5, "tools": [
