@@ -36,6 +36,8 @@ async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tu
         results = await asyncio.gather(*(_read(bus, started, each) for each in reads))
         lost = [f"{each.tool}: {found.reason}" for each, found in zip(reads, results, strict=True) if _is_lost(found)]
         shown = kind.shown(page, [None if _is_lost(each) else each for each in results])
+        # Raises for what no record can hold.
+        PageView(page=page, context=shown.text, **_of_table(shown)).model_dump_json()
     except Exception as error:  # noqa: BLE001, a plug-in may raise anything
         logger.warning("page_not_shown", page=page.name, error=repr(error)[:500])
         shown, lost = Shown(""), [*lost, "the page cannot be shown; the log of the planner says why"]
@@ -49,10 +51,13 @@ async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tu
         client_actions=pages.actions(page),
         tools=[name for name in started.tools if pages.offers(page, name)],
         help=help_text(pages.topics, page.name, started.request.role),
-        base_version=shown.base_version,
-        columns=shown.columns,
+        **_of_table(shown),
     )
     return view, [f"page_incomplete: {each}" for each in lost]
+
+
+def _of_table(shown: Shown) -> dict[str, Any]:
+    return {"base_version": shown.base_version, "columns": shown.columns}
 
 
 def _is_lost(found: Any) -> TypeGuard[Fault]:

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from contracts.runs.events import RunStarted
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
+from services.shared.runs.pages.page_types import PageType, Shown
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say
 from tests.support.run_services import Story
@@ -103,6 +106,21 @@ async def test_what_a_page_shows_is_no_proposal_when_quoted(plan: Plan, provider
     assert story.end.raw_answer == f"It says: {HOSTILE}"
     assert "echoed_block" in story.end.warnings
     assert "custom_payload" not in story.end.extra
+
+
+ODD: list[Any] = [7, [{"id": object()}], [7]]
+
+
+@pytest.mark.parametrize("odd", [7, Shown(ODD[0]), *(Shown("x", columns=each) for each in ODD)], ids=range(5))
+async def test_a_page_may_show_anything(
+    plan: Plan, provider: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Any
+) -> None:
+    """What no record can hold is not shown, and a warning."""
+    monkeypatch.setattr(PageType, "shown", lambda *_: odd)
+    provider.say(Say(text="Here."))
+    story = await on_page(plan, tmp_path)
+    assert story.end.raw_answer == "Here."
+    assert "page_incomplete: the page cannot be shown; the log of the planner says why" in story.end.warnings
 
 
 async def test_a_page_that_no_registry_has_is_refused(plan: Plan) -> None:
