@@ -98,6 +98,12 @@ CASES: dict[str, tuple[list[Say], str, dict[str, Any], list[str]]] = {
         {},
         ["the answer is cut: the model reached the limit of its output"],
     ),
+    "a cut call in the text": (
+        [Say(text='Let me look.\n{"next_node": "lok", "args": {"q": "x"}}', finish_reason="length")],
+        "Let me look.",
+        {},
+        ["the answer is cut: the model reached the limit of its output"],
+    ),
     "a final response": (
         [Say(tool_calls=[{"name": "final_response", "arguments": '{"answer": "So be it."}'}])],
         "So be it.",

@@ -87,7 +87,9 @@ class ChatReading(ReactReading):
         if not reply.tool_calls:
             self._habit.note(is_unopened=plain.is_unopened)
         if isinstance(decision, Invalid):
-            return decision
+            if reply.ending == "whole" or not text.strip():
+                return decision
+            decision = None  # Of a reply that was cut counts what was said.
         if isinstance(decision, Final) and (is_call or not text.strip()):
             text = str(decision.args.get("answer", ""))
         return self._part(reply, decision, text, reply.reasoning or plain.thought)

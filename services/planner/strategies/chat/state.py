@@ -115,7 +115,9 @@ def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -
         case Step(status="started" | "skipped"):
             said = "" if isinstance(event.said, ArtifactRef) else event.said
             positions = [{"call_id": call.call_id, "tool": call.tool, "offset": event.shown_to} for call in event.calls]
-            return replace(state.after(said, event.shown_to), positions=(*state.positions, *positions))
+            return replace(
+                state.after(said, max(event.shown_to, state.length)), positions=(*state.positions, *positions)
+            )
         case Observed():
             return replace(state, turn=(*state.turn, Shown(tuple(_texts_of(event)))))
         case _:

@@ -17,7 +17,9 @@ from services.planner.replies.marked.blocks import Page
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import Append, Ask, Dispatch, ReadShown, Rules
+from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Decision
+from services.planner.strategies.chat.state import ChatState, fold
 from services.planner.strategies.chat.strategy import Chat
 from services.shared.runs.pages.registry import load_pages
 from tests.planner.handlings import advance
@@ -181,6 +183,20 @@ def test_a_proposal_names_columns_by_their_ids() -> None:
         proposed.payload_id,
         proposed.summary,
     )
+
+
+def test_a_new_table_is_no_change_of_the_one_that_is_open() -> None:
+    """Its proposal is of none."""
+    turn = Turn(['SCHEMA_PROPOSAL: {"mode": "create", "operations": [{"action": "add"}]}'], random.Random(1))
+    turn.play()
+    [proposed] = [event for events in turn.world.written for event in events if event.type == "payload"]
+    assert (proposed.table_id, proposed.base_version) == (None, None)
+
+
+def test_the_message_is_never_shorter_than_it_was() -> None:
+    """Whatever a record says."""
+    run = Run(strategy_state=ChatState(length=7))
+    assert fold(run, Step(step=1, node="look", status="started", shown_to=3)).length == 7
 
 
 def test_another_proposal_stays_as_it_is() -> None:
