@@ -41,7 +41,8 @@ def render_data(
         if operation.get("action") == "add":
             shown.append(_row(f"op:{number}", "add", checked=chosen[number], reason=reasons.get(number)))
         else:
-            of_rows.setdefault(operation.get("row_id"), []).append(number)
+            row_id = operation.get("row_id")
+            of_rows.setdefault(row_id if isinstance(row_id, int | str) else None, []).append(number)
     for row in rows:
         numbers = of_rows.get(row["id"], [])
         if not numbers:
@@ -50,11 +51,12 @@ def render_data(
         first = operations[numbers[0]]
         changes: dict[str, Any] = {}
         for number in numbers:
-            changes |= operations[number].get("changes") or {}
+            changes |= _object(operations[number].get("changes"))
         reason = next((reasons[number] for number in numbers if number in reasons), None)
         is_chosen = any(chosen[number] for number in numbers)
-        found = _row(f"row:{row['id']}", first["action"], checked=is_chosen, reason=reason)
-        if first["action"] == "update":
+        action = str(first.get("action"))
+        found = _row(f"row:{row['id']}", action, checked=is_chosen, reason=reason)
+        if action == "update":
             found["changed_cells"] = [
                 {"column_id": column, "tint": "amber", "tooltip": f"Was: {_text(row['data'].get(column))}"}
                 for column in changes
@@ -81,6 +83,10 @@ def _row(key: str, kind: str, *, checked: bool | None = None, reason: str | None
         "reduced_opacity": is_gone,
         "changed_cells": [],
     }
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(value: Any) -> str:
@@ -113,11 +119,11 @@ def render_schema(columns: Sequence[str], data: Mapping[str, Any]) -> dict[str, 
         return next((at for at, each in enumerate(shown) if of is not None and each.get("id") == of), None)
 
     for operation in operations:
-        action, at = operation["action"], place(operation.get("column_id"))
+        action, at = str(operation.get("action")), place(operation.get("column_id"))
         after = place(operation.get("after_column_id"))
-        mark = {"mark": action, "tint": _TINTS[action]}
+        mark = {"mark": action, "tint": _TINTS.get(action, "none")}
         if action == "add":
-            column = {"name": operation["column"]["name"], **mark}
+            column = {"name": _object(operation.get("column")).get("name"), **mark}
             shown.insert(len(shown) if after is None else after + 1, column)
         elif at is not None and action == "reorder":
             column = shown.pop(at)
@@ -126,7 +132,7 @@ def render_schema(columns: Sequence[str], data: Mapping[str, Any]) -> dict[str, 
         elif at is not None and action == "remove":
             shown[at] = {"id": shown[at]["id"], **mark, "struck": True, "note": "Data will be lost"}
         elif at is not None:
-            shown[at] = {"id": shown[at]["id"], **mark, "note": _changes(operation["changes"])}
+            shown[at] = {"id": shown[at]["id"], **mark, "note": _changes(_object(operation.get("changes")))}
     view: dict[str, Any] = {"columns": shown, "summary": _summary(operations, _OF_COLUMNS)}
     if samples := data.get("sample_rows") if data.get("mode") == "create" else None:
         view["samples"] = {"label": f"Include sample data ({len(samples)} rows)", "checked": False, "rows": samples}
@@ -142,7 +148,7 @@ def _changes(changes: Mapping[str, Any]) -> str:
         elif key == "required":
             found.append("required" if value else "optional")
         else:
-            found.append(f"{key}: {', '.join(value) if isinstance(value, list) else value}")
+            found.append(f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
     return ", ".join(found)
 
 

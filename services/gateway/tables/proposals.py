@@ -69,8 +69,9 @@ class _Found:
 
     @property
     def operations(self) -> list[dict[str, Any]]:
+        """Return all of them by their numbers; what is no object is an empty one."""
         found = self.data.get("operations")
-        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        return [each if isinstance(each, dict) else {} for each in found] if isinstance(found, list) else []
 
     def state(self) -> facts.ProposalState:
         """Return its state. The session may not have heard of the end of the turn yet."""
@@ -323,7 +324,8 @@ async def _view(
     columns = table["columns"] if table is not None else []
     if facts.APPLICABLE[found.event.kind] == "schema":
         ids = [] if found.data.get("mode") == "create" else [each["column_id"] for each in columns]
-        return render_schema(ids, found.data) | {"names": {each["column_id"]: each["name"] for each in columns}}
+        drawn = render_schema(ids, {**found.data, "operations": operations})
+        return drawn | {"names": {each["column_id"]: each["name"] for each in columns}}
     changed = sorted({each["row_id"] for each in operations if isinstance(each.get("row_id"), int)})[:MAX_ROWS]
     query = {**of_table, "filters": [{"column": "row_id", "op": "in", "value": changed}], "limit": MAX_ROWS}
     page = await _read_or_none(parts, request, caller, "query_rows", query) if changed else None

@@ -51,6 +51,14 @@ def test_rows() -> None:
     assert (shown[2]["struck"], shown[2]["changed_cells"]) == (True, [])
 
 
+def test_what_is_no_operation_is_shown() -> None:
+    """A model may write anything."""
+    odd: list[dict[str, Any]] = [{}, {"row_id": 5, "changes": [1]}, {"row_id": [5]}, {"action": []}]
+    assert len(render_data(ROWS, odd)["rows"]) == 2
+    odd += [{"action": "add", "column": 7}, {"action": "modify", "column_id": "s", "changes": 7}]
+    assert len(render_schema(["s"], {"operations": odd})["columns"]) == 2
+
+
 def test_columns() -> None:
     """Each column at its place to come, with what changes of it; an unknown anchor appends, none is the first place."""
     operations = [

@@ -274,6 +274,17 @@ async def test_a_new_message_supersedes(world: World, more: dict[str, Any], stat
     assert [row[1] for row in await world.rows()] == ["Sent", "Talk", "No"]
 
 
+async def test_what_is_no_operation_is_refused_by_its_number(world: World) -> None:
+    """The numbers of the others stay, and a change of columns fails as a whole."""
+    proposal = await world.proposed({"operations": [7, *world.three()]})
+    done = (await world.ask(proposal, "apply", operations=[0, 3]))[1]
+    assert [(each["index"], each["status"]) for each in done["verdicts"]] == [(0, "failed"), (3, "applied")]
+    assert [row[0] for row in await world.rows()] == ["Acme", "Beta"]
+    proposal = await world.proposed({**CREATE, "operations": [7, *CREATE["operations"]]}, "schema_proposal")
+    assert (await world.ask(proposal))[0] == 200
+    assert (await world.ask(proposal, "apply"))[1]["report"]["applied"] == 0
+
+
 @pytest.mark.parametrize(("with_samples", "rows"), [(False, 0), (True, 2)])
 async def test_a_new_table(world: World, rows: int, *, with_samples: bool) -> None:
     """It is made as a whole, once, with its samples where they are wanted."""
