@@ -28,7 +28,7 @@ class Page(HttpInput):
 
     @model_validator(mode="after")
     def _is_small(self) -> "Page":
-        if (size := len(self.model_dump_json())) > MAX_PAGE_BYTES:
+        if (size := len(self.model_dump_json().encode())) > MAX_PAGE_BYTES:
             raise ValueError(f"has {size} bytes as JSON; at most {MAX_PAGE_BYTES} are allowed")
         return self
 

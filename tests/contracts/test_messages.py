@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from contracts.runs import events
+from contracts.runs.pages import Page
 from contracts.wire.records import Record
 
 
@@ -30,6 +31,13 @@ def test_a_record_keeps_events_of_a_newer_version() -> None:
     assert unknown.model_dump() == {"type": "teleported", "to": "b"}
     assert isinstance(known, events.Cancelled)
     assert record.types() == "teleported,cancelled"
+
+
+def test_a_page_has_so_many_bytes() -> None:
+    """Not characters."""
+    assert Page(name="a", filters={"q": "x" * 40_000})
+    with pytest.raises(ValidationError, match="bytes as JSON"):
+        Page(name="a", filters={"q": "é" * 40_000})
 
 
 @pytest.mark.parametrize(
