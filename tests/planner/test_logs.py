@@ -2,7 +2,11 @@
 
 import time
 
+import pytest
+
+from contracts.runs.events import PayloadProposed
 from contracts.runs.requests import Memory, RunRequested
+from contracts.sessions.proposals import PayloadKept, ProposalApplying, ProposalPending
 from contracts.sessions.records import (
     CHECKPOINT_EVERY,
     ContextSet,
@@ -18,11 +22,15 @@ from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
+from services.planner.effects.messages import request_run
+from services.planner.effects.sessions import Sessions
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.run.state.run import Run
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
+from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
 from tests.support.buses import connected
@@ -49,6 +57,58 @@ async def rendered(bus: Bus, sessions: SessionLogs, where: Address) -> bytes:
     run = await RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1).load(where, fresh=False)
     pieces = Renderer().request(run, {"role": "system", "content": ""}, []).pieces
     return b"".join(encoded(piece) for piece in pieces)
+
+
+async def with_proposal(sessions: SessionLogs, address: SessionAddress, made: str, job: str) -> Session:
+    """A session with a proposal of the run `made`, which `job` applies."""
+    payload_id = new_id()
+    kept = PayloadKept(payload_id=payload_id, kind="data_proposal", summary="")
+    ended = RunEnded(run=made, outcome="done", question="q", answer="a", requested_at=1, payloads=[kept])
+    pending = ProposalPending(proposal_id=payload_id, run=made, kind=kept.kind, summary="")
+    applying = ProposalApplying(proposal_id=payload_id, operations=[0], of=1, job=job)
+    begun: list[KnownSessionEvent] = [
+        SessionStarted(session_id=address.key),
+        RunQueued(run=made, requested_at=1),
+        RunBegun(run=made),
+    ]
+    events: list[KnownSessionEvent] = [*begun, ended, pending, applying]
+    session = await sessions.append(address, await sessions.load(address), "", events)
+    assert session is not None
+    return session
+
+
+async def test_a_payload_is_read_from_the_run_that_made_it(nats_server: NatsServer) -> None:
+    """As the session says, which keeps it longer than the turn."""
+    made, session_id = new_id(), new_id()
+    async with connected(nats_server.url, "planner") as bus:
+        await provision(bus)
+        sessions = SessionLogs(bus)
+        session = await with_proposal(sessions, SessionAddress.of("default", session_id), made, new_id())
+        [payload_id] = session.proposals
+        proposed = PayloadProposed(payload_id=payload_id, kind="data_proposal", summary="", data={})
+        logs, where = RunLogs(bus, sessions, STRATEGIES.of), Address("default", made)
+        await logs.append(where, await logs.load(where, fresh=True), 1, [started(), proposed])
+        opening = started()
+        request = opening.request.model_copy(update={"session_id": session_id})
+        opening = opening.model_copy(update={"conversation_seq": session.seq, "request": request})
+        assert await logs.payload("default", Run(started=opening), payload_id) == proposed
+
+
+@pytest.mark.parametrize("is_requested", [True, False])
+async def test_a_dead_letter_gives_a_proposal_back(nats_server: NatsServer, *, is_requested: bool) -> None:
+    """Unless the run of its apply was requested, and may still apply it."""
+    address, job = SessionAddress.of("default", new_id()), new_id()
+    async with connected(nats_server.url, "planner") as bus:
+        await provision(bus)
+        sessions = SessionLogs(bus)
+        [payload_id] = (await with_proposal(sessions, address, new_id(), job)).proposals
+        if is_requested:
+            request = RunRequested(run_id=job, tenant="default", requested_at=1, trace_id="t", query="")
+            await request_run(bus, request)
+        handling = Sessions(bus, RunLogs(bus, sessions, STRATEGIES.of), sessions)
+        await handling.on_dead_letter(address, f"proposal-{payload_id}")
+        found = (await sessions.load(address)).proposals[payload_id]
+        assert (found.state, found.code) == (("applying", None) if is_requested else ("pending", "poisoned"))
 
 
 async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_server: NatsServer) -> None:

@@ -120,12 +120,13 @@ class RunLogs:
         session = await self._sessions.at(
             SessionAddress.of(tenant, started.request.session_id), started.conversation_seq
         )
-        for turn in session.turns:
-            if names.payload_id(turn.run) == payload_id:
-                for _, data in await self._read(subjects.log(tenant, turn.run), 1):
-                    for event in Record.model_validate_json(data).events:
-                        if isinstance(event, PayloadProposed) and event.payload_id == payload_id:
-                            return event
+        kept = session.proposals.get(payload_id)
+        runs = [each.run for each in session.turns if names.payload_id(each.run) == payload_id]
+        for of_run in [kept.run] if kept is not None else runs:
+            for _, data in await self._read(subjects.log(tenant, of_run), 1):
+                for event in Record.model_validate_json(data).events:
+                    if isinstance(event, PayloadProposed) and event.payload_id == payload_id:
+                        return event
         return None
 
     def begin(self, address: Address, *, is_new: bool) -> None:

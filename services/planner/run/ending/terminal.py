@@ -183,8 +183,10 @@ def _with_last_chunk(run: Run, handling: Handling, events: list[Event]) -> list[
     if isinstance(end, Done) and len(end.raw_answer) - len(before) > MAX_SHOWN_ANSWER_BYTES // MAX_BYTES_PER_CHARACTER:
         end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
     answer = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer if isinstance(end, Terminal) else ""
-    offset = next((n for n, pair in enumerate(zip(before, answer, strict=False)) if len(set(pair)) > 1), None)
-    offset = min(len(before), len(answer)) if offset is None else offset
+    offset = len(before)
+    if not answer.startswith(before):
+        pairs = enumerate(zip(before, answer, strict=False))
+        offset = next((n for n, (was, now) in pairs if was != now), min(len(before), len(answer)))
     chunk = Chunk(action_seq=1, offset=offset, text=answer[offset:], done=True, **numbers)
     return [*events[:-1], *([chunk] if offset or answer or run.turn else []), *_proposed(run, end), end]
 
@@ -194,7 +196,8 @@ def _proposed(run: Run, end: Event) -> list[PayloadProposed]:
     found = end.extra.get("custom_payload") if isinstance(end, Done) else None
     if found is None or run.started is None:
         return []
-    view = run.started.page_view
+    is_new = found["type"] == "schema_proposal" and found["data"].get("mode") == "create"
+    view = None if is_new else run.started.page_view
     return [
         PayloadProposed(
             payload_id=found["id"],
