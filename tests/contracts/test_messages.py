@@ -35,7 +35,7 @@ def test_a_record_keeps_events_of_a_newer_version() -> None:
 
 def test_a_page_has_so_many_bytes() -> None:
     """Not characters."""
-    assert Page(name="a", filters={"q": "x" * 40_000})
+    Page(name="a", filters={"q": "x" * 40_000})
     with pytest.raises(ValidationError, match="bytes as JSON"):
         Page(name="a", filters={"q": "é" * 40_000})
 
