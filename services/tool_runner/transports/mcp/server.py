@@ -25,7 +25,7 @@ from services.tool_runner.discovery.announcements import Announcement, checked, 
 
 from .config import McpServer
 from .results import spec_of, tool_name
-from .session import ConnectionLost, NotDone, Session, answer
+from .session import MAX_TOOLS, ConnectionLost, NotDone, Session, answer
 from .streams import Notes, streams_of
 
 logger = structlog.get_logger(__name__)
@@ -39,6 +39,8 @@ _RELIST_S, _MIN_RELIST_S = 300.0, 1.0
 _ANNOUNCED_S = 30.0
 """How long the tools of a server are announced that is away."""
 _MAX_PROBLEMS = 5
+_MAX_NAMES, _MAX_DIGESTS = 2 * MAX_TOOLS, 8
+"""Tools of one server, and specifications of one tool, while this process lives: each is kept for runs."""
 
 
 class McpTool(NamedTuple):
@@ -60,6 +62,7 @@ class ServerLink:
         """Of these the last list."""
         self.refused: dict[str, str] = {}
         """Tool -> why it cannot be offered."""
+        self._digests: dict[str, set[str]] = {}
         self._changed = changed
         self._problem: str | None = "it is starting"
         self._problems: list[str] = []
@@ -178,10 +181,28 @@ class ServerLink:
     async def _list(self, session: Session) -> None:
         listed = await session.tools()
         tools, refused = await asyncio.to_thread(_read, self.server, listed.tools)
+        for name, reason in self._beyond(tools).items():
+            del tools[name]
+            refused[name] = reason
         self.tools |= tools
         self.offered, self.refused, self._problems = frozenset(tools), refused, listed.problems
         self._seen_at = time.monotonic()
         self._say(None)
+
+    def _beyond(self, tools: dict[str, McpTool]) -> dict[str, str]:
+        """Return the tools that are one too many, or have changed too often, each with the reason."""
+        found: dict[str, str] = {}
+        for name, tool in tools.items():
+            known = self._digests.get(name, set())
+            if name not in self._digests and len(self._digests) >= _MAX_NAMES:
+                found[name] = f"its server has named more than {_MAX_NAMES:,} tools since the tool runner started"
+            elif tool.announced.digest not in known and len(known) >= _MAX_DIGESTS:
+                found[name] = (
+                    f"it has had {_MAX_DIGESTS} specifications since the tool runner started, and changed again"
+                )
+            else:
+                self._digests[name] = known | {tool.announced.digest}
+        return found
 
     def _say(self, problem: str | None) -> None:
         self._problem = problem

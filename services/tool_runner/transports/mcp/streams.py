@@ -29,7 +29,15 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, jsonrpc_message_adapter
+from mcp_types import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
 from . import guard
 from .config import McpServer, resolved
@@ -39,7 +47,7 @@ NOT_DONE, LOST, REFUSED = -31001, -31002, -31003
 CONNECTION_LOST = "the connection was lost"
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 _MAX_UNASKED, _MAX_UNASKED_PER_S = 10_000, 100
-"""Notifications that may come at once, and for how long a second."""
+"""Messages that nobody asked for: so many may come at once, and so many a second."""
 _MAX_STREAMED_PER_S = 1 << 20
 """Bytes of an event stream, beyond two messages at once."""
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
@@ -92,7 +100,7 @@ class _Process:
         self, process: asyncio.subprocess.Process, lifeline: socket.socket, server: McpServer, notes: Notes
     ) -> None:
         self._process, self._lifeline, self._server, self._notes = process, lifeline, server, notes
-        self._unasked = _Bucket(_MAX_UNASKED, _MAX_UNASKED_PER_S)
+        self._unasked = _Unasked()
 
     @classmethod
     @asynccontextmanager
@@ -154,6 +162,7 @@ class _Process:
         stdin = self._process.stdin
         with suppress(OSError, anyio.ClosedResourceError):
             async for message in taken:
+                self._unasked.send(message.message)
                 if stdin is not None:
                     stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                     await stdin.drain()
@@ -183,15 +192,17 @@ class _Process:
             found = _ID.search(line[:_HEAD_BYTES])
             limit = f"the answer has {size:,} bytes, and at most {self._server.max_message_bytes:,} are taken"
             error = ErrorData(code=REFUSED, message=f"{limit}; ask for less, or for a part of it")
-            return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error) if found else None
+            answer = JSONRPCError(jsonrpc="2.0", id=int(found[1]) if found else None, error=error)
+            self._unasked.receive(answer)
+            return answer if found else None
         if not line.strip():
+            self._unasked.take(1)
             return None
         with suppress(ValueError):
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            if not isinstance(message, JSONRPCNotification):
-                return message
-            self._unasked.take(1)
-            return message if message.method in _USED else None
+            self._unasked.receive(message)
+            return None if isinstance(message, JSONRPCNotification) and message.method not in _USED else message
+        self._unasked.take(1)
         self._notes.skipped += 1
         return None
 
@@ -222,6 +233,29 @@ class _Bucket:
         now = time.monotonic()
         self._left = min(self._capacity, self._left + (now - self._at) * self._per_s) - amount
         self._at = now
+
+
+class _Unasked(_Bucket):
+    """What a server sends that answers nothing: notifications, requests of its own, answers to what nobody asks."""
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_UNASKED, _MAX_UNASKED_PER_S)
+        self._asked: set[int | str] = set()
+
+    def send(self, message: JSONRPCMessage) -> None:
+        """Remember what is asked, until it is cancelled."""
+        if isinstance(message, JSONRPCRequest):
+            self._asked.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._asked.discard((message.params or {}).get("requestId", ""))
+
+    def receive(self, message: JSONRPCMessage) -> None:
+        """Take one, unless it is the answer to something."""
+        answers = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+        if answers in self._asked:
+            self._asked.discard(answers)
+        else:
+            self.take(1)
 
 
 async def _has_ended(process: asyncio.subprocess.Process, wait_s: float) -> bool:

@@ -17,6 +17,7 @@ from contracts.wire.names import new_id
 from runwire.local.launch import free_port
 from services.shared.tools.catalogue import refused_tools
 from services.tool_runner.transports.mcp.config import McpServer
+from services.tool_runner.transports.mcp.server import ServerLink, _read
 from tests.support import mcp_server
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
@@ -143,6 +144,9 @@ CASES = [
     Case("silent", on_call({"sleep": 9}), ["tool_timed_out: effect is unknown"], config={"timeout_s": 0.5},
          log=lambda log: count(log, "notifications/cancelled") == 1),
     Case("flood", on_call({"send": {"method": "notifications/x"}, "times": 300_000}), ["outcome_unknown: "]),
+    Case("flood_of_lines", on_call({"raw": "x\n" * 100_000}), ["outcome_unknown: "]),
+    Case("flood_of_requests", on_call({"send": {"id": 1, "method": "ping"}, "times": 300_000}), ["outcome_unknown: "]),
+    Case("flood_of_answers", on_call({"send": {"id": "x", "result": {}}, "times": 300_000}), ["outcome_unknown: "]),
     Case("gone", on_call({"status": 404}, nth=1), [ECHO], http=True, log=lambda log: count(log, "initialize") == 2),
     Case("moved", on_call({"status": 307, "headers": {"Location": "http://127.0.0.1:9/"}}), ["tool_error: Redirect to"],
          http=True, config={"headers": {"Authorization": "secret"}}),
@@ -232,6 +236,21 @@ async def test_what_servers_do(planner: Planner, start_runner: Start, tmp_path: 
             process.kill()
             await process.wait()
     assert not {one.name: wrong for one, wrong in zip(running, faults, strict=True) if wrong}
+
+
+def test_what_a_server_may_announce_is_bounded() -> None:
+    """Over the life of the process: specifications of one tool, and names."""
+    server = McpServer.model_validate({"name": "bounded", "command": "x"})
+    link = ServerLink(server, asyncio.Event())
+
+    def beyond(*tools: dict[str, Any]) -> dict[str, str]:
+        return link._beyond(_read(server, list(tools))[0])
+
+    assert not any(beyond({**LOOK, "description": str(number)}) for number in range(8))
+    assert "changed again" in beyond({**LOOK, "description": "8"})["bounded_look"]
+    assert not beyond({**LOOK, "description": "0"})
+    names = [{"name": f"t{number}"} for number in range(1030)]
+    assert len(beyond(*names)) == 7
 
 
 async def test_calls_of_another_tool_of_the_same_name(planner: Planner, start_runner: Start, tmp_path: Path) -> None:
