@@ -165,11 +165,7 @@ class EncodingUnsupported(Problem):
 class BadRequest(Problem):
     """The input is no HTTP request that can be parsed."""
 
-    status, code, default = (
-        400,
-        "bad_request",
-        "This is no HTTP/1.1 request that can be read, or its head exceeds 64 KiB.",
-    )
+    status, code, default = 400, "bad_request", "This is no readable HTTP/1.1 request, or its head exceeds 64 KiB."
 
 
 class RequestTooSlow(Problem):
@@ -248,11 +244,7 @@ class ProposalGone(Problem):
 class IdempotencyConflict(Problem):
     """The idempotency key, or the id of an event, stands for a run with another body."""
 
-    status, code, default = (
-        409,
-        "idempotency_conflict",
-        "This Idempotency-Key or Last-Event-ID has another body.",
-    )
+    status, code, default = 409, "idempotency_conflict", "This Idempotency-Key or Last-Event-ID has another body."
 
 
 class NotRunning(Problem):
