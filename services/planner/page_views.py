@@ -1,7 +1,7 @@
-"""Resolves the page of a request, once, when its run opens: what the model is told of it.
+"""Resolves the page of a request, once, when its run opens: what the model reads about it.
 
 Rule 1: pages read by tools, with the tenant and the API key's tools of the run, as any caller does.
-Rule 2: nothing here fails a run. What cannot be read is named in what the model is told, and as a warning.
+Rule 2: nothing here fails a run. What cannot be read is named in what the model reads, and as a warning.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MAX_CONTEXT_CHARACTERS = 64 << 10
 
 
 async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tuple[PageView, list[str]]:
-    """Return what the model of a run is told of its page, and warnings. Raises UnknownPlace."""
+    """Return what the model of a run reads about its page, and warnings. Raises UnknownPlace."""
     parts, kind = pages.parts(page), pages.pages[page.name]
     lost: list[str] = []
     try:

@@ -55,7 +55,7 @@ class ModelRequests:
         return self.deployment.opening(request, self.catalogue.live())
 
     async def with_page(self, found: Opening) -> Opening:
-        """Return the opening with what the model is told of its page: a read of the page, if the request names one."""
+        """Return the opening with the view of its page: a read of the page, if the request names one."""
         started, page = found.started, found.started.request.page
         if page is None or found.refusal is not None or started.strategy != OF_PAGES:
             return found

@@ -111,8 +111,8 @@ class Sessions:
         manifest = [
             ManifestEntry(payload_id=each.payload_id, summary=each.summary) for each in session.proposals.values()
         ]
-        told = notes(session.proposals, session.previous_turn_seq)
-        return view.model_copy(update={"manifest": manifest, "notes": told})
+        changes = notes(session.proposals, session.previous_turn_seq)
+        return view.model_copy(update={"manifest": manifest, "notes": changes})
 
     async def on_message(self, address: SessionAddress, data: bytes, owner: str) -> None:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""

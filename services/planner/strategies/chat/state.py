@@ -164,7 +164,7 @@ def _strings(value: Any) -> Iterator[str]:
 def _by_column_ids(data: dict[str, Any], columns: list[dict[str, Any]] | None) -> dict[str, Any]:
     """Return the data of a proposal with columns by their ids, where the model has named them.
 
-    Unknown keys stay, and so do all cells of which two are of one column: whoever checks them says so.
+    Unknown keys stay, and so do all cells of which two are of one column: the check of the operation names them.
     """
     operations = data.get("operations")
     if not columns or not isinstance(operations, list):
