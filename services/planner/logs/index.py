@@ -59,7 +59,7 @@ async def end_run(bus: Bus, run: Run, request: RunRequested) -> None:
 
 
 async def place_proposals(bus: Bus, tenant: str, run: str, events: Iterable[RunEvent]) -> None:
-    """Write where the proposals of a record will be found, before the record, so that a reader of the record finds them."""
+    """Write where the proposals of a record are found, before the record, so that its readers find them."""
     for event in events:
         if isinstance(event, PayloadProposed):
             await Bucket(bus, keys.RUNS_BUCKET).put(keys.proposal_entry(tenant, event.payload_id, run), ProposalPlace())
