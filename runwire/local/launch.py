@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -153,17 +154,9 @@ async def running(
 async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str], None]) -> dict[str, Any]:
     if plan.port and listens(plan.port):
         raise CannotLaunch(f"port {plan.port} is taken; choose another: runwire up --port 0 (any), make run PORT=8081")
-    last_nats_port = embedded_nats.last_port(plan.data)
-    port, nats_port = plan.port or free_port(), free_port(last_nats_port)
-    if nats_port != last_nats_port and (plan.data / "jetstream").exists():
-        report(
-            f"another program has NATS' port {last_nats_port}, so NATS is on {nats_port} now: tools and listeners that "
-            f"have the old address do not reach it"
-        )
+    port = plan.port or free_port()
     passwords = embedded_nats.passwords_of(plan.data)
-    command = embedded_nats.configure(plan.data, nats_port, plan.sync)
-    nats = Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port))
-    await supervisor.start(nats)
+    nats, nats_port = await start_nats(plan, supervisor, report)
 
     def login(user: str) -> dict[str, str]:
         return embedded_nats.client_environment(nats_port, user, passwords)
@@ -194,6 +187,24 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
         "nats_port": nats_port,
         "sync": plan.sync,
     }
+
+
+async def start_nats(plan: Plan, supervisor: Supervisor, report: Callable[[str], None]) -> tuple[Child, int]:
+    """Start nats-server, on the port of the last start if that is free. Returns it and its port."""
+    last_port = embedded_nats.last_port(plan.data)
+    with (Path(tempfile.gettempdir()) / f"runwire-{os.getuid()}.lock").open("a") as lock:
+        # Launchers that start at once prefer the same port: one finds it free when the other one listens or has left.
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        port = free_port(last_port)
+        if port != last_port and (plan.data / "jetstream").exists():
+            report(
+                f"another program has NATS' port {last_port}, so NATS is on {port} now: tools and listeners that "
+                f"have the old address do not reach it"
+            )
+        command = embedded_nats.configure(plan.data, port, plan.sync)
+        nats = Child("nats-server", command, environments.of_server(os.environ), lambda: listens(port))
+        await supervisor.start(nats)
+    return nats, port
 
 
 async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Access to what `runwire up` starts: its NATS server, the environments of its processes, `endpoints.json`."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,9 +15,10 @@ import httpx
 import pytest
 
 from runwire.credentials.identities import changed, read
-from runwire.local import data_folder, launch
+from runwire.local import data_folder, embedded_nats, launch
+from runwire.local.supervisor import Supervisor
 from tests.support.nats_server import admits
-from tests.support.needs import needs_program
+from tests.support.needs import free_port, needs_program
 from tests.support.up import environment
 from tests.support.waiting import wait_until_blocking
 
@@ -221,6 +223,30 @@ def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> Non
         assert (tmp_path / "endpoints.json").exists()
         assert data_folder.remembered(tmp_path) == {}
         wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
+
+
+async def test_launchers_that_start_at_once_have_a_port_each(tmp_path: Path) -> None:
+    """Both had the same port before."""
+    needs_program("nats-server")
+    port, folders = free_port(), [tmp_path / "one", tmp_path / "other"]
+    for data in folders:
+        (data / "logs").mkdir(parents=True)
+        embedded_nats.passwords_of(data)
+        embedded_nats.configure(data, port, "always")
+    supervisors = [Supervisor(data, print) for data in folders]
+    try:
+        started = await asyncio.gather(
+            *(
+                launch.start_nats(launch.Plan(each, 0, []), by, print)
+                for each, by in zip(folders, supervisors, strict=True)
+            )
+        )
+        ports = [chosen for _, chosen in started]
+        assert port in ports
+        assert len(set(ports)) == len(ports)
+        assert not any(child.restarts for child, _ in started)
+    finally:
+        await asyncio.gather(*(each.stop() for each in supervisors))
 
 
 def test_the_data_folder_belongs_to_its_owner_alone(tmp_path: Path) -> None:
