@@ -61,6 +61,7 @@ BODIES = (
     Body("Bytes", RAW, "The message as it was received.", BYTES),
     Body("Empty", RAW, "No bytes: the question is the subject.", BYTES),
     Body("Failure", faults.Fault, "What went wrong.", headers=_kind("failure")),
+    Body("RunRequested", runs.RunRequested, headers={sessions.SESSION_HEADER: "key of the session that makes the run"}),
     Body("Record", records.Record, "All events of one transition, in order.", headers=_RECORD_HEADERS | _PAUSES),
     Body(
         "SessionRecord", sessions.SessionRecord, "All events of one transition of a session, in order.",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from ..artifacts.references import ArtifactRef
-from ..wire.base import HttpInput, Message
+from ..wire.base import HttpInput, Message, is_absent
 from ..wire.limits import MAX_PAGE_BYTES
 
 MAX_SELECTED_ROWS = 1000
@@ -61,6 +61,9 @@ class PageView(Message):
     manifest: list[ManifestEntry] = Field(default_factory=list, description="payloads so far, the oldest first")
     notes: list[str] = Field(
         default_factory=list, description="what happened to proposals since the last turn, with real counts"
+    )
+    pending_proposal: str | None = Field(
+        default=None, exclude_if=is_absent, description="id of the proposal that waits for a decision"
     )
     base_version: int | None = Field(default=None, description="of the table, when this was read")
     columns: list[dict[str, Any]] | None = Field(default=None, description="of the table: id, name, type and more")

@@ -38,6 +38,10 @@ class SuggestedAction(Message):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+NO_ANSWER = "No answer produced."
+"""The answer of a run that has none."""
+
+
 class FinalPayload(Message):
     """The result of a run, whether it succeeded, spent a budget, was cancelled or failed."""
 

@@ -155,7 +155,8 @@ class RunInput(HttpInput):
     limits: LimitsInput = Field(default_factory=LimitsInput)
     page: Page | None = Field(default=None, description="where the user stands; for the strategy `chat`")
     keep_proposal: bool = Field(
-        default=False, description="the session's pending proposal stays, and this turn proposes nothing"
+        default=False,
+        description="the session's pending proposal stays; where there is one, this turn proposes nothing",
     )
 
 

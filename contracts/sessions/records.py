@@ -32,6 +32,9 @@ CHECKPOINT_EVERY = 100
 CHECKPOINT_HEADER = "Runwire-Checkpoint"
 """On each record: sequence of the newest checkpoint on the session's log; 0 or absent: there is none."""
 
+SESSION_HEADER = "Runwire-Session"
+"""On the request of a run that a session makes: the session's key, so that it learns of a run that nobody can read."""
+
 
 class SessionStarted(Message):
     """The first request of a session arrived."""

@@ -76,7 +76,7 @@ class RunOptions(TypedDict, total=False):
     page: PageOption | None
     """The run has the strategy `chat`, and its model knows what that page shows."""
     keep_proposal: bool
-    """The session's pending proposal stays, and this turn proposes nothing."""
+    """The session's pending proposal stays; where there is one, this turn proposes nothing."""
     llm_context: dict[str, Any]
     """Shown to the model."""
     tool_context: dict[str, Any]

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from contracts.runs import inbox
 from contracts.runs.requests import RunRequested
+from contracts.sessions.records import SESSION_HEADER
 from contracts.sessions.schedules import FIRE_TIMER
 from contracts.wire import subjects
 from contracts.wire.names import InvalidName, new_id
@@ -59,7 +60,7 @@ class Planner:
             await dead_letters.dead_letter(self._parts.bus, delivery, _BEGUN_TOO_OFTEN)
             if found.kind == "control" and found.name.partition("-")[0] in _NAMES_OF_OTHERS:
                 return True
-            poisoned = Incoming(delivery.owner, new_id(), Poisoned())
+            poisoned = Incoming(delivery.owner, new_id(), Poisoned(delivery.headers.get(SESSION_HEADER, "")))
             return await handle(self._parts, address, poisoned, time_slice, is_first=False)
         finally:
             time_slice.end()

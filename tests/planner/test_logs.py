@@ -94,9 +94,11 @@ async def test_a_payload_is_read_from_the_run_that_made_it(nats_server: NatsServ
         assert await logs.payload("default", Run(started=opening), payload_id) == proposed
 
 
-@pytest.mark.parametrize("is_requested", [True, False])
-async def test_a_dead_letter_gives_a_proposal_back(nats_server: NatsServer, *, is_requested: bool) -> None:
-    """Unless the run of its apply was requested, and may still apply it."""
+@pytest.mark.parametrize(("is_requested", "is_end"), [(True, False), (False, False), (True, True)])
+async def test_a_dead_letter_gives_a_proposal_back(
+    nats_server: NatsServer, *, is_requested: bool, is_end: bool
+) -> None:
+    """The decision, unless the apply was requested and may still be made; or the word of the end of its run."""
     address, job = SessionAddress.of("default", new_id()), new_id()
     async with connected(nats_server.url, "planner") as bus:
         await provision(bus)
@@ -106,9 +108,10 @@ async def test_a_dead_letter_gives_a_proposal_back(nats_server: NatsServer, *, i
             request = RunRequested(run_id=job, tenant="default", requested_at=1, trace_id="t", query="")
             await request_run(bus, request)
         handling = Sessions(bus, RunLogs(bus, sessions, STRATEGIES.of), sessions)
-        await handling.on_dead_letter(address, f"proposal-{payload_id}")
+        await handling.on_dead_letter(address, f"{job}-ended" if is_end else f"proposal-{payload_id}")
         found = (await sessions.load(address)).proposals[payload_id]
-        assert (found.state, found.code) == (("applying", None) if is_requested else ("pending", "poisoned"))
+        goes_on = is_requested and not is_end
+        assert (found.state, found.code) == (("applying", None) if goes_on else ("pending", "poisoned"))
 
 
 async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_server: NatsServer) -> None:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEASURED = "COVERAGE_PROCESS_START" in os.environ
 
 _SHOWN = 8_000
-_FORKED = {f"services.{name}" for name in SERVICES}
+_FORKED = {f"services.{name}" for name in (*SERVICES, "tables")}
 _SERVE = "import sys; from runwire.serving import main; main(sys.argv[1:])"
 
 

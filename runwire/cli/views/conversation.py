@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
+from contracts.runs.payload import NO_ANSWER
 from runwire import events
 from runwire.cli.exit_codes import EXIT_INTERRUPTED
 from runwire.cli.printing import OUT, marked, print_error, program
@@ -120,8 +121,12 @@ class Conversation:
             if is_report:
                 self._reports.add(run.run_id)
             OUT.print(f"[dim]{'report' if is_report else f'you> {marked(run.query)}'}[/dim]")
-            answer = run.payload.raw_answer if run.payload else ""
-            OUT.print(f"[bold]{marked(answer or run.code or run.status)}[/bold]")
+            answer, is_done = run.payload.raw_answer if run.payload else "", run.status == "done"
+            if answer and (is_done or answer != NO_ANSWER):
+                OUT.print(f"[bold]{marked(answer)}[/bold]")
+            if not is_done:
+                reason = next(iter(run.payload.warnings), "") if run.payload and run.code else ""
+                OUT.print(f"[red]{marked(': '.join(filter(None, [run.status, run.code, reason])))}[/red]")
 
     def _follow(self, run_id: str) -> None:
         """Show a run to its end, and have people decide what it waits for."""

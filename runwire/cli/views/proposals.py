@@ -17,7 +17,7 @@ def print_proposal(proposal: ProposalView) -> None:
     for number, text in enumerate(_lines(proposal)):
         verdict = verdicts.get(number, {})
         status = verdict.get("status")
-        colour = _COLOURS.get(text[0], "")
+        colour = _COLOURS.get(text[0], "default")
         mark = "x" if status == "failed" else "✓" if status == "applied" else " "
         reason = f"  [red]{marked(verdict.get('code', ''))}: {marked(verdict.get('reason') or '')}[/red]"
         OUT.print(f"{mark}{number:>4} [{colour}]{text}[/{colour}]{reason if 'code' in verdict else ''}")
@@ -40,17 +40,23 @@ def _lines(proposal: ProposalView) -> Iterator[str]:
         for cell in row["changed_cells"]
     }
 
-    def cells(values: dict[str, Any], row: str = "") -> str:
+    def named(column: Any) -> str:
+        return marked(str(names.get(str(column), column)))
+
+    def cells(values: Any, row: str = "") -> str:
         texts = []
+        if not isinstance(values, dict):  # A model may have written anything.
+            return json_text(values)
         for column, value in values.items():
             before = f" ({marked(was[row, column])})" if (row, column) in was else ""
-            texts.append(f"{marked(str(names.get(column, column)))}: {json_text(value)}{before}")
+            texts.append(f"{named(column)}: {json_text(value)}{before}")
         return ", ".join(texts)
 
-    for operation in proposal.data.get("operations") or ():
-        action = operation.get("action", "")
+    for given in proposal.data.get("operations") or ():
+        operation = given if isinstance(given, dict) else {}
+        action = str(operation.get("action", ""))
         sign, place = _SIGNS.get(action, "?"), operation.get("row_id", operation.get("column_id"))
-        name = marked(str(names.get(place, f"row {place}" if "row_id" in operation else place)))
+        name = marked(f"row {place}") if "row_id" in operation else named(place)
         match action:
             case "add" if isinstance(operation.get("column"), dict):
                 column = operation["column"]
@@ -62,7 +68,7 @@ def _lines(proposal: ProposalView) -> Iterator[str]:
                 text = f"{name}  {cells(operation.get('changes') or {}, f'row:{place}')}"
             case "reorder":
                 after = operation.get("after_column_id")
-                text = f"{name}  {'first' if after is None else f'after {marked(str(names.get(after, after)))}'}"
+                text = f"{name}  {'first' if after is None else f'after {named(after)}'}"
             case _:
                 text = name
         yield f"{sign} {text}"

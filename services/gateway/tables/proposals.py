@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from contracts.artifacts.references import ArtifactRef
-from contracts.runs.events import PayloadProposed
+from contracts.runs.events import PayloadProposed, RunStarted
 from contracts.runs.payload import CALL_RESULT
 from contracts.runs.requests import CallInput
 from contracts.sessions import proposals as facts
@@ -43,7 +43,7 @@ from services.gateway.runs.run_request import call_request, encoded
 from services.gateway.sessions import control
 from services.runtime import exact_json
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.sessions.proposals import Proposal
+from services.shared.sessions.proposals import Proposal, outcomes_of
 
 from .proposal_view import render_data, render_outcome, render_schema
 from .routes import read_tool
@@ -72,6 +72,13 @@ class _Found:
         """Return all of them by their numbers; what is no object is an empty one."""
         found = self.data.get("operations")
         return [each if isinstance(each, dict) else {} for each in found] if isinstance(found, list) else []
+
+    def names(self) -> dict[str, str]:
+        """Return the names of columns by their ids, as the model saw them: a column may be gone since."""
+        started = [event for record in (self.run.first, self.run.started) if record for event in record.events]
+        views = [event.page_view for event in started if isinstance(event, RunStarted) and event.page_view]
+        columns = [each for view in views for each in view.columns or () if each.get("id")]
+        return {str(each["id"]): str(each.get("name", each["id"])) for each in columns}
 
     def state(self) -> facts.ProposalState:
         """Return its state. The session may not have heard of the end of the turn yet."""
@@ -273,7 +280,7 @@ async def _shown(parts: Parts, request: Request, caller: Caller, found: _Found, 
     if state == "pending":
         arguments = found.arguments(numbers, with_samples=False)
         checked = await _read_or_none(parts, request, caller, facts.CHECK_TOOL, arguments)
-        verdicts = checked["operations"] if checked is not None else []
+        verdicts = outcomes_of(checked)
     elif state == "applied" and proposal is not None and proposal.job is not None:
         verdicts = await _outcomes(parts, caller, proposal.job)
     shown = facts.ProposalView(
@@ -303,11 +310,10 @@ async def _outcomes(parts: Parts, caller: Caller, job: str) -> list[dict[str, An
     payload = run.status().payload if run is not None else None
     if payload is None:
         return []
-    found = payload.extra.get(CALL_RESULT, {}).get("operations")
-    if not isinstance(found, list):  # Too large for the record: it is an artifact.
-        whole = await parts.inliner.payload(caller.tenant, payload)
-        found = whole.artifacts.get(facts.APPLY_TOOL, {}).get("operations")
-    return found if isinstance(found, list) else []
+    result = payload.extra.get(CALL_RESULT)
+    if not isinstance(result, dict) or not isinstance(result.get("operations"), list):  # It is an artifact.
+        result = (await parts.inliner.payload(caller.tenant, payload)).artifacts.get(facts.APPLY_TOOL)
+    return outcomes_of(result)
 
 
 async def _view(
@@ -318,14 +324,14 @@ async def _view(
     if state not in {"pending", "applying"}:
         report = proposal.report if proposal is not None and state == "applied" else None
         outcome = None if report is None else {"operations": verdicts, "applied": report.applied}
-        return render_outcome(len(operations), outcome)
+        return render_outcome(len(operations), outcome) | {"names": found.names()}
     of_table = {"table_id": found.event.table_id}
     table = await _read_or_none(parts, request, caller, "describe_table", of_table) if found.event.table_id else None
     columns = table["columns"] if table is not None else []
+    names = {"names": found.names() | {each["column_id"]: each["name"] for each in columns}}
     if facts.APPLICABLE[found.event.kind] == "schema":
         ids = [] if found.data.get("mode") == "create" else [each["column_id"] for each in columns]
-        drawn = render_schema(ids, {**found.data, "operations": operations})
-        return drawn | {"names": {each["column_id"]: each["name"] for each in columns}}
+        return render_schema(ids, {**found.data, "operations": operations}) | names
     changed = sorted({each["row_id"] for each in operations if isinstance(each.get("row_id"), int)})[:MAX_ROWS]
     query = {**of_table, "filters": [{"column": "row_id", "op": "in", "value": changed}], "limit": MAX_ROWS}
     page = await _read_or_none(parts, request, caller, "query_rows", query) if changed else None
@@ -342,7 +348,7 @@ async def _view(
         reasons={each["index"]: each["reason"] for each in verdicts if each["status"] == "failed"},
         is_applying=state == "applying",
     )
-    return drawn | {"names": {column_id: name for name, column_id in ids_of.items()}}
+    return drawn | names
 
 
 async def _read_or_none(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:

@@ -289,9 +289,12 @@ class Effects:
         names_session = inbox.SessionAttached | RunRequested | inbox.InputRequested | inbox.CancelRequested
         if session_id is None and isinstance(received, names_session):
             session_id = received.session_id
-        if session_id is not None:
+        key = keys.session_key(session_id) if session_id is not None else ""
+        if isinstance(received, commands.Poisoned) and not key:
+            key = received.session
+        if key:
             tenant, run_id = self._address
-            subject = subjects.session_inbox(tenant, keys.session_key(session_id), f"{run_id}-{name}")
+            subject = subjects.session_inbox(tenant, key, f"{run_id}-{name}")
             await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), f"{run_id}.{name}")
 
     async def _resolve(self, run: Run, progress: Progress) -> Progress:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from contracts.runs.inbox import GroupDue, TimerFired, TimerName
 from contracts.runs.requests import RunRequested
-from contracts.sessions.records import SessionRunsForgotten
+from contracts.sessions.records import SESSION_HEADER, SessionRunsForgotten
 from contracts.wire import keys, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
@@ -27,8 +27,9 @@ async def request_run(bus: Bus, request: RunRequested) -> None:
     Raises Refused when the queue of new runs is full.
     """
     body, run = request.model_dump_json().encode(), request.run_id
+    headers = {SESSION_HEADER: keys.session_key(request.session_id)} if request.session_id is not None else None
     try:
-        await bus.publish_surely(subjects.request(request.tenant, run), body, run)
+        await bus.publish_surely(subjects.request(request.tenant, run), body, run, headers)
     except Refused as refusal:
         if not refusal.is_second_of_subject:
             raise

@@ -51,7 +51,7 @@ from services.planner.sessions.tasks.reports import report_id, report_request
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
-from services.shared.sessions.proposals import notes
+from services.shared.sessions.proposals import in_state, notes
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_fold import recalled
 
@@ -112,7 +112,9 @@ class Sessions:
             ManifestEntry(payload_id=each.payload_id, summary=each.summary) for each in session.proposals.values()
         ]
         changes = notes(session.proposals, session.previous_turn_seq)
-        return view.model_copy(update={"manifest": manifest, "notes": changes})
+        pending = in_state(session.proposals, "pending")
+        pending_id = pending.payload_id if pending is not None else None
+        return view.model_copy(update={"manifest": manifest, "notes": changes, "pending_proposal": pending_id})
 
     async def on_message(self, address: SessionAddress, data: bytes, owner: str) -> None:
         """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
@@ -145,26 +147,27 @@ class Sessions:
     async def on_dead_letter(self, address: SessionAddress, name: str) -> None:
         """End what waits for a message that cannot be handled: the call of a run, or the apply of a proposal.
 
-        `name`: of the message, `<run>-task-<call id>` or `proposal-<id>`; any other changes nothing.
+        `name`: of the message, `<run>-task-<call id>`, `proposal-<id>` or `<run>-ended`; any other changes nothing.
         """
-        if name.startswith("proposal-"):
-            await self._release(address, name.removeprefix("proposal-"))
-            return
         run, _, call_id = name.partition("-task-")
         if call_id:
             fault = Fault(code="poisoned", reason="the call could not be handled")
             failed = inbox.CallFinished(call_id=call_id, tool="task.spawn", status="failed", failure=fault)
             await self._answer_call(address.tenant, run, failed)
+        else:
+            await self._release(address, name)
 
-    async def _release(self, address: SessionAddress, proposal_id: str) -> None:
-        """Give back a proposal whose apply was recorded, if its run was not requested."""
+    async def _release(self, address: SessionAddress, name: str) -> None:
+        """Give back a proposal whose apply was recorded and not requested, or has ended without a word of it."""
         async with self._logs.lock(address):
             while True:
                 session = await self._logs.load(address, from_leader=True)
-                released = proposals.lost(session, proposal_id)
-                if released is None or await self._is_requested(address.tenant, released.job):
+                proposal = session.proposals.get(name.removeprefix("proposal-"))
+                job = proposal.job if proposal is not None else name.removesuffix("-ended")
+                released = proposals.apply_ended(session, job, "poisoned")
+                if not released or (proposal is not None and await self._is_requested(address.tenant, str(job))):
                     return
-                if await self._logs.append(address, session, "", [released]) is not None:
+                if await self._logs.append(address, session, "", released) is not None:
                     return
 
     async def _is_requested(self, tenant: str, run: str) -> bool:

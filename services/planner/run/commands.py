@@ -24,7 +24,12 @@ FIRST_PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
+    """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more.
+
+    `session`: the key of the session that made the run, where the message is the run's request.
+    """
+
+    session: str = ""
 
 
 OfTasks = inbox.RunTaskSettled | inbox.RunTasksPaused

@@ -251,7 +251,9 @@ def _received(session: Session, message: Received, by: str) -> Events:
             return _context(session, message, by)
         case records.SessionApproved() | records.SessionRunsForgotten() | records.SessionDeletionRequested():
             fact = _fact(message, session)
-            return [fact] if fact is not None and after(session, [fact]) != session else []
+            facts = [fact] if fact is not None and after(session, [fact]) != session else []
+            runs = message.runs if isinstance(message, records.SessionRunsForgotten) else []
+            return [*facts, *(each for run in runs for each in proposals.apply_ended(session, run, "deleted"))]
         case tasks.SessionTaskCalled() | tasks.SessionTaskControl() | tasks.SessionGroupDue():
             return [*machine.receive(session, message)]
         case SessionProposalControl():
@@ -281,10 +283,15 @@ def _is_news(session: Session, waits: records.RunWaits) -> bool:
 
 
 def _ended(session: Session, message: records.SessionRunEnded) -> Events:
+    """Return what the end of a run leads to. Which run it is the session knows: a poisoned one cannot say its cause."""
     ended = message.ended
     if ended.run in session.background.tasks:
         return [*machine.run_ended(session, message)]
-    if CAUSES[message.cause].has_turn:
+    if applied := proposals.apply_ended(
+        session, ended.run, ended.code or message.reason or ended.outcome, message.report
+    ):
+        return [*applied]
+    if CAUSES[message.cause].has_turn and ended.run != session.summary_run:
         if not session.is_open(ended.run):
             return []
         later = after(session, [ended])
@@ -294,7 +301,7 @@ def _ended(session: Session, message: records.SessionRunEnded) -> Events:
         run = memory.summary_run(session.session_id, ended.run)
         return [ended, *follows, records.RunQueued(run=run, cause="summary", requested_at=0)]
     if ended.run != session.summary_run:
-        return [*proposals.apply_ended(session, message)]
+        return []
     if ended.outcome != "done" or not ended.answer or message.through is None:
         return [ended.model_copy(update={"question": "", "answer": ""})]
     return [

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from contracts.runs.requests import RunRequested
 from contracts.sessions import proposals as facts
-from contracts.sessions.records import RunEnded, SessionRunEnded
+from contracts.sessions.records import RunEnded
 from services.shared.runs.causes import CAUSES
 from services.shared.sessions.proposals import in_state
 from services.shared.sessions.state import Session
@@ -52,19 +52,20 @@ def turn_ended(session: Session, run: RunEnded) -> list[facts.ProposalEvent]:
     return [facts.ProposalSuperseded(proposal_id=before.payload_id, by=run.run), pending]
 
 
-def apply_ended(session: Session, message: SessionRunEnded) -> list[facts.ProposalEvent]:
-    """Return what the end of a run means that may be an apply."""
-    run = message.ended.run
-    proposal = next((each for each in session.proposals.values() if each.job == run), None)
-    if proposal is None or proposal.state != "applying":
+def apply_ended(
+    session: Session, run: str | None, code: str, report: facts.ProposalReport | None = None
+) -> list[facts.ProposalEvent]:
+    """Return what the end of a run means that may be an apply. `code`: how it ended, where it has no report."""
+    applying = [each for each in session.proposals.values() if each.state == "applying" and each.job == run]
+    if not applying or run is None:
         return []
-    if message.report is not None:
-        return [facts.ProposalApplied(proposal_id=proposal.payload_id, job=run, report=message.report)]
+    proposal_id = applying[0].payload_id
+    if report is not None:
+        return [facts.ProposalApplied(proposal_id=proposal_id, job=run, report=report)]
     other = in_state(session.proposals, "pending")
     if other is not None:
-        return [facts.ProposalSuperseded(proposal_id=proposal.payload_id, by=other.run)]
-    code = message.ended.code or message.reason or message.ended.outcome
-    return [facts.ProposalReleased(proposal_id=proposal.payload_id, job=run, code=code)]
+        return [facts.ProposalSuperseded(proposal_id=proposal_id, by=other.run)]
+    return [facts.ProposalReleased(proposal_id=proposal_id, job=run, code=code)]
 
 
 def controlled(session: Session, message: facts.SessionProposalControl) -> list[facts.ProposalEvent]:
@@ -77,14 +78,6 @@ def controlled(session: Session, message: facts.SessionProposalControl) -> list[
     if message.apply is None:
         return [facts.ProposalDismissed(proposal_id=message.proposal_id, by=message.by)]
     return [message.apply]
-
-
-def lost(session: Session, proposal_id: str) -> facts.ProposalReleased | None:
-    """Return what follows where the run of an apply was never requested, and never will be."""
-    proposal = session.proposals.get(proposal_id)
-    if proposal is None or proposal.state != "applying" or proposal.job is None:
-        return None
-    return facts.ProposalReleased(proposal_id=proposal_id, job=proposal.job, code="poisoned")
 
 
 def commands(session: Session, message: facts.SessionProposalControl) -> list[RequestApply]:

@@ -121,24 +121,47 @@ def _reason(text: Any) -> str:
     return one_line(str(text or ""), 200)
 
 
-def report_of(result: Any) -> facts.ProposalReport | None:
-    """Return what the result of `apply_proposal` says; None: the run has none."""
-    if not isinstance(result, dict) or not isinstance(result.get("applied"), int):
-        return None
-    outcomes = result.get("operations")
-    errors = [
-        facts.Verdict(index=-1, code=_code(each.partition("@")[0]), reason=_reason(each))
-        for each in map(str, result.get("errors") or ())
+def outcomes_of(result: Any) -> list[dict[str, Any]]:
+    """Return what the result of `apply_proposal` or `check_proposal` says of each operation, as far as it does."""
+    found = result.get("operations") if isinstance(result, dict) else None
+    return [
+        {**each, "reason": str(each.get("reason") or "")} if each["status"] == "failed" else each
+        for each in (found if isinstance(found, list) else ())
+        if isinstance(each, dict) and _is_count(each.get("index")) and isinstance(each.get("status"), str)
     ]
-    failed = [
+
+
+def report_of(result: Any) -> facts.ProposalReport | None:
+    """Return what the result of `apply_proposal` says; None: the run has none. What is malformed in it is left out."""
+    if not isinstance(result, dict) or not _is_count(result.get("applied")):
+        return None
+    errors = result.get("errors")
+    refused = [
+        facts.Verdict(index=-1, code=_code(each.partition("@")[0]), reason=_reason(each))
+        for each in (errors if isinstance(errors, list) else ())
+        if isinstance(each, str)
+    ]
+    failed = [each for each in outcomes_of(result) if each["status"] == "failed"]
+    of_each = [
         facts.Verdict(
             index=each["index"],
             code=_code(each["code"]),
             field=None if each.get("field") is None else one_line(str(each["field"]), 100),
-            reason=_reason(each.get("reason")),
+            reason=_reason(each["reason"]),
         )
-        for each in (outcomes if isinstance(outcomes, list) else ())
-        if each.get("status") == "failed" and "code" in each
+        for each in failed
+        if "code" in each
     ]
-    known = {name: result.get(name) for name in ("applied", "failed", "counts", "table_id", "version")}
-    return facts.ProposalReport(**known, refused=(failed or errors)[: facts.MAX_REASONS])
+    counts, table_id, version = (result.get(name) for name in ("counts", "table_id", "version"))
+    return facts.ProposalReport(
+        applied=result["applied"],
+        failed=result["failed"] if _is_count(result.get("failed")) else len(failed),
+        counts={key: each for key, each in counts.items() if _is_count(each)} if isinstance(counts, dict) else {},
+        table_id=table_id if isinstance(table_id, str) else None,
+        version=version if _is_count(version) else None,
+        refused=(of_each or refused)[: facts.MAX_REASONS],
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -12,13 +12,18 @@ import httpx
 import pytest
 
 from contracts.runs.events import Done, PayloadProposed
+from contracts.runs.pages import Page, PageView
 from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id, own_session_id
 from contracts.wire.operation import DEMO_MODEL
 from runwire.errors import ToolError
 from runwire.testing import RecordingContext
 from services.gateway.auth.key_lines import new_key
+from services.messaging import dead_letters
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery
 from services.planner.logs.index import place_proposals
 from services.tables.csv_tools import tools_of
 from services.tables.database import Database
@@ -96,7 +101,9 @@ class World:
         at = {"table_id": table["table_id"], "base_version": table["version"]} if data.get("mode") != "create" else {}
         proposed = PayloadProposed(payload_id=new_id(), kind=kind, summary="Three changes", data=data, **at)
         writer = Writer(self.planner.bus, TENANT, run=new_id())
-        await writer.open(**run)
+        columns = [{"id": each["column_id"], "name": each["name"]} for each in table["columns"]]
+        view = PageView(page=Page(name="table_view"), columns=columns)
+        await writer.log(writer.started(**run).model_copy(update={"page_view": view}))
         await place_proposals(self.planner.bus, TENANT, writer.run, [proposed])
         await writer.log(proposed, Done(raw_answer="Three changes.", reason="answer_complete"))
         return proposed
@@ -180,6 +187,7 @@ async def test_two_of_three_are_applied_once(world: World) -> None:
     status, done = await world.ask(proposal, "apply", operations=[0, 1])
     assert (status, done["state"], done["report"]["applied"], done["report"]["failed"]) == (200, "applied", 2, 0)
     assert [each["status"] for each in done["verdicts"]] == ["applied", "applied"]
+    assert done["view"]["names"] == {each: name for name, each in world.ids.items()}
     assert await world.ask(proposal, "apply", operations=[1, 0]) == (200, done)
     assert await world.ask(proposal) == (200, done)
     status, refused = await world.ask(proposal, "apply")
@@ -305,6 +313,23 @@ async def test_a_failed_apply_gives_the_proposal_back(world: World) -> None:
     status, refused = await world.ask(proposal, "apply")
     assert (status, "database_unavailable" in refused["detail"] + refused["code"]) == (503, True), refused
     assert (await world.ask(proposal))[1]["state"] == "pending"
+    status, done = await world.ask(proposal, "apply")
+    assert (status, done["report"]["applied"]) == (200, 3)
+
+
+async def test_an_apply_whose_request_nobody_can_read_is_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run fails, and the session learns that; another attempt applies it."""
+    proposal, count = await world.proposed({"operations": world.three()}), dead_letters.count_start
+
+    async def too_often(bus: Bus, delivery: Delivery) -> int:
+        return 1_000 if delivery.stream == subjects.REQUESTS else await count(bus, delivery)
+
+    monkeypatch.setattr(dead_letters, "count_start", too_often)
+    status, refused = await world.ask(proposal, "apply")
+    assert (status, "poisoned" in refused["detail"]) == (502, True), refused
+    monkeypatch.setattr(dead_letters, "count_start", count)
     status, done = await world.ask(proposal, "apply")
     assert (status, done["report"]["applied"]) == (200, 3)
 

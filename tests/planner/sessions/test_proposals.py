@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-
 from contracts.runs.requests import RunRequested
 from contracts.sessions.proposals import (
     PayloadKept,
@@ -20,7 +19,7 @@ from contracts.sessions.proposals import (
     SessionProposalControl,
     Verdict,
 )
-from contracts.sessions.records import RunEnded, SessionRecord, SessionRunEnded
+from contracts.sessions.records import RunEnded, SessionRecord, SessionRunEnded, SessionRunsForgotten
 from services.planner.sessions import decide, proposals
 from services.shared.sessions.fold import fold
 from services.shared.sessions.proposals import TRANSITIONS, notes, report_of
@@ -158,11 +157,20 @@ def test_a_redelivered_decision_requests_the_same_run() -> None:
     assert decide.receive(deleting, control(), "I:9") == []
 
 
-def test_an_apply_that_is_never_requested_is_given_back() -> None:
-    """Its message is dead-lettered after its record."""
-    assert proposals.lost(in_state("pending"), P) is proposals.lost(Session(), P) is None
-    released = proposals.lost(in_state("applying"), P)
-    assert released == ProposalReleased(proposal_id=P, job=JOB, code="poisoned")
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(ended(JOB, outcome="error"), "error"), (SessionRunsForgotten(runs=[JOB]), "deleted"), (FAILED, "error")],
+    ids=["nobody can read its request", "it is deleted before it begins", "it fails"],
+)
+def test_an_apply_ends_however_its_run_does(end: Any, code: str) -> None:
+    """The proposal is given back, or closed where another one is pending by then. What is no apply changes nothing."""
+    found = handled(in_state("applying"), end).proposals[P]
+    assert (found.state, found.code) == ("pending", code)
+    found = handled(in_state("applying"), ended(SECOND, Q), end).proposals[P]
+    assert (found.state, found.superseded_by) == ("superseded", SECOND)
+    pending = in_state("pending")
+    assert handled(pending, end) == pending
+    assert proposals.apply_ended(pending, None, code) == []
 
 
 def test_a_turn_without_an_answer_proposes_nothing() -> None:
@@ -207,3 +215,18 @@ def test_a_report_is_read_from_any_result() -> None:
     assert [(len(each.code), len(each.field or ""), len(each.reason)) for each in found.refused] == [(64, 100, 200)]
     assert found.refused[0].reason.startswith("a b")
     assert report_of("text") is report_of({"failed": 1}) is None
+
+
+ODD: list[Any] = [None, True, -1, 0.5, "x", [], [1], ["x"], {}, {"add": "x"}, [{"index": "1", "status": "failed"}]]
+
+
+@pytest.mark.parametrize(
+    "field", ["applied", "failed", "counts", "table_id", "version", "errors", "operations", "each"]
+)
+def test_a_malformed_report_is_one_as_far_as_it_can_be_read(field: str) -> None:
+    """Its number of applied operations makes it one."""
+    for odd in ODD:
+        failed = {"index": 1, "status": "failed", "code": odd, "field": odd, "reason": odd}
+        found = report_of({"applied": 2, "operations": [odd, failed], field: odd})
+        assert found is None if field == "applied" else found is not None
+        assert found is None or found.applied == 2

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from contracts.runs.payload import FinalPayload, Reason, Source, SuggestedAction
+from contracts.runs.payload import NO_ANSWER, FinalPayload, Reason, Source, SuggestedAction
 from contracts.wire.base import Message
 from contracts.wire.limits import ARTIFACT_WARNING_BYTES
 from services.shared.redaction.json_values import plain
@@ -21,7 +21,6 @@ from services.shared.redaction.placeholders import is_placeholder
 from services.shared.redaction.sources import source_of, unique_sources
 from services.shared.redaction.stored_values import as_reference
 
-NO_ANSWER = "No answer produced."
 ROUTES: dict[Reason, str] = {"budget_exhausted": "partial", "error": "error"}
 """The route of a stopped or failed run. Every other run has the route that the model names."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
+from contracts.sessions.proposals import APPLICABLE
 from contracts.wire import names
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
@@ -85,12 +86,12 @@ class ChatState(StrategyState):
 def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any]:
     """Return a response as arguments of the final response."""
     request, run_id = run.request, run.started.run_id if run.started is not None else ""
-    payload = response.custom_payload
-    if payload is not None and request is not None and request.keep_proposal:
+    payload, view = response.custom_payload, run.started.page_view if run.started is not None else None
+    is_kept = request is not None and request.keep_proposal and view is not None and view.pending_proposal is not None
+    if payload is not None and payload["type"] in APPLICABLE and is_kept:
         payload = None
         response = replace(response, warnings=sorted([*response.warnings, PROPOSAL_PENDING]))
     if payload is not None and payload["type"] == DATA_PROPOSAL.name:
-        view = run.started.page_view if run.started is not None else None
         payload = {**payload, "data": _by_column_ids(payload["data"], view.columns if view is not None else None)}
     args = replace(response, custom_payload=payload).final_args(names.payload_id(run_id), state.types)
     if state.positions:

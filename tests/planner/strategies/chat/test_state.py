@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -206,11 +207,17 @@ def test_another_proposal_stays_as_it_is() -> None:
     assert turn.play().extra["custom_payload"]["data"] == json.loads(data)
 
 
-def test_a_proposal_is_dropped_where_the_one_before_stays() -> None:
-    """The request says so."""
+@pytest.mark.parametrize(("keeps", "pending"), [(True, "1f" * 16), (True, None), (False, "1f" * 16)])
+def test_a_proposal_is_dropped_while_the_one_before_stays(pending: str | None, *, keeps: bool) -> None:
+    """The request says so, and one is pending."""
     turn = Turn([f"Here. DATA_PROPOSAL: {ROW}"], random.Random(1))
     started = turn.handling.opening.started
-    request = started.request.model_copy(update={"keep_proposal": True})
-    turn.handling.opening = replace(turn.handling.opening, started=started.model_copy(update={"request": request}))
+    changes = {
+        "request": started.request.model_copy(update={"keep_proposal": keeps}),
+        "page_view": started.page_view.model_copy(update={"pending_proposal": pending}),
+    }
+    turn.handling.opening = replace(turn.handling.opening, started=started.model_copy(update=changes))
     done = turn.play()
-    assert (done.raw_answer, done.extra, done.warnings) == ("Here.", {}, ["proposal_pending"])
+    is_dropped = keeps and pending is not None
+    assert (done.raw_answer, "custom_payload" in done.extra) == ("Here.", not is_dropped)
+    assert done.warnings == (["proposal_pending"] if is_dropped else [])
