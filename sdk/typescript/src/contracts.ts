@@ -908,6 +908,10 @@ export interface PageView {
    */
   notes?: string[];
   /**
+   * id of the proposal that waits for a decision
+   */
+  pending_proposal?: string | null;
+  /**
    * of the table, when this was read
    */
   base_version?: number | null;
@@ -2070,7 +2074,7 @@ export interface RunInput {
    */
   page?: Page | null;
   /**
-   * the session's pending proposal stays, and this turn proposes nothing
+   * the session's pending proposal stays; where there is one, this turn proposes nothing
    */
   keep_proposal?: boolean;
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+
 from contracts.runs.requests import RunRequested
 from contracts.sessions.proposals import (
     PayloadKept,
