@@ -6,7 +6,7 @@ Rules of `tests.system.tasks.rules`, which has the mutants' other half.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from services.planner.run.ending.payload import NO_ANSWER
+from contracts.runs.payload import NO_ANSWER
 from tests.system.tasks.evidence import TaskStorm, start_of
 from tests.system.traces import Event, RunEvidence, end_of, events_of
 

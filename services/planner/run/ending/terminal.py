@@ -23,7 +23,7 @@ from contracts.runs.events import (
     Step,
     Terminal,
 )
-from contracts.runs.payload import CALL_RESULT, FinalPayload, Reason
+from contracts.runs.payload import CALL_RESULT, NO_ANSWER, FinalPayload, Reason
 from contracts.runs.requests import RunRequested
 from contracts.sessions.proposals import APPLY_TOOL
 from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
@@ -116,7 +116,7 @@ def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done
     halted calls before it, it is `budget_exhausted`.
     """
     done = _done(run, "budget_exhausted" if run.strategy_state.is_late else "answer_complete", args, (), score)
-    if done.raw_answer != payload.NO_ANSWER:
+    if done.raw_answer != NO_ANSWER:
         return done
     return done.model_copy(
         update={"reason": "no_path", "warnings": [*done.warnings, "the model's final response held no answer"]}
@@ -309,7 +309,7 @@ def ended(run_id: str, run: Run, request: RunRequested | None, max_bytes: int = 
         return None
     question = request.query if request is not None else ""
     answer = end.raw_answer if isinstance(end, Done) else end.payload.raw_answer if isinstance(end, Cancelled) else ""
-    answer = "" if answer == payload.NO_ANSWER else answer
+    answer = "" if answer == NO_ANSWER else answer
     inputs = [added.text for added in run.inputs.read if added.text]
     kept = cut(question, max_bytes), _within(inputs, max_bytes), cut(answer, max_bytes)
     return RunEnded(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.payload import FinalPayload, Source, SuggestedAction
-from services.planner.run.ending.payload import NO_ANSWER, assemble
+from contracts.runs.payload import NO_ANSWER, FinalPayload, Source, SuggestedAction
+from services.planner.run.ending.payload import assemble
 
 
 def test_all_fields_of_the_model_arrive() -> None:
