@@ -3,10 +3,14 @@
 Servers are real: they come with the development environment, and each worker of a run has its own.
 """
 
+import functools
 import os
+import ssl
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -42,6 +46,18 @@ for _name, _examples in {"unit": 20, "test": 40, "chaos": 1_000}.items():
         _name, deadline=None, max_examples=_examples, suppress_health_check=[HealthCheck.too_slow]
     )
 
+_new_context = ssl.create_default_context
+_public_context = functools.cache(_new_context)
+
+
+def _shared_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **given: Any) -> ssl.SSLContext:
+    """The context of each HTTP client: to read the certificates of all authorities takes longer than most tests."""
+    is_usual = purpose is ssl.Purpose.SERVER_AUTH and given == {"cafile": certifi.where()}
+    return (_public_context if is_usual else _new_context)(purpose, **given)
+
+
+ssl.create_default_context = _shared_context  # type: ignore[assignment]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how much properties and samples try."""
@@ -70,6 +86,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(next((name for name in SYSTEMS if name in used), of_file)))
     items.sort(key=_place)
     yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
+    """Tell the scheduler the group of each test. pytest-xdist 3.8 tries to by `_nodeid`, which pytest 9.2 ignores."""
+    ids = [item._id for item in session.items]
+    if session.config.getoption("loadgroup", default=False):
+        for item in session.items:
+            marker = item.get_closest_marker("xdist_group")
+            assert marker is not None
+            item._id = f"{item.nodeid}@{marker.args[0]}"  # type: ignore[assignment]
+    yield
+    for item, known in zip(session.items, ids, strict=True):
+        item._id = known
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Fail where tests of one group could run on several workers, each of which would start its systems again."""
+    assert node.config.option.dist != "loadgroup" or all("@" in each for each in ids)
 
 
 def _place(item: pytest.Item) -> int:
