@@ -176,13 +176,14 @@ def _summands(
 ) -> Iterable[float]:
     if not _MIN_EXTRACTED < largest < _MAX_EXTRACTED:
         return connection.execute(sa.select(cell).where(where, cell.is_not(None))).scalars()
-    exponent, rest, parts = math.frexp(largest)[1] + _BITS_OF_ROWS, cell, list[sa.ColumnElement[Any]]()
+    exponent, rounded = math.frexp(largest)[1] + _BITS_OF_ROWS, list[sa.ColumnElement[Any]]()
     for _ in range(2):
         grid = sa.literal(math.ldexp(1, exponent), sa.Double)
-        parts.append((rest + grid) - grid)
-        rest = rest - parts[-1]
+        rounded.append((cell + grid) - grid)
         exponent -= 52 - _BITS_OF_ROWS
-    return tuple(connection.execute(sa.select(*map(sa.func.sum, [*parts, rest])).where(where)).one())
+    coarse, fine = rounded
+    parts = coarse, fine - coarse, cell - fine
+    return tuple(connection.execute(sa.select(*map(sa.func.sum, parts)).where(where)).one())
 
 
 def chosen(table: Table, names: Sequence[str] | None) -> list[Column]:
