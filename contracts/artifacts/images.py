@@ -89,3 +89,4 @@ class ModelProfile(Message):
     vision: dict[str, VisionMode] = Field(
         default_factory=dict, description="of agents that do not leave it to the deployment"
     )
+    descriptions: dict[str, str] = Field(default_factory=dict, description="of agents that have one")

@@ -302,6 +302,7 @@ class AgentModels(Message):
 
     name: str
     models: list[str]
+    description: str = ""
 
 
 class RunAccepted(Message):

@@ -20,6 +20,7 @@ from .edge.addresses import Addresses
 from .edge.error_handlers import add_error_handlers
 from .edge.http_connection import connection_class
 from .edge.origins import Origins
+from .mcp import routes as mcp
 from .parts import Parts, build_parts
 from .protocols.events import routes as events
 from .runs import calls, chat, decisions
@@ -34,7 +35,7 @@ from .tables import routes as tables
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
-    *(description.router, measuring.router, playground.router),
+    *(mcp.router, description.router, measuring.router, playground.router),
 )
 PROTOCOLS = (events.router,)
 """How clients follow runs. A further protocol is a folder of `protocols`, and its router here."""

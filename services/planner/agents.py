@@ -61,6 +61,7 @@ class Agent(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    description: str = Field(default="", max_length=2_000, description="what it is for, for those who may ask it")
     system_prompt: str = Field(
         default="", max_length=200_000, description="the caller's guidance, a section of the prompt of its own"
     )

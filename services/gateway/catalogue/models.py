@@ -5,6 +5,7 @@ its planner decides.
 """
 
 from contracts.artifacts.images import ModelProfile, VisionMode
+from contracts.runs.requests import AgentModels
 from contracts.wire import keys
 from services.gateway.errors import InvalidInput, VisionUnsupported
 from services.messaging.connection import Bus
@@ -33,20 +34,27 @@ class ModelProfiles:
         known = ", ".join(names[:_MAX_NAMES_IN_ERROR]) + (", …" if len(names) > _MAX_NAMES_IN_ERROR else "")
         raise InvalidInput("model", f"Requests may name: {known}. RUNWIRE_MODELS of the planner adds others.")
 
-    async def of_agents(self) -> dict[str, list[str]]:
-        """Return the models that answer an agent's runs if a request names none, by agent. Raises Unavailable."""
+    async def of_agents(self) -> list[AgentModels]:
+        """Return the agents by name, each with the models that answer its runs if a request names none.
+
+        Raises Unavailable.
+        """
         described = [(entry.expires_at, profile) for entry, profile in await self._entries()]
         newest: dict[str, float] = {}
         for expires_at, profile in described:
             newest |= {agent: max(expires_at, newest.get(agent, 0.0)) for agent in profile.agents}
-        return {
-            agent: sorted(
-                profile.model
-                for expires_at, profile in described
-                if agent in profile.agents and expires_at >= newest_at - _SAME_ROUND_S
-            )
+        found = {
+            agent: [each for at, each in described if agent in each.agents and at >= newest_at - _SAME_ROUND_S]
             for agent, newest_at in sorted(newest.items())
         }
+        return [
+            AgentModels(
+                name=agent,
+                models=sorted(each.model for each in profiles),
+                description=next((text for each in profiles if (text := each.descriptions.get(agent))), ""),
+            )
+            for agent, profiles in found.items()
+        ]
 
     async def check_vision(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raise VisionUnsupported when no model that would answer takes images, and Unavailable without NATS."""

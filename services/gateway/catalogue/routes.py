@@ -122,8 +122,7 @@ async def list_tools(parts: GatewayParts) -> ToolList:
 @router.get("/v1/agents", tags=["agents"])
 async def list_agents(parts: GatewayParts) -> AgentList:
     """List the agents, each with the models that answer its runs. Without a planner there are none."""
-    found = await parts.models.of_agents()
-    return AgentList(agents=[AgentModels(name=name, models=models) for name, models in found.items()])
+    return AgentList(agents=await parts.models.of_agents())
 
 
 @router.get("/v1/pages", tags=["pages"])

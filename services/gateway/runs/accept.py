@@ -64,38 +64,51 @@ async def accept(
     SessionDeleting, KeyBudgetSpent, TooManyRuns, ImageInvalid, VisionUnsupported, and TryAgain when it is unknown
     whether the request was stored. Repeating it with its key is safe.
     """
-    tenant = caller.tenant
     async with parts.bodies.read(request, model) as run_input:
-        key = idempotency_key(request)
-        run = caller.run_id_for_key(key) if key else resumed or new_id()
-        if resumed not in {None, run}:
-            raise BadCursor("Last-Event-ID is the id of another run's event than that of the Idempotency-Key.")
-        digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
-        check_page(parts.pages, run_input)
-        requested = run_request(caller, run, run_input, request_ids(request), digests)
-        data = encoded(requested)
-        follower = RunFollower(parts.bus, tenant, run)
-        session_id = requested.session_id or own_session_id(run)
-        if (key or resumed) and (known := await _already_stored(parts.runs, requested)) is not None:
-            return Accepted(run, session_id, follower, known.waits_for_planner)
-        if resumed:
-            raise NotFound
-        if requested.session_id is not None:
-            may_change = await parts.sessions.check_turn(caller, requested)
-            if caller.is_limited:
-                requested = requested.model_copy(update={"may_change": may_change or run})
-                data = encoded(requested)
-        await parts.models.check_name(run_input.model)
-        await parts.budgets.check(caller)
-        async with parts.quota.admitted(caller, run):
-            if run_input.images:
-                images = await parts.streams.while_connected(
-                    request.receive,
-                    _stored_images(parts, caller, requested, run_input),
-                    "The gateway is stopping; nothing was accepted.",
-                )
-                data = encoded(requested.model_copy(update={"images": images}))
-            await _store(parts, requested, data, follower, is_followed=is_followed)
+        return await accept_input(parts, request, caller, run_input, is_followed=is_followed, resumed=resumed)
+
+
+async def accept_input(
+    parts: Parts,
+    request: Request,
+    caller: Caller,
+    run_input: RunInput,
+    *,
+    is_followed: bool = False,
+    resumed: str | None = None,
+    run: str | None = None,
+) -> Accepted:
+    """Do the same for a body that was read. `run`: the run's id, where the caller has made it."""
+    tenant, key = caller.tenant, idempotency_key(request)
+    run = caller.run_id_for_key(key) if key else resumed or run or new_id()
+    if resumed not in {None, run}:
+        raise BadCursor("Last-Event-ID is the id of another run's event than that of the Idempotency-Key.")
+    digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
+    check_page(parts.pages, run_input)
+    requested = run_request(caller, run, run_input, request_ids(request), digests)
+    data = encoded(requested)
+    follower = RunFollower(parts.bus, tenant, run)
+    session_id = requested.session_id or own_session_id(run)
+    if (key or resumed) and (known := await _already_stored(parts.runs, requested)) is not None:
+        return Accepted(run, session_id, follower, known.waits_for_planner)
+    if resumed:
+        raise NotFound
+    if requested.session_id is not None:
+        may_change = await parts.sessions.check_turn(caller, requested)
+        if caller.is_limited:
+            requested = requested.model_copy(update={"may_change": may_change or run})
+            data = encoded(requested)
+    await parts.models.check_name(run_input.model)
+    await parts.budgets.check(caller)
+    async with parts.quota.admitted(caller, run):
+        if run_input.images:
+            images = await parts.streams.while_connected(
+                request.receive,
+                _stored_images(parts, caller, requested, run_input),
+                "The gateway is stopping; nothing was accepted.",
+            )
+            data = encoded(requested.model_copy(update={"images": images}))
+        await _store(parts, requested, data, follower, is_followed=is_followed)
     logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
     return Accepted(run, session_id, follower)
 

@@ -38,7 +38,9 @@ router = new_router("runs")
 )
 async def resume_run(run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
     """Decide about a pause of a run. With an `Idempotency-Key` a repeated decision gets the first answer."""
-    found, message = await _decision(parts, request, caller, run_id)
+    async with parts.bodies.read(request, ResumeInput) as decision:
+        found, message = await _decision(parts, request, caller, run_id, decision)
+    del decision  # With the bytes of its images, before a planner is waited for.
     answer = await _answered(parts, request, found, caller, message)
     accepted = ResumeAccepted(run_id=run_id, pause_id=message.pause_id, decision=message.decision)
     return json_answer(accepted, 202 if answer is None else 200)
@@ -61,34 +63,41 @@ async def add_input(run_id: str, parts: GatewayParts, request: Request, caller: 
     return json_answer(InputAccepted(run_id=run_id, input_id=message.id), 202 if answer is None else 200)
 
 
-async def _decision(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, ResumeRequested]:
-    """Read a decision and store its images. The body is freed before a planner is waited for."""
-    async with parts.bodies.read(request, ResumeInput) as decision:
-        found = await parts.runs.get_to_change(caller, run_id)
-        pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
-        if pause is None:
-            pause = await parts.runs.pause_of_task(caller.tenant, run_id, decision.pause_id)
-        if pause is not None and pause.run_id != run_id:
-            found = await parts.runs.get_to_change(caller, pause.run_id)
-        is_about_results = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
-        if pause is not None and is_about_results and (decision.decision != "reject" or pause.source != "task"):
-            caller.require("apply")  # It decides about held results, or lets a model do so.
-        content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
-        digests = await asyncio.to_thread(image_digests, decision.images)
-        message = ResumeRequested(
-            **decision.model_dump(exclude={"images"}),
-            id=_request_id(request, caller, run_id, "resume"),
-            request_sha256=digest_of({**content, "images": digests}),
-            by=caller.key_id,
-            user_id=caller.user_id,
-        )
-        if decision.images and not found.has_ended:
-            # Nothing is stored for a decision that a planner will refuse.
-            waiting = (await parts.runs.current(caller, run_id)).pauses
-            if (decision.pause_id, decision.token) not in {(each.pause_id, each.token) for each in waiting}:
-                return found, message
-        images = await _stored(parts, request, found, caller, decision.images)
-        return found, message.model_copy(update={"images": images})
+async def decide(parts: Parts, request: Request, caller: Caller, run_id: str, decision: ResumeInput) -> None:
+    """Pass a decision on, which was read, and wait for its planner. Raises the problem that it names."""
+    found, message = await _decision(parts, request, caller, run_id, decision)
+    await _answered(parts, request, found, caller, message)
+
+
+async def _decision(
+    parts: Parts, request: Request, caller: Caller, run_id: str, decision: ResumeInput
+) -> tuple[StoredRun, ResumeRequested]:
+    """Return the message of a decision, and store its images."""
+    found = await parts.runs.get_to_change(caller, run_id)
+    pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
+    if pause is None:
+        pause = await parts.runs.pause_of_task(caller.tenant, run_id, decision.pause_id)
+    if pause is not None and pause.run_id != run_id:
+        found = await parts.runs.get_to_change(caller, pause.run_id)
+    is_about_results = pause is not None and TASK_TOOLS.get(pause.tool or "") in {"apply", "reject"}
+    if pause is not None and is_about_results and (decision.decision != "reject" or pause.source != "task"):
+        caller.require("apply")  # It decides about held results, or lets a model do so.
+    content = decision.model_dump(exclude={"images"}, exclude_defaults=True)
+    digests = await asyncio.to_thread(image_digests, decision.images)
+    message = ResumeRequested(
+        **decision.model_dump(exclude={"images"}),
+        id=_request_id(request, caller, run_id, "resume"),
+        request_sha256=digest_of({**content, "images": digests}),
+        by=caller.key_id,
+        user_id=caller.user_id,
+    )
+    if decision.images and not found.has_ended:
+        # Nothing is stored for a decision that a planner will refuse.
+        waiting = (await parts.runs.current(caller, run_id)).pauses
+        if (decision.pause_id, decision.token) not in {(each.pause_id, each.token) for each in waiting}:
+            return found, message
+    images = await _stored(parts, request, found, caller, decision.images)
+    return found, message.model_copy(update={"images": images})
 
 
 async def _input(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:

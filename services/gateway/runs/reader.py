@@ -140,6 +140,7 @@ class _Stored(NamedTuple):
     may_have_pauses: bool
 
 
+Watch = Callable[[bytes], Awaitable[None]]
 _Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
 
 
@@ -210,11 +211,13 @@ class RunReader:
             return stream <= found.last_sequence
         return stream <= int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
 
-    async def wait_for_result(self, caller: Caller, run: str, follower: RunFollower) -> RunStatus:
+    async def wait_for_result(
+        self, caller: Caller, run: str, follower: RunFollower, watch: Watch | None = None
+    ) -> RunStatus:
         """Return how an accepted run has ended, with its payload, however long that takes. NATS may be unavailable.
 
-        The status has no payload where the run does nothing but wait for a person. Raises NotFound for one that was
-        deleted.
+        The status has no payload where the run does nothing but wait for a person. `watch` is given each record on the
+        way, some of them again after NATS was away. Raises NotFound for one that was deleted.
         """
         while True:
             last, has_paused = b"", False
@@ -222,6 +225,8 @@ class RunReader:
                 async with aclosing(follower.records()) as batches:
                     async for records in batches:
                         last = records[-1].data
+                        for each in records if watch is not None else ():
+                            await watch(each.data)
                         has_paused = has_paused or any(_PAUSED.search(record.data) for record in records)
                         if has_paused and (await self._waiting(caller.tenant, run)).is_for_person:
                             return (await self.get(caller, run)).status()

@@ -114,7 +114,13 @@ def profiles(
     otherwise: Literal["refused", "dropped"] = "refused" if support.mode == "strict" else "dropped"
     own = {name: agent.vision for name, agent in sorted(agents.items()) if agent.vision is not None}
     return [
-        ModelProfile(model=model, images="seen" if support.takes_images(model) else otherwise, agents=of, vision=own)
+        ModelProfile(
+            model=model,
+            images="seen" if support.takes_images(model) else otherwise,
+            agents=of,
+            vision=own,
+            descriptions={name: text for name in of if (text := agents[name].description)},
+        )
         for model, of in users.items()
     ]
 

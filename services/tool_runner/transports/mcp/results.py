@@ -8,7 +8,6 @@ Rule 3: a failure is exempt from the output schema: the model reads its text.
 
 import base64
 import binascii
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from contracts.tools.messages import ArtifactPiece, PauseReply, Progress, ToolCall, ToolFailure, ToolSpec
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.shared.redaction.json_values import cut
+from services.shared.tools.names import model_name
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event
 
@@ -26,22 +26,8 @@ STATE = "mcp"
 _PIECE_CHARACTERS = 96 << 10
 _MAX_BINARY_CHARACTERS, _MAX_ATTACHMENTS = 28 << 20, 32
 _MAX_FAILURE_CHARACTERS = 4000
-_MAX_NAME, _HASH_DIGITS = 64, 8
 _MAX_DESCRIPTION_CHARACTERS = 16 << 10
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}/[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-
-
-def tool_name(prefix: str, name: str) -> str:
-    """Return the name of a server's tool for models: the same in any order of starts, and for no two tools of it."""
-    wanted = prefix + name
-    clean = re.sub(r"[^A-Za-z0-9_-]", "_", wanted, flags=re.ASCII)
-    if clean == wanted and len(clean) <= _MAX_NAME:
-        return clean
-    mark = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:_HASH_DIGITS]
-    room = _MAX_NAME - _HASH_DIGITS - 1
-    if len(clean) <= room:
-        return f"{clean}_{mark}"
-    return f"{clean[: room - 16]}_{mark}_{clean[-15:]}"
 
 
 def spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
@@ -61,7 +47,7 @@ def spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
     repeats = reads or matches(name, server.idempotent) or hints.get("idempotentHint") is True
     output = tool.get("outputSchema") if server.output == "structured" else None
     input_schema = tool.get("inputSchema")
-    shown = tool_name(server.prefix, name)
+    shown = model_name(server.prefix + name)
     return ToolSpec(
         name=shown,
         description=text,

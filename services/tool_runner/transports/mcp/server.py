@@ -21,10 +21,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from services.runtime.tasks import code_locations
+from services.shared.tools.names import model_name
 from services.tool_runner.discovery.announcements import Announcement, checked, short_reason
 
 from .config import McpServer
-from .results import spec_of, tool_name
+from .results import spec_of
 from .session import MAX_TOOLS, ConnectionLost, NotDone, Session, answer
 from .streams import Notes, streams_of
 
@@ -219,7 +220,7 @@ def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[dict[str, Mc
         try:
             spec = checked(spec_of(server, tool))
         except (ValueError, TypeError, RecursionError) as error:
-            refused[tool_name(server.prefix, tool["name"])] = short_reason(error)
+            refused[model_name(server.prefix + tool["name"])] = short_reason(error)
         else:
             announced = Announcement(spec, spec.digest(), "", server.name, is_accepted=server.accept == "auto")
             tools[spec.name] = McpTool(tool["name"], announced)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from services.shared.tools.names import model_name
 from services.tool_runner.transports.mcp.config import InvalidServersFile, read_servers_file, resolved
-from services.tool_runner.transports.mcp.results import spec_of, tool_name
+from services.tool_runner.transports.mcp.results import spec_of
 
 TOML = """
 [servers.files]
@@ -69,9 +70,9 @@ def test_names_are_what_models_take() -> None:
     """The same each time, and never one for two tools."""
     long = "x" * 70
     names = ["look", "a.b", "a/b", "получить", f"{long}_read", f"{long}_write", "read_artifact"]
-    shown = [tool_name("t_", name) for name in names]
+    shown = [model_name(f"t_{name}") for name in names]
     assert len(set(shown)) == len(names)
-    assert (shown[0], shown[1]) == ("t_look", tool_name("t_", "a.b"))
+    assert (shown[0], shown[1]) == ("t_look", model_name("t_a.b"))
     assert all(
         len(name) <= 64 and name.isascii() and name.replace("_", "").replace("-", "").isalnum() for name in shown
     )

@@ -1,0 +1,115 @@
+"""A gateway whose `/mcp` has tools and an agent behind it, and messages to it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts.artifacts.images import ModelProfile
+from contracts.tools.messages import Progress, ToolSpec
+from contracts.wire import keys
+from services.gateway.auth.key_lines import new_key
+from services.messaging.kv import Bucket
+from tests.support.gateways import Served, serving
+from tests.support.model_server import ModelServer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import MODEL, Replied, planning, tools_at_work
+
+NUMBERS = {"type": "object", "properties": {name: {"type": "integer"} for name in "ab"}, "required": ["a", "b"]}
+SPECS = {
+    "add": ToolSpec(name="add", description="Adds.", input_schema=NUMBERS, side_effects="none", idempotent=True),
+    "slow": ToolSpec(name="slow"),
+    "endless": ToolSpec(name="endless"),
+    "pay": ToolSpec(name="pay", input_schema=NUMBERS, requires_approval=True),
+    "tell": ToolSpec(name="tell"),
+    "forbidden": ToolSpec(name="forbidden", side_effects="write"),
+    "secret": ToolSpec(name="secret", hidden=True),
+}
+KEYS = {
+    "all": new_key("acme"),
+    "other": new_key("acme", {"name": "other"}),
+    "runs": new_key("acme", {"rights": "run", "name": "runs", "tools": "add,slow,endless,pay"}),
+    "reads": new_key("acme", {"rights": "", "name": "reads"}),
+    "agent": new_key("acme", {"name": "agent", "agents": "helper"}),
+}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+}
+
+
+@dataclass
+class Mcp:
+    """The gateway, its tools and its provider."""
+
+    served: Served
+    provider: ModelServer
+    called: list[tuple[str, dict[str, Any]]]
+
+    @property
+    def url(self) -> str:
+        """Of `/mcp`."""
+        return f"{self.served.url}/mcp"
+
+    def bearer(self, key: str) -> dict[str, str]:
+        """The header that shows somebody's key."""
+        return {"Authorization": f"Bearer {KEYS[key][0]}"}
+
+    async def post(self, message: Any, key: str = "all", **headers: str) -> httpx.Response:
+        """Send one message, as it is."""
+        content = message if isinstance(message, bytes) else json.dumps(message).encode()
+        sent = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        return await self.served.http.post("/mcp", content=content, headers={**self.bearer(key), **sent, **headers})
+
+    async def session(self, key: str = "all") -> dict[str, str]:
+        """Initialize, and return the header of the session."""
+        return {"Mcp-Session-Id": (await self.post(INITIALIZE, key)).headers["Mcp-Session-Id"]}
+
+
+def messages_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    """All messages of an answer, the result last."""
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    return [answer.json()]
+
+
+@pytest.fixture
+def provider() -> Iterator[ModelServer]:
+    """A scripted provider of models."""
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def mcp(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Mcp]:
+    """A gateway with a planner, the tools and the agent `helper`."""
+    url = own_nats_server.url
+    called: list[tuple[str, dict[str, Any]]] = []
+
+    async def work(name: str, args: dict[str, Any]) -> Any:
+        called.append((name, args))
+        if name == "endless":
+            await asyncio.sleep(60)
+        if name == "slow":
+            steps = [("progress", Progress(message=f"step {n}").model_dump_json().encode()) for n in (1, 2)]
+            return Replied([*steps, ("result", b'{"sum": 3}')])
+        return "told" if name == "tell" else {"sum": args.get("a", 0) + args.get("b", 0)}
+
+    async with contextlib.AsyncExitStack() as stack:
+        lines = ",".join(line for _, line in KEYS.values())
+        gateway = await stack.enter_async_context(serving(url, api_keys=lines))
+        agents = {"helper": {"tools": ["add"]}}
+        planner = await stack.enter_async_context(planning(url, provider, agents=agents, folder=tmp_path))
+        handlers = {name: (spec, lambda args, name=name: work(name, args)) for name, spec in SPECS.items()}
+        await stack.enter_async_context(tools_at_work(planner, url, handlers))
+        profile = ModelProfile(model=MODEL, images="seen", agents=["helper"], descriptions={"helper": "Helps."})
+        await Bucket(planner.bus, keys.CATALOGUE_BUCKET, attempts=1).put(keys.model_key(MODEL), profile, ttl_s=600)
+        yield Mcp(gateway, provider, called)
