@@ -20,9 +20,9 @@ from .edge.addresses import Addresses
 from .edge.error_handlers import add_error_handlers
 from .edge.http_connection import connection_class
 from .edge.origins import Origins
-from .mcp import routes as mcp
 from .parts import Parts, build_parts
 from .protocols.events import routes as events
+from .protocols.mcp import routes as mcp
 from .runs import calls, chat, decisions
 from .runs import routes as runs
 from .schedules import routes as schedules
@@ -35,10 +35,10 @@ from .tables import routes as tables
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
-    *(mcp.router, description.router, measuring.router, playground.router),
+    *(description.router, measuring.router, playground.router),
 )
-PROTOCOLS = (events.router,)
-"""How clients follow runs. A further protocol is a folder of `protocols`, and its router here."""
+PROTOCOLS = (events.router, mcp.router)
+"""How clients ask and follow runs. A further protocol is a folder of `protocols`, and its router here."""
 
 
 def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastAPI:

@@ -72,6 +72,7 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("DELETE", "/v1/schedules/{schedule}"): "run",
     ("POST", "/chat"): "run",
     ("POST", "/v1/plans/check"): "run",
+    ("POST", "/mcp"): "run",
     ("GET", "/v1/tools"): None,
     ("POST", "/v1/tools/{tool}/call"): "run",
     ("GET", "/v1/tables"): None,

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult
 
-from tests.gateway.mcp.conftest import INITIALIZE, Mcp, messages_of
+from tests.gateway.protocols.mcp.conftest import INITIALIZE, Mcp, messages_of
 from tests.support.model_server import answer
 from tests.support.waiting import wait_until
 

@@ -8,20 +8,17 @@ Rule 3: nothing of a request outlives its connection. So there is a manager of t
 """
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types as types
-from fastapi import Request, Response
+from fastapi import Response
 from mcp.server.caching import CacheHint
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.runs.requests import AgentModels, CallInput, ResumeInput, RunInput, RunStatus
@@ -35,18 +32,15 @@ from services.gateway.runs.accept import Accepted, accept_call, accept_input
 from services.messaging.errors import BusError
 from services.runtime.health import VERSION
 from services.runtime.http_server import Receive, Scope, Send
-from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.names import model_name
 
-from . import answers
+from . import answers, resources
+from .scene import Context, Scene, check_cursor, is_new, scene_of
 
 Args = TypeVar("Args", bound=BaseModel)
-Context = ServerRequestContext[Any, Request]
 WAIT_FOR_RUN = "wait_for_run"
 _AGENT_PREFIX = "run_agent_"
-_RESOURCE_NOT_FOUND = -32002
-_MAX_RESOURCE_BYTES = 8 << 20
 _LIST_TTL_MS = 10_000
 _STOPPED = "The gateway stopped waiting; the run {run} goes on. Its result: {tool} with this run_id."
 _QUESTION = {
@@ -88,20 +82,11 @@ class _State(BaseModel):
     tokens: dict[str, str]
 
 
-class _Scene(NamedTuple):
-    """Who asks, and where. `run`: the id that a new run gets, if the client's session decides it."""
-
-    parts: Parts
-    caller: Caller
-    request: Request
-    run: str | None
-
-
 class McpAnswer(Response):
     """The answer to one message, however long it takes."""
 
     def __init__(self, body: bytes, opened: str, run: str | None, max_bytes: int) -> None:
-        """`opened`: the id of the session that the answer opens, else empty. `run`: of the message, see `_Scene`."""
+        """`opened`: the id of the session that the answer opens, else empty. `run`: of the message, see `Scene`."""
         self.status_code, self.background = 200, None
         self._message, self._opened, self._run, self._max_bytes = body, opened, run, max_bytes
         self.init_headers({})
@@ -119,9 +104,8 @@ class McpAnswer(Response):
 
         async def answered(part: Any) -> None:
             if part["type"] == "http.response.start":
-                named = {name.lower() for name, _ in part["headers"]}
-                more = [(b"mcp-session-id", self._opened.encode())] if self._opened and part["status"] == 200 else []  # noqa: PLR2004
-                if b"cache-control" not in named:
+                more = [(b"mcp-session-id", self._opened.encode())] if self._opened else []
+                if not any(name.lower() == b"cache-control" for name, _ in part["headers"]):
                     more.append((b"cache-control", b"no-store"))
                 part = {**part, "headers": [*part["headers"], *more]}
             await send(part)
@@ -130,19 +114,6 @@ class McpAnswer(Response):
         manager = StreamableHTTPSessionManager(SERVER, stateless=True, max_request_body_size=self._max_bytes)
         async with manager.run():
             await manager.handle_request(scope, replayed, answered)
-
-
-def _scene(context: Context) -> _Scene:
-    request = context.request
-    if request is None:
-        raise MCPError(types.INTERNAL_ERROR, "This server is reached over HTTP.")
-    state = request.state
-    # What the routes read of a request beside its headers is whether its client is there, which the SDK watches.
-    return _Scene(request.app.state.parts, state.caller, Request(request.scope, _never), state.mcp_run)
-
-
-async def _never() -> Any:
-    await asyncio.Event().wait()
 
 
 def _tools(parts: Parts, caller: Caller) -> dict[str, ToolSpec]:
@@ -174,8 +145,8 @@ def _tool(name: str, description: str, schema: dict[str, Any], spec: ToolSpec | 
 
 
 async def _list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    _check_cursor(params)
-    parts, caller, *_ = _scene(context)
+    check_cursor(params)
+    parts, caller, *_ = scene_of(context)
     found = {WAIT_FOR_RUN: _tool(WAIT_FOR_RUN, "Wait for a run that was begun before, and return its result.", _RUN_ID)}
     for name, agent in (await _agents(parts, caller)).items():
         found[name] = _tool(name, agent.description or f"Ask the agent {agent.name}.", _QUESTION)
@@ -184,15 +155,10 @@ async def _list_tools(context: Context, params: types.PaginatedRequestParams | N
     return types.ListToolsResult(tools=[found[name] for name in sorted(found)])
 
 
-def _check_cursor(params: types.PaginatedRequestParams | None) -> None:
-    if params is not None and params.cursor is not None:
-        raise MCPError(types.INVALID_PARAMS, "The cursor is unknown: this list has one page.")
-
-
 async def _call_tool(
     context: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
-    scene = _scene(context)
+    scene = scene_of(context)
     start = await _start_of(scene, params.name, params.arguments or {})
     if start is None:
         raise MCPError(types.INVALID_PARAMS, f"There is no such tool: {params.name[:100]}")
@@ -210,7 +176,7 @@ async def _call_tool(
         return _failure("try_again: The message bus does not answer.")
 
 
-async def _start_of(scene: _Scene, name: str, args: dict[str, Any]) -> Callable[[], Awaitable[Accepted]] | None:
+async def _start_of(scene: Scene, name: str, args: dict[str, Any]) -> Callable[[], Awaitable[Accepted]] | None:
     """Return what begins a run for a call of a tool; None: the key has no such tool. A tool of the catalogue wins."""
     parts, caller, request, run = scene
     if name in _tools(parts, caller):
@@ -235,13 +201,13 @@ def _checked(model: type[Args], args: dict[str, Any]) -> Args:
         raise InvalidInput.of(error) from None
 
 
-async def _known(scene: _Scene, run: str) -> Accepted:
+async def _known(scene: Scene, run: str) -> Accepted:
     """Return a run that was begun before. Raises NotFound."""
     found = await scene.parts.runs.get(scene.caller, run)
     return Accepted(run, found.session_id, RunFollower(scene.parts.bus, scene.caller.tenant, run))
 
 
-async def _resumed(scene: _Scene, state: str, given: types.InputResponses) -> Accepted:
+async def _resumed(scene: Scene, state: str, given: types.InputResponses) -> Accepted:
     """Pass on what people have answered, and return the run that asked. What they dismissed waits on."""
     try:
         asked = _State.model_validate_json(state)
@@ -264,7 +230,7 @@ async def _resumed(scene: _Scene, state: str, given: types.InputResponses) -> Ac
 
 
 async def _followed(
-    context: Context, scene: _Scene, accepted: Accepted
+    context: Context, scene: Scene, accepted: Accepted
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Return the result of a run once it has ended or waits for a person, with progress for who asked for that."""
     parts, caller, *_ = scene
@@ -287,7 +253,7 @@ async def _followed(
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return _failure(_STOPPED.format(run=accepted.run, tool=WAIT_FOR_RUN))
-        if not parts.streams.closing and context.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if not parts.streams.closing and is_new(context):
             with anyio.CancelScope(shield=True), suppress(Problem, BusError):
                 found = await parts.runs.get_to_change(caller, accepted.run)
                 if not found.has_ended:
@@ -301,10 +267,9 @@ async def _followed(
         types.ResourceLink(uri=uri, name=name, mime_type=mime, size=size) for uri, name, mime, size in answer.links
     ]
     # Before 2026-07-28 a structured result is an object.
-    is_new = context.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
     return types.CallToolResult(
         content=[types.TextContent(text=answer.text), *links],
-        structured_content=answer.value if is_new or isinstance(answer.value, dict) else None,
+        structured_content=answer.value if is_new(context) or isinstance(answer.value, dict) else None,
         is_error=answer.is_error,
     )
 
@@ -314,7 +279,7 @@ def _asked(context: Context, caller: Caller, status: RunStatus) -> types.CallToo
     can = context.session.client_capabilities
     forms = {pause.pause_id: answers.form_of(pause) for pause in status.pauses}
     is_askable = (
-        context.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
+        is_new(context)
         and can is not None
         and can.elicitation is not None
         and (can.elicitation.form is not None or can.elicitation.url is None)
@@ -340,56 +305,6 @@ def _failure(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-async def _list_resources(_context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-    _check_cursor(params)
-    return types.ListResourcesResult(resources=[])
-
-
-async def _list_templates(
-    _context: Context, params: types.PaginatedRequestParams | None
-) -> types.ListResourceTemplatesResult:
-    _check_cursor(params)
-    artifact = types.ResourceTemplate(
-        name="artifact", uri_template=answers.ARTIFACT + "{artifact_id}", description="a file that a run has made"
-    )
-    run = types.ResourceTemplate(
-        name="run", uri_template=answers.RUN + "{run_id}", description="the status of a run, and its result"
-    )
-    return types.ListResourceTemplatesResult(resource_templates=[artifact, run])
-
-
-async def _read_resource(context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-    parts, caller, *_ = _scene(context)
-    uri = params.uri
-    try:
-        if uri.startswith(answers.RUN):
-            status = (await parts.runs.get(caller, uri.removeprefix(answers.RUN))).status()
-            return _resource(uri, "application/json", status.model_dump_json().encode())
-        artifact_id = checked_id(uri.removeprefix(answers.ARTIFACT))  # Any other URI is no id.
-        await parts.access.get(caller, artifact_id)
-        ref, body = await parts.artifacts.read(caller.tenant, artifact_id, limit=_MAX_RESOURCE_BYTES)
-        return _resource(uri, ref.mime_type, body)
-    except (NotFound, ArtifactNotFound, InvalidName) as error:
-        is_new = context.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
-        code = types.INVALID_PARAMS if is_new else _RESOURCE_NOT_FOUND
-        raise MCPError(code, "There is no such resource.", {"uri": uri[:200]}) from error
-    except (ArtifactFailed, BusError) as error:
-        reason = getattr(error, "reason", "the message bus does not answer")
-        raise MCPError(
-            types.INTERNAL_ERROR, f"It cannot be read: {reason}. GET /v1/artifacts streams any size."
-        ) from error
-
-
-def _resource(uri: str, mime_type: str, body: bytes) -> types.ReadResourceResult:
-    """Return text where the media type says so and the bytes agree."""
-    if mime_type.startswith("text/") or "json" in mime_type:
-        with suppress(UnicodeDecodeError):
-            text = types.TextResourceContents(uri=uri, mime_type=mime_type, text=body.decode())
-            return types.ReadResourceResult(contents=[text])
-    blob = types.BlobResourceContents(uri=uri, mime_type=mime_type, blob=base64.b64encode(body).decode())
-    return types.ReadResourceResult(contents=[blob])
-
-
 SERVER: Server[Any] = Server(
     "runwire",
     version=VERSION,
@@ -401,8 +316,8 @@ SERVER: Server[Any] = Server(
     get_tool_input_schema=lambda _name: None,
     on_list_tools=_list_tools,
     on_call_tool=_call_tool,
-    on_list_resources=_list_resources,
-    on_list_resource_templates=_list_templates,
-    on_read_resource=_read_resource,
+    on_list_resources=resources.list_resources,
+    on_list_resource_templates=resources.list_templates,
+    on_read_resource=resources.read_resource,
 )
 SERVER.middleware.clear()  # Its spans; the gateway has its own.
