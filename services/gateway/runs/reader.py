@@ -225,8 +225,9 @@ class RunReader:
                 async with aclosing(follower.records()) as batches:
                     async for records in batches:
                         last = records[-1].data
-                        for each in records if watch is not None else ():
-                            await watch(each.data)
+                        if watch is not None:
+                            for each in records:
+                                await watch(each.data)
                         has_paused = has_paused or any(_PAUSED.search(record.data) for record in records)
                         if has_paused and (await self._waiting(caller.tenant, run)).is_for_person:
                             return (await self.get(caller, run)).status()

@@ -110,7 +110,7 @@ async def waits_for_a_person(mcp: Mcp, era: str) -> None:
         assert "waits for a person" in (await client.call_tool("pay", {"a": 2, "b": 3})).content[0].text
 
 
-WIRE = [
+WIRE: list[tuple[Any, dict[str, Any]]] = [
     (INITIALIZE, {"status": 200, "id": 0}),
     (request(1, "tools/list"), {"status": 200, "id": 1}),
     (request(2, "tools/list", {"cursor": "nonsense"}), {"error": -32602}),
