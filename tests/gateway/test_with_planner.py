@@ -22,6 +22,15 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")
+def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server of this file: on the other one a planner would first do what the tests before have asked for."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"), sync="1s")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
 def planner(shared_nats: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A planner that may still be starting: requests wait for it."""
     with planner_process(shared_nats.url, tmp_path_factory.mktemp("planner")):
