@@ -35,6 +35,7 @@ from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.settings import PlannerSettings
 from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner import direct_calls as runner_side
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
@@ -43,6 +44,8 @@ from tests.support.model_server import ModelServer
 from tests.support.waiting import wait_until
 
 MODEL = "openai/scripted"
+runner_side._LEAVING_S = 0.01
+"""Hundreds of tests stop a tool runner that nobody sends a call meanwhile."""
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 """What a tool does with its arguments; a returned Fault is a failure, and a Replied all of its replies."""
 

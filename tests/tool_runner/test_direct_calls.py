@@ -22,6 +22,7 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
+from services.tool_runner import direct_calls
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
@@ -184,8 +185,11 @@ async def test_the_limit_of_a_tool_holds_over_both_paths(direct: Direct, serve_t
     assert most == 1
 
 
-async def test_an_instance_that_stops_declines_what_planners_still_send(direct: Direct, server: NatsServer) -> None:
+async def test_an_instance_that_stops_declines_what_planners_still_send(
+    direct: Direct, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They have not read yet that it leaves. Such a call has certainly not begun."""
+    monkeypatch.setattr(direct_calls, "_LEAVING_S", 1.0)
     bus, settings = direct.planner.bus, ToolRunnerSettings(nats_url=server.url, graceful_timeout_s=0.1)
     others = {*direct.instances}
     call = {"call_id": "1-1", "run_id": new_id(), "tenant": "default", "tool": "x", "args": {}, "spec": "", "step": 1}
