@@ -1,6 +1,6 @@
 """How a proposal is shown, whatever draws it: rows with their marks, the bar with its buttons, the columns to come.
 
-No route shows it yet: it is the rule by which clients are tested.
+Pure. `GET /v1/proposals/{id}` has it as `view`, and clients are tested by it.
 
 Rule 1: nothing is decided here. An operation that was refused says why and cannot be chosen; all others are chosen at
 first.

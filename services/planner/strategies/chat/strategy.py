@@ -1,26 +1,33 @@
 """The strategy `chat`: the model speaks to the user in text, and calls tools in between (docs/chat.md).
 
-One run is one turn of the assistant. Each request to the model is a part of it, until one asks for no tool.
+One run is one turn of the assistant. Each request to the model is a part of it, until one asks for no tool. What the
+model said is shown to it as it said it, hidden blocks included. Without native calls, calls stand as JSON behind it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from contracts.runs.events import RunEvent, RunStarted
+from contracts.runs.events import Repaired, RunEvent, RunStarted, Step
 from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import Dialect, texts
 from services.planner.conversation.encoding import compact
+from services.planner.conversation.json_actions import JsonActions
+from services.planner.conversation.messages import Message, rejection, says
+from services.planner.conversation.native import NativeTools
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
-from services.planner.strategies.chat import prompt, rendering
+from services.planner.strategies.chat import prompt
 from services.planner.strategies.chat import state as states
 from services.planner.strategies.chat.reading import ChatReading
 from services.shared.runs.pages.registry import Pages
 from services.shared.tools.builtin import GET_PAYLOAD_SPEC, READ_ARTIFACT, READ_ARTIFACT_SPEC
+
+_COMPLAINT = "{reason}\nGo on in the way that is described above. Do not apologise or explain."
 
 
 class Chat(AskingStrategy):
@@ -39,7 +46,7 @@ class Chat(AskingStrategy):
 
     def dialect(self, started: RunStarted) -> Dialect:
         """Return the dialect of a run."""
-        return rendering.dialect(is_native=started.action_transport == "tools")
+        return _ChatNative() if started.action_transport == "tools" else _ChatJson()
 
     def fold(self, run: Run, event: RunEvent) -> states.ChatState:
         """Return the parts after an event."""
@@ -67,7 +74,7 @@ class Chat(AskingStrategy):
         notes = self._renderer.rejections(run)
         if facts.steps_left == 1 or facts.tool_calls_left == 0:
             because = "this is your last reply" if facts.steps_left == 1 else "no tool call is left"
-            notes.append(conversation.messages.says("user", prompt.LAST.format(because=because)))
+            notes.append(says("user", prompt.LAST.format(because=because)))
         return self._request(run, facts, system, notes, functions=functions or None if native else None)
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
@@ -98,3 +105,39 @@ def _of_page(started: RunStarted, tools: Sequence[ToolSpec]) -> Sequence[ToolSpe
 def _in_text(functions: list[dict[str, Any]]) -> str:
     """Return the section for a model that is not offered native calls."""
     return texts.FUNCTIONS.format(functions="\n".join(compact(each["function"]) for each in functions))
+
+
+class _ChatNative(NativeTools):
+    """Text, and native calls."""
+
+    def decision(self, step: Step) -> Message:
+        """Render a part of the turn, or an answer of an earlier turn."""
+        if not step.calls:
+            return says("assistant", _text(step))
+        return {**super().decision(step), **({"content": said} if (said := _text(step)) else {})}
+
+    def rejection(self, repaired: Repaired) -> list[Message]:
+        """Render a reply that was not accepted, and the complaint about it."""
+        return rejection(repaired, _COMPLAINT)
+
+
+@dataclass(frozen=True, slots=True)
+class _ChatJson(JsonActions):
+    """Text, and calls as JSON behind it."""
+
+    def decision(self, step: Step) -> Message:
+        """Render a part of the turn, or an answer of an earlier turn."""
+        text = _text(step)
+        if not step.calls:
+            return says("assistant", text)
+        action = str(JsonActions.decision(self, step)["content"])
+        return says("assistant", f"{text}\n{action}" if text else action)
+
+    def rejection(self, repaired: Repaired) -> list[Message]:
+        """Render a reply that was not accepted, and the complaint about it."""
+        return rejection(repaired, _COMPLAINT)
+
+
+def _text(step: Step) -> str:
+    said = step.said if isinstance(step.said, str) else ""
+    return said if said.strip() else step.answer or ""
