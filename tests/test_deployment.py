@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from services.shared.runs.pages.registry import load_pages
 from services.tables.csv_tools import tools_of
 from services.tables.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = "./config/pages:/pages:ro"
 MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 
 
@@ -115,7 +117,15 @@ def test_keys_of_providers_reach_the_planner_alone(compose: dict[str, Any]) -> N
     for name, service in compose["services"].items():
         found = {file for file in env_files(service) if file.endswith("providers.env")}
         assert len(found) == (2 if name == "planner" else 0), name
-        assert "config" not in " ".join(service.get("volumes", [])).replace(f"./config/{name}:/config:ro", ""), name
+        volumes = {*service.get("volumes", [])} - {f"./config/{name}:/config:ro", PAGES}
+        assert "config" not in " ".join(volumes), name
+
+
+def test_gateway_and_planner_have_the_same_pages(compose: dict[str, Any]) -> None:
+    """A page that one of them did not know would be refused, or fail the run."""
+    having = {name for name, service in compose["services"].items() if PAGES in service.get("volumes", [])}
+    assert having == {"gateway", "planner"}
+    assert "orders" in load_pages(ROOT / "config" / "pages" / "pages.toml.example").pages
 
 
 def names(file: str) -> set[str]:

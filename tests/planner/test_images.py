@@ -1,12 +1,13 @@
 """Images in whole runs: what a model is shown, what the log keeps, and models without vision."""
 
 import base64
+from typing import Any
 
 import pytest
 
 from tests.planner.conftest import Plan, Put
 from tests.planner.shown_images import SEEING, png, shown
-from tests.support.model_server import ModelServer, action, answer
+from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 
@@ -14,13 +15,25 @@ pytestmark = pytest.mark.timeout(60)
 BLIND = "openai/blind"
 
 
-async def test_every_call_of_the_model_sees_the_images(plan: Plan, provider: ModelServer, put: Put) -> None:
+LOOKS = Say(text="I look.", tool_calls=[{"name": "look", "arguments": '{"q": "x"}'}])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replies", "answered"),
+    [
+        ("react", [action("look", q="x"), answer("A square.")], "A square."),
+        ("chat", [LOOKS, Say(text=" A square.")], "I look. A square."),
+    ],
+)
+async def test_every_call_of_the_model_sees_the_images(
+    plan: Plan, provider: ModelServer, put: Put, strategy: Any, replies: list[Say], answered: str
+) -> None:
     """In the first message of the user, in order, with the detail asked for; the log holds references alone."""
-    provider.say(action("look", q="x"), answer("A square."))
+    provider.say(*replies)
     planner = await plan(**SEEING)
     refs = [await put(png(1), detail="low"), await put(png(2))]
-    story = await planner.tell("What is this?", images=refs)
-    assert story.end.raw_answer == "A square."
+    story = await planner.tell("What is this?", images=refs, strategy=strategy)
+    assert story.end.raw_answer == answered
     assert len(provider.ledger) == 2
     for seen in provider.ledger:
         assert shown(seen) == [("user", png(1)), ("user", png(2))]
