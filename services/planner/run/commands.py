@@ -24,12 +24,10 @@ FIRST_PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more.
-
-    `session`: the key of the session that made the run, where the message is the run's request.
-    """
+    """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
 
     session: str = ""
+    """Of the request of a run that a session made: the session's key."""
 
 
 OfTasks = inbox.RunTaskSettled | inbox.RunTasksPaused
@@ -37,18 +35,9 @@ OfTurns = inbox.RunBegins | inbox.RunMerged | inbox.RunRefused | inbox.RunYields
 OfSessions = inbox.SessionAttached | OfTurns | OfTasks
 """What a session sends to a run."""
 OfPeople = inbox.InputRequested | inbox.ResumeRequested
-Received = (
-    RunRequested
-    | inbox.CallFinished
-    | inbox.CallPaused
-    | inbox.TimerFired
-    | inbox.CancelRequested
-    | inbox.TopUpRequested
-    | inbox.RunResumed
-    | OfSessions
-    | OfPeople
-    | Poisoned
-)
+OfCalls = inbox.CallFinished | inbox.CallPaused
+OfRuns = inbox.TimerFired | inbox.CancelRequested | inbox.TopUpRequested | inbox.RunResumed
+Received = RunRequested | OfCalls | OfRuns | OfSessions | OfPeople | Poisoned
 """Every message that a planner handles."""
 
 
