@@ -30,7 +30,7 @@ from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor
 
-__all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
+__all__ = ["CannotLaunch", "Child", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
 
 
 _TOOLS_REFUSED_EXIT_CODE = 1
@@ -121,11 +121,11 @@ class Stopped(Exception):
 
 @contextlib.asynccontextmanager
 async def running(
-    plan: Plan, report: Callable[[str], None], stop: asyncio.Event, on_ready: Callable[[str], None] = lambda _: None
+    plan: Plan, report: Callable[[str], None], stop: asyncio.Event, on_ready: Callable[[Child], None] = lambda _: None
 ) -> AsyncIterator[dict[str, Any]]:
     """Start everything; yields the endpoints (`url`, `nats_url`) once all is ready, and stops everything at the end.
 
-    `on_ready`: called with the name of each process when it is ready.
+    `on_ready`: called with each process when it is ready.
     Raises CannotLaunch; Stopped when `stop` is set before everything is ready. A process may find later that its
     configuration is wrong: that sets `stop`, and CannotLaunch is raised at the end.
     """

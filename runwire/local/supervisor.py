@@ -60,13 +60,20 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     restarts: int = 0
     log_start: int = 0
+    is_killed: bool = False
+
+    def kill(self) -> None:
+        """End the process at once. It is started again without a report: the caller says so."""
+        if self.process is not None and self.process.returncode is None:
+            self.is_killed = True
+            self.process.kill()
 
 
 class Supervisor:
     """Keeps child processes running until it is stopped. Their output goes to `<data>/logs/<name>.log`."""
 
     def __init__(
-        self, data: Path, report: Callable[[str], None], on_ready: Callable[[str], None] = lambda _: None
+        self, data: Path, report: Callable[[str], None], on_ready: Callable[[Child], None] = lambda _: None
     ) -> None:
         self._data = data
         self._report = report
@@ -94,7 +101,7 @@ class Supervisor:
             if task.done() or time.monotonic() > deadline or child.restarts >= _MAX_EXITS_BEFORE_READY:
                 raise CannotLaunch(f"{child.name} did not become ready{self._last_line(child)} (see {log})")
             await asyncio.sleep(0.05)
-        self._on_ready(child.name)
+        self._on_ready(child)
 
     async def run_once(self, child: Child) -> None:
         """Run a child to its end. Raises CannotLaunch when it fails."""
@@ -136,12 +143,13 @@ class Supervisor:
                 return
             exits = 1 if time.monotonic() - started_at > _STABLE_S else exits + 1
             child.restarts += 1
-            if child.restarts.bit_count() == 1:
+            if child.restarts.bit_count() == 1 and not child.is_killed:
                 count = f", {child.restarts} times by now" if child.restarts > 1 else ""
                 # The last line of a process that was killed has nothing to do with its end.
                 line = "" if -code in {signal.SIGKILL, signal.SIGTERM} else self._last_line(child)
                 log_file = self.log_of(child.name)
                 self._report(f"{child.name} {_describe_exit(code)}{count}{line}; starting it again (see {log_file})")
+            child.is_killed = False
             await asyncio.sleep(restart_pause_s(exits))
 
     def _last_line(self, child: Child) -> str:

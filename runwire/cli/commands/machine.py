@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -64,6 +64,9 @@ def up(
     ] = True,
     demo: Annotated[bool, typer.Option("--demo", help="Run one question and show its events.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Stop after the demo's answer.")] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Kill the planner in the middle of the demo's answer: it goes on.")
+    ] = False,
 ) -> None:
     """Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR (.runwire)."""
     for warning in misspelt(os.environ):
@@ -74,30 +77,33 @@ def up(
         files = [] if no_tools else tools or examples
         plan = launch.Plan(data_dir(), port, files, planners or copies, tool_runners or copies, sync, trust_tools)
         try:
-            return asyncio.run(_run(plan, demo=demo or once, once=once))
+            return asyncio.run(_run(plan, demo=demo or once or kill, once=once, kill=kill))
         except launch.Stopped:
             return EXIT_INTERRUPTED
 
     end(run, launch.CannotLaunch)
 
 
-async def _run(plan: launch.Plan, *, demo: bool, once: bool) -> int:
+async def _run(plan: launch.Plan, *, demo: bool, once: bool, kill: bool) -> int:
     """Start everything, and stop it after Ctrl-C or SIGTERM."""
     stop, code = launch.stop_event(), 0
+    children: list[launch.Child] = []
     _say("[dim]starting nats-server, an S3 server, planner, tool_runner, artifact_store, gateway and tools …[/dim]")
 
     def report(text: str) -> None:
         _say(f"[yellow]{marked(text)}[/yellow]")
 
-    def on_ready(name: str) -> None:
-        _say(f"[dim]✓ {marked(name)}[/dim]")
+    def on_ready(child: launch.Child) -> None:
+        children.append(child)
+        _say(f"[dim]✓ {marked(child.name)}[/dim]")
 
     async with launch.running(plan, report, stop, on_ready) as endpoints:
         where = f"NATS {endpoints['nats_url']}, sync {endpoints['sync']} · data {plan.data}"
         _say(f"playground [bold]{endpoints['url']}/playground[/bold]")
         _say(f"gateway [bold]{endpoints['url']}[/bold] · {marked(where)}")
         if demo:
-            code = await _demo(endpoints["url"], stop)
+            planners = [child for child in children if kill and child.name.startswith("planner")]
+            code = await _demo(endpoints["url"], stop, planners)
         if not once:
             _say(f'\n[dim]Ctrl-C stops everything. In another terminal:[/dim] {program()} run "What is 17*23?"')
             await stop.wait()
@@ -106,12 +112,20 @@ async def _run(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     return code
 
 
-async def _demo(url: str, stop: asyncio.Event) -> int:
-    """Run the demo's question, unless everything is stopped before."""
+async def _demo(url: str, stop: asyncio.Event, killed: list[launch.Child]) -> int:
+    """Run the demo's question, unless everything is stopped before; kill these processes once the answer begins."""
     from runwire.cli.commands.runs import ask  # noqa: PLC0415, see above
 
+    def remark(event: dict[str, Any]) -> str | None:
+        if not killed or event["type"] != "chunk":
+            return None
+        names = " and ".join(child.name for child in killed)
+        while killed:
+            killed.pop().kill()
+        return f"{names} was killed here (SIGKILL); the next process goes on"
+
     _say(f"\n[bold cyan]? {DEMO_QUESTION}[/bold cyan]")
-    running, stopped = asyncio.create_task(ask(url, DEMO_QUESTION)), asyncio.create_task(stop.wait())
+    running, stopped = asyncio.create_task(ask(url, DEMO_QUESTION, remark)), asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     return running.result() if running.done() else EXIT_INTERRUPTED
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -126,10 +126,10 @@ async def run(
     return code
 
 
-async def ask(url: str, question: str) -> int:
-    """Start a run, show it and return the exit code."""
+async def ask(url: str, question: str, remark: Callable[[dict[str, Any]], str | None]) -> int:
+    """Start a run, show it and return the exit code. `remark`: what is said after an event, if anything."""
     async with client_of(url, None) as client:
-        return await show(client, await client.start(question), "text")
+        return await show(client, await client.start(question), "text", remark)
 
 
 @asks(commands)
@@ -138,7 +138,9 @@ async def tail(client: Client, run_id: RunId = NEWEST, output: Format = "text") 
     return await show(client, run_id, output)
 
 
-async def show(client: Client, run_id: str, output: Output) -> int:
+async def show(
+    client: Client, run_id: str, output: Output, remark: Callable[[dict[str, Any]], str | None] = lambda _: None
+) -> int:
     """Show a run to its end and return the exit code."""
     screen, end = Screen(), dict[str, Any]()
     on_comment = screen.show_comment if output == "text" else lambda _: None
@@ -149,6 +151,7 @@ async def show(client: Client, run_id: str, output: Output) -> int:
                 print_json(end)
             elif output == "text":
                 screen.show(end)
+                screen.remark(remark(end))
     except asyncio.CancelledError:
         sys.stderr.write("\n")
         print_error(f"the run continues: `{program()} tail {run_id}` shows it, `{program()} cancel {run_id}` stops it")

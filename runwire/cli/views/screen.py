@@ -44,6 +44,11 @@ class Screen:
     def show_comment(self, text: str) -> None:
         """Print a comment of the gateway that is for people: the run waits."""
         if text.startswith("waiting"):
+            self.remark(text)
+
+    def remark(self, text: str | None) -> None:
+        """Print what is no event, if there is something."""
+        if text:
             self._line(f"[dim]{escape(text)}[/dim]")
 
     def _line(self, text: str) -> None:

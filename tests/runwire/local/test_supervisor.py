@@ -61,15 +61,17 @@ async def test_a_killed_process_is_restarted_at_once(data: Path, monkeypatch: py
     """The first restarts have no pause: with pauses of minutes it would not be back within the limit."""
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 600.0)
     monkeypatch.setattr(supervisor, "_MAX_PAUSE_S", 600.0)
-    processes = Supervisor(data, lambda _text: None)
+    reports: list[str] = []
+    processes = Supervisor(data, reports.append)
     child = _child("import time; time.sleep(600)")
     await processes.start(child)
     for times in (1, 2, 3):
         killed = child.process
         assert killed is not None
-        killed.kill()
+        (child if times == 1 else killed).kill()
         again = lambda: child.restarts == times and child.process is not killed  # noqa: B023, E731
         await wait_until(again, timeout=30, what="it runs again")
+        assert len(reports) == times // 2  # A kill of the launcher's own is none, the third is not told.
     await processes.stop()
 
 

@@ -225,6 +225,19 @@ def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> Non
         wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
 
 
+@pytest.mark.chaos
+def test_the_demo_kills_its_own_planner_and_goes_on(tmp_path: Path) -> None:
+    """In the middle of the answer, as one line says; then the whole answer, and nothing to complain about."""
+    with started(tmp_path, "--demo", "--kill", "--once") as up:
+        assert up.process.wait(_READY_S * 2) == 0, up.said
+        before, line, after = up.said.partition("planner-1 was killed here (SIGKILL); the next process goes on\n")
+        assert before.endswith("\n"), up.said
+        assert line, up.said
+        assert "East grew most: its revenue rose" in after
+        assert "answer_complete" in after
+        assert "starting it again" not in up.said
+
+
 async def test_launchers_that_start_at_once_have_a_port_each(tmp_path: Path) -> None:
     """Both had the same port before."""
     needs_program("nats-server")
