@@ -313,6 +313,14 @@ class RunAccepted(Message):
     status: State = "queued"
     url: str
     events_url: str
+    ticket_url: str = Field(description="a POST there gives an address of the events that needs no key")
+
+
+class TicketSecret(Message):
+    """What a tenant's tickets are signed with, in hexadecimal digits."""
+
+    v: Literal[1] = 1
+    secret: str
 
 
 class InputInput(HttpInput):

@@ -89,6 +89,10 @@ webhook_entry = _entry(
     "webhook_entry", RUNS_BUCKET, "webhook.{schedule}.secret",
     writes=(GATEWAY,), reads=(GATEWAY,), carries="Webhook",
 )
+ticket_secret = _entry(  # It stays, and all gateways sign with it.
+    "ticket_secret", RUNS_BUCKET, "ticket.{tenant}.secret",
+    writes=(GATEWAY,), reads=(GATEWAY,), carries="TicketSecret",
+)
 reference = _entry(
     "reference", ARTIFACTS_BUCKET, "ref.{tenant}.{artifact}",
     writes=(STORE,), reads=(STORE,), carries="Reference",

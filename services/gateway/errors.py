@@ -201,6 +201,12 @@ class KeyMissing(Problem):
         super().__init__(headers={"WWW-Authenticate": "Bearer"})
 
 
+class TicketExpired(Problem):
+    """The ticket of an event stream has ended."""
+
+    status, code, default = 401, "ticket_expired", "This ticket has ended: ask for another one, with the API key."
+
+
 class Forbidden(Problem):
     """The `Host` or the `Origin` of the request is none that this gateway serves."""
 

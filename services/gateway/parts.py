@@ -22,6 +22,7 @@ from .artifacts.images import InputImages
 from .artifacts.inlining import Inliner
 from .auth.guard import Guard, build_guard
 from .auth.key_budgets import KeyBudgets
+from .auth.tickets import Tickets
 from .catalogue.models import ModelProfiles
 from .edge.open_streams import OpenStreams
 from .edge.request_body import RunInputReader
@@ -49,6 +50,7 @@ class Parts:
     bus: Bus
     tools: LiveTools
     guard: Guard
+    tickets: Tickets
     streams: OpenStreams
     deletions: Deletions
     runs: RunReader
@@ -91,7 +93,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
     runs = RunReader(bus, deletions)
     sessions = SessionReader(bus, runs, deletions)
     access = ArtifactAccess(artifacts, runs, sessions)
-    guard = build_guard(settings)
+    guard, entries = build_guard(settings), Bucket(bus, keys.RUNS_BUCKET, attempts=2)
     streams = OpenStreams(settings.max_streams, settings.max_streams_per_tenant, guard.admits)
     guard.keys.on_change = streams.end_gone
     return Parts(
@@ -99,6 +101,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         bus=bus,
         tools=tools,
         guard=guard,
+        tickets=Tickets(entries, guard.named),
         streams=streams,
         deletions=deletions,
         runs=runs,
@@ -116,7 +119,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         models=ModelProfiles(bus),
         budgets=KeyBudgets(bus, messages.ACCEPT_WAIT_S),
         quota=RunQuota(bus, runs, settings.max_open_runs),
-        entries=Bucket(bus, keys.RUNS_BUCKET, attempts=2),
+        entries=entries,
         deliveries=asyncio.Semaphore(MAX_DELIVERIES_AT_ONCE),
         pages=load_pages(settings.pages_file),
         checks=TenantLocks(),

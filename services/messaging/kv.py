@@ -18,7 +18,7 @@ from contracts.wire import subjects
 from services.messaging import guarded_write
 from services.messaging.clock import unix_seconds
 from services.messaging.connection import Bus
-from services.messaging.errors import Unavailable
+from services.messaging.errors import Outdated, Unavailable
 from services.messaging.guarded_write import Guard
 from services.messaging.nats_connection import Subscription
 from services.messaging.reads import sequence_of
@@ -98,6 +98,18 @@ class Bucket:
             headers=_ttl(ttl_s),
             attempts=self._attempts,
         )
+
+    async def get_or_make(self, key: str, made: M) -> M:
+        """Write an entry unless there is one, and return the one that is there then."""
+        while True:
+            entry = await self.get_from_leader(key)
+            if (known := entry.parsed(type(made))) is not None:
+                return known
+            try:
+                await self.update(key, made, revision=entry.sequence)
+            except Outdated:
+                continue  # Another process has come first.
+            return made
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete an entry, unconditionally or if its revision is `revision`.

@@ -47,6 +47,8 @@ class Caller:
     max_cost_usd_per_day: float | None = None
     tools: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
+    ticket_ends_at: int | None = field(default=None, compare=False)
+    """Unix ms, of a request with a ticket in place of the key (`auth.tickets`)."""
 
     @property
     def budget(self) -> KeyBudget | None:
@@ -137,6 +139,7 @@ class Keys:
         self._secret = secrets.token_bytes(32)
         self._callers = {self._hidden(digest): caller for digest, caller in callers.items()}
         self._all = frozenset((caller, caller.digest) for caller in callers.values())
+        self._named = {(caller.tenant, caller.key_id): caller for caller in callers.values()}
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -147,6 +150,10 @@ class Keys:
     def find(self, key: str) -> Caller | None:
         """Return the caller who shows this key."""
         return self._callers.get(self._hidden(digest_of(key)))
+
+    def named(self, tenant: str, key_id: str) -> Caller | None:
+        """Return the caller whose key has this name."""
+        return self._named.get((tenant, key_id))
 
     def _hidden(self, digest: str) -> bytes:
         return hmac.digest(self._secret, digest.encode(), "sha256")

@@ -3,7 +3,8 @@
 Rule 1: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
 Rule 2: without keys the Host must be a loopback name. A page whose own name was bound to a loopback address (DNS
 rebinding) would pass `edge/origins`, which refuses other pages.
-Rule 3: a path needs a key unless one of the three lists below names it, also when its route does not use the caller.
+Rule 3: a path needs a key unless one of the first three lists below names it, also when its route does not use the
+caller.
 """
 
 import ipaddress
@@ -18,6 +19,7 @@ from services.gateway.settings import GatewaySettings
 
 from .caller import KEYLESS, Caller
 from .key_file import KeyFile
+from .tickets import Tickets
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/playground"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
@@ -25,6 +27,8 @@ OPEN_ROUTES = frozenset({"/playground/assets/{name}"})
 """Files of the playground, in the same way."""
 SIGNED_ROUTES = frozenset({"/v1/hooks/{schedule_id}"})
 """Their requests are signed (`schedules/webhooks`), and need no key."""
+TICKET_ROUTES = frozenset({"/v1/runs/{run_id}/events", "/v1/sessions/{session_id}/events"})
+"""A ticket (`auth.tickets`) takes the place of the key."""
 
 _PORT = re.compile(r":[0-9]*$", re.ASCII)
 
@@ -48,14 +52,29 @@ class Guard:
         self._is_keyless = not keys.current
 
     async def check(self, request: Request) -> None:
-        """Put the caller into `request.state`, unless the path is open. Raises KeyMissing or Forbidden."""
+        """Put the caller into `request.state`, unless the path is open.
+
+        Raises KeyMissing, Forbidden, TicketExpired and BusError.
+        """
         route = request.scope["route"].path
-        if request.scope["path"] not in OPEN_PATHS and route not in OPEN_ROUTES | SIGNED_ROUTES:
+        if request.scope["path"] in OPEN_PATHS or route in OPEN_ROUTES | SIGNED_ROUTES:
+            return
+        ticket = request.query_params.get("ticket") if route in TICKET_ROUTES else None
+        if ticket is None or self._is_keyless:
             request.state.caller = self.caller_of(request.headers)
+        if ticket is not None:
+            tickets: Tickets = request.app.state.parts.tickets
+            request.state.caller = await tickets.caller(ticket, route.format(**request.path_params))
 
     def admits(self, caller: Caller) -> bool:
         """Return whether the key of a caller is still there, with the same rights and limits."""
-        return caller is KEYLESS or caller in self.keys.current
+        return self._is_keyless or caller in self.keys.current
+
+    def named(self, tenant: str, key_id: str) -> Caller | None:
+        """Return the caller whose key has this name; without keys, the one who needs none."""
+        if self._is_keyless:
+            return KEYLESS if (tenant, key_id) == (KEYLESS.tenant, KEYLESS.key_id) else None
+        return self.keys.current.named(tenant, key_id)
 
     def caller_of(self, headers: Mapping[str, str]) -> Caller:
         """Return the caller. Raises KeyMissing or Forbidden."""

@@ -86,7 +86,8 @@ async def create_run(
         stream = stream_of_run(parts, caller, run, accepted.follower, artifacts, may_wait=waits)
         stream.headers["Location"] = url
         return stream
-    answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")
+    urls = {"url": url, "events_url": f"{url}/events", "ticket_url": f"{url}/ticket"}
+    answer = RunAccepted(run_id=run, session_id=accepted.session_id, **urls)
     return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
 
 

@@ -82,5 +82,6 @@ async def receive_delivery(schedule_id: str, parts: GatewayParts, request: Reque
     """
     run, session_id = await webhooks.deliver(parts, request, schedule_id)
     url = address_of(request, f"/v1/runs/{run}")
-    answer = RunAccepted(run_id=run, session_id=session_id, url=url, events_url=f"{url}/events")
+    urls = {"url": url, "events_url": f"{url}/events", "ticket_url": f"{url}/ticket"}
+    answer = RunAccepted(run_id=run, session_id=session_id, **urls)
     return json_answer(answer, 202, {"Location": url, RUN_HEADER: run})

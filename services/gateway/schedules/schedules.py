@@ -30,8 +30,6 @@ from services.gateway.edge.request_headers import RequestIds, idempotency_key
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
 from services.gateway.parts import Parts
 from services.gateway.runs.run_request import check_page, digest_of, encoded, run_request
-from services.messaging.errors import Outdated
-from services.messaging.kv import Bucket
 from services.shared.schedules.fire_times import NEXT_SHOWN, first_after, next_times, shown
 from services.shared.schedules.moments import checked_cron, moment_from_text, zone_of
 
@@ -74,8 +72,8 @@ async def create(parts: Parts, request: Request, caller: Caller) -> ScheduleCrea
     secret = None
     if given.webhook and schedule.body_sha256 == digest:
         made = Webhook(tenant=caller.tenant, secret=new_secret())
-        secret = (await _stored(bucket, keys.webhook_entry(schedule_id), made)).secret
-    schedule = await _stored(bucket, entry, schedule)
+        secret = (await bucket.get_or_make(keys.webhook_entry(schedule_id), made)).secret
+    schedule = await bucket.get_or_make(entry, schedule)
     if schedule.body_sha256 != digest:
         raise IdempotencyConflict
     await _notify(parts, schedule.tenant, schedule_id)
@@ -138,20 +136,6 @@ async def _requested(parts: Parts, caller: Caller, schedule_id: str, run: RunInp
         # Whether another run has the turn when the schedule fires is not known yet.
         await parts.sessions.check_turn(caller, requested.model_copy(update={"on_busy": "queue", "on_paused": "queue"}))
     return requested
-
-
-async def _stored(bucket: Bucket, key: str, made: Stored) -> Stored:
-    """Write an entry unless there is one, and return the one that is there then. Raises BusError."""
-    while True:
-        entry = await bucket.get_from_leader(key)
-        known = entry.parsed(type(made))
-        if known is not None:
-            return known
-        try:
-            await bucket.update(key, made, revision=entry.sequence)
-        except Outdated:
-            continue  # A request with the same idempotency key has come first.
-        return made
 
 
 async def _notify(parts: Parts, tenant: str, schedule_id: str) -> None:

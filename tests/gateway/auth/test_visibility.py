@@ -50,6 +50,11 @@ UNKNOWN = {
 }
 
 
+def is_no_change(path: str) -> bool:
+    """Whether a route changes nothing of a run, or is no route of a key."""
+    return path.endswith("/ticket") or path in SIGNED_ROUTES
+
+
 def bearer(name: str) -> dict[str, str]:
     """The header that shows somebody's key."""
     return {"Authorization": f"Bearer {KEYS[name][0]}"}
@@ -171,7 +176,7 @@ async def test_no_route_changes_a_run_that_the_key_could_not_start(keyed: Served
     walked = 0
     for route in unconnected_routes():
         for method, parameter in itertools.product((route.methods or set()) - {"GET", "HEAD"}, route.param_convertors):
-            for theirs in () if parameter == "artifact_id" or route.path in SIGNED_ROUTES else things.named(parameter):
+            for theirs in () if is_no_change(route.path) or parameter == "artifact_id" else things.named(parameter):
                 status, content, _ = await ask(keyed, name, method, route.path, theirs)
                 assert (status, b'"not_allowed"' in content) == (403, True), (method, route.path, content)
                 walked += 1

@@ -19,6 +19,8 @@ _SHOWN = {
     ("POST /v1/runs", "location"),
     ("POST /v1/runs", "url"),
     ("POST /v1/runs", "events_url"),
+    ("POST /v1/runs", "ticket_url"),
+    ("POST /v1/runs/{run_id}/ticket", "events_url"),
     ("POST /v1/runs streamed", "location"),
     ("POST /v1/artifacts", "location"),
     ("POST /v1/schedules", "location"),
@@ -28,6 +30,7 @@ _SHOWN = {
     ("POST /v1/hooks/{schedule_id}", "location"),
     ("POST /v1/hooks/{schedule_id}", "url"),
     ("POST /v1/hooks/{schedule_id}", "events_url"),
+    ("POST /v1/hooks/{schedule_id}", "ticket_url"),
 }
 
 
@@ -64,7 +67,8 @@ async def every_answer(http: httpx.AsyncClient, headers: dict[str, str]) -> dict
         body: dict[str, Any] = answer.json() if answer.headers["content-type"] == "application/json" else {}
         return body
 
-    await ask("POST /v1/runs", json={"query": "hello"})
+    run = await ask("POST /v1/runs", json={"query": "hello"})
+    await ask("POST /v1/runs/{run_id}/ticket", f"/v1/runs/{run['run_id']}/ticket")
     events = {"Accept": "text/event-stream"}
     await ask("POST /v1/runs streamed", "/v1/runs", json={"query": "hello"}, headers=events)
     await ask("POST /v1/artifacts", content=b"text", headers={"Content-Type": "text/plain"})

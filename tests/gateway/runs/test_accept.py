@@ -61,6 +61,7 @@ async def test_an_accepted_run_is_stored_with_its_whole_request(served: Served, 
         "status": "queued",
         "url": f"/v1/runs/{run}",
         "events_url": f"/v1/runs/{run}/events",
+        "ticket_url": f"/v1/runs/{run}/ticket",
     }
     assert answer.headers["location"] == f"/v1/runs/{run}"
     request = await stored(bus, run)

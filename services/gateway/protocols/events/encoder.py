@@ -24,6 +24,8 @@ WAITING = b": waiting\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 KEY_GONE = b": key_gone\n\n"
 """The last comment of a stream whose API key was removed or changed."""
+TICKET_EXPIRED = b'event: ticket_expired\ndata: {"type":"ticket_expired"}\n\n'
+"""The last event of a stream whose ticket has ended. It has no id: it belongs to the stream, not to the run."""
 RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a browser reconnects."""
 

@@ -2,13 +2,26 @@
 
 import re
 from typing import Annotated, Any
+from urllib.parse import quote
 
-from fastapi import Header, Query, Response
+from fastapi import Header, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from contracts.wire import keys, subjects
-from contracts.wire.names import InvalidName
+from contracts.wire.base import HttpInput
+from contracts.wire.names import InvalidName, unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, SessionRoute, new_router
+from services.gateway.edge.addresses import address_of
+from services.gateway.edge.request_body import BodyLimit, parse, read_body
+from services.gateway.edge.routing import (
+    RUN_HEADER,
+    Form,
+    RequestCaller,
+    SessionRoute,
+    body_of,
+    json_answer,
+    new_router,
+)
 from services.gateway.errors import BadCursor, NotFound
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.reader import StoredRun
@@ -28,7 +41,23 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     204: {"description": "The cursor stands at the end: nothing more will come."},
 }
 
+Ticket = Annotated[str | None, Query(max_length=2000, description="in place of an API key")]
+_DEFAULT_TICKET_S, _MAX_TICKET_S = 600, 3600
+
 router = new_router(route_class=SessionRoute)
+
+
+class TicketInput(HttpInput):
+    """The body of `POST /v1/runs/{run_id}/ticket` and of the same of a session; it may be left out."""
+
+    seconds: int = Field(default=_DEFAULT_TICKET_S, ge=1, le=_MAX_TICKET_S, description="how long it can be used")
+
+
+class TicketCreated(BaseModel):
+    """An event stream that one can open without a key, as often as one likes until it ends."""
+
+    events_url: str
+    expires_at: int = Field(description="Unix ms; the stream ends then, with the event `ticket_expired`")
 
 
 @router.get("/v1/runs/{run_id}/events", tags=["runs"], responses=RESPONSES, response_model=None)
@@ -39,6 +68,7 @@ async def run_events(
     last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
     after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=EVENT_ID)] = None,
     artifacts: Form = "values",
+    ticket: Ticket = None,  # noqa: ARG001, the guard has read it
 ) -> Response:
     """Stream a run: what happened so far, then live, until it ends.
 
@@ -96,6 +126,7 @@ async def session_events(
     caller: RequestCaller,
     last_event_id: Annotated[str | None, Header(json_schema_extra=SESSION_EVENT_ID)] = None,
     after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=SESSION_EVENT_ID)] = None,
+    ticket: Ticket = None,  # noqa: ARG001, the guard has read it
 ) -> Response:
     """Stream a session: what happened so far, then live. `Last-Event-ID` resumes. It has no end."""
     tenant, sent = caller.tenant, last_event_id or after or "0"
@@ -106,3 +137,35 @@ async def session_events(
     if not is_cursor or not await parts.sessions.is_position_of(tenant, key, int(sent)):
         raise BadCursor("Last-Event-ID is not the id of an event of this session.")
     return EventStream(parts, SessionFollower(parts.bus, tenant, key, after=int(sent)), caller)
+
+
+_TICKET: dict[str, Any] = {
+    "status_code": 201,
+    "response_model": TicketCreated,
+    "openapi_extra": body_of(TicketInput, optional=True),
+}
+
+
+@router.post("/v1/runs/{run_id}/ticket", tags=["runs"], **_TICKET)
+async def create_run_ticket(run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
+    """Make an address of the run's events that needs no key, for an `EventSource`."""
+    found = await parts.runs.get(caller, run_id)
+    return await _ticket(parts, request, caller, "/v1/runs/{}/events", found.run_id)
+
+
+@router.post("/v1/sessions/{session_id}/ticket", tags=["sessions"], **_TICKET)
+async def create_session_ticket(
+    session_id: str, parts: GatewayParts, request: Request, caller: RequestCaller
+) -> Response:
+    """Make an address of the session's events that needs no key, for an `EventSource`."""
+    await parts.sessions.get(caller, session_id)
+    return await _ticket(parts, request, caller, "/v1/sessions/{}/events", session_id)
+
+
+async def _ticket(parts: Parts, request: Request, caller: Caller, path: str, name: str) -> Response:
+    body = await read_body(request, BodyLimit(parts.settings.max_body_bytes))
+    given = parse(TicketInput, body) if body else TicketInput()
+    ends_at = unix_ms() + given.seconds * 1000
+    ticket = await parts.tickets.new(caller, path.format(name), ends_at)
+    url = f"{address_of(request, path.format(quote(name, safe='')))}?ticket={ticket}"
+    return json_answer(TicketCreated(events_url=url, expires_at=ends_at), 201)

@@ -1,6 +1,7 @@
 """Stream a run or a session to one client: its stored records, then live ones.
 
-A stream ends with its run, when the client disconnects, when its key is gone, and when the gateway stops.
+A stream ends with its run, when the client disconnects, when its key is gone or its ticket ends, and when the
+gateway stops.
 
 Rule 1: the path of a record is short: bytes from NATS, split into events, written as frames. No model is built, and
 the records that have arrived together are written together.
@@ -22,6 +23,7 @@ from typing import Any
 import structlog
 from fastapi import Response
 
+from contracts.wire.names import unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.open_streams import until_disconnected
 from services.gateway.edge.routing import RUN_HEADER, Form
@@ -31,7 +33,7 @@ from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
 from services.shared.runs.run_follower import Follower
 
-from .encoder import KEEP_ALIVE, KEY_GONE, RETRY, WAITING, frames, session_frames
+from .encoder import KEEP_ALIVE, KEY_GONE, RETRY, TICKET_EXPIRED, WAITING, frames, session_frames
 
 logger = structlog.get_logger(__name__)
 
@@ -97,6 +99,9 @@ class EventStream(Response):
         pump = asyncio.create_task(self._pump(send, resources))
         self._open.add(pump, self._caller)
         disconnected = asyncio.create_task(until_disconnected(receive))
+        if (ends_at := self._caller.ticket_ends_at) is not None:
+            timer = asyncio.get_running_loop().call_later((ends_at - unix_ms()) / 1000, pump.cancel)
+            resources.callback(timer.cancel)
         try:
             while comment := await self._comment(pump, disconnected):
                 await self._send(send, comment)
@@ -108,6 +113,8 @@ class EventStream(Response):
         if not is_client_gone:
             if self._open.is_gone(self._caller):
                 await self._send(send, KEY_GONE)
+            elif ends_at is not None and unix_ms() >= ends_at:
+                await self._send(send, TICKET_EXPIRED)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, body: bytes) -> None:
