@@ -67,6 +67,16 @@ ANSWERS = """
   seen.range = await answerOf(seen.stored.headers.location, { headers: { ...bearer, Range: "bytes=2-3" } });
   seen.deleted = await answerOf(seen.stored.headers.location, { method: "DELETE", headers: bearer });
 """
+SOURCE = """
+  const question = { method: "POST", headers: json, body: '{"query": "Analyze the sales of the year"}' };
+  const { ticket_url } = JSON.parse((await answerOf("/v1/runs", question)).body);
+  const { events_url } = JSON.parse((await answerOf(ticket_url, { method: "POST", headers: bearer })).body);
+  echarts.getInstanceByDom(document.querySelector("#chart")).clear();
+  {
+%s
+    while (source.readyState !== EventSource.CLOSED) await new Promise((soon) => setTimeout(soon, 20));
+  }
+"""
 FOREIGN = """
   seen.keyed = await answerOf("/v1/runs", { headers: bearer });
   seen.keyless = await answerOf("/v1/runs");
@@ -124,9 +134,9 @@ def tools_of(gateway: str) -> set[str]:
 def test_a_listed_page_draws_streams_and_reads_errors(gateway: str, sites: tuple[Site, Site], tmp_path: Path) -> None:
     """With the lines of docs/http.md."""
     site = sites[0]
-    chat, stream = re.findall(r"```js\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    chat, stream, source = re.findall(r"```js\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     head = HEAD % (json.dumps(gateway), json.dumps(KEY))
-    site.script = head + SNIPPETS % (chat, stream) + ANSWERS + DRAWN
+    site.script = head + SNIPPETS % (chat, stream) + ANSWERS + SOURCE % source + DRAWN
     seen = site.opened(tmp_path)
     assert "error" not in seen
 
