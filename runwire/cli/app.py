@@ -15,14 +15,19 @@
 formats and codes stay stable between versions.
 """
 
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
+
+from runwire.cli.exit_codes import EXIT_FAILED
+from runwire.cli.printing import print_error
 
 COMMANDS = {
     "up": "Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR "
@@ -53,11 +58,14 @@ COMMANDS = {
     "call": "Call a tool, without a model, and print its result.",
     "tables": "Tables: list them, show one, import and export CSV files.",
     "plan": "Plans of the strategy `planned`: check one without running it.",
+    "config": "Show the settings of `runwire up`, and where each comes from.",
+    "context": "Gateways with a name, each with its API key.",
     "credentials": "Give tools, listeners and yourself a user on NATS, and take it back.",
 }
 """Command -> what `runwire --help` says of it."""
 _MODULES = {
     "approvals": {"approvals", "approve", "reject", "answer"},
+    "config": {"config", "context"},
     "data": {"artifacts", "fetch", "tables"},
     "machine": {"up", "env", "logs"},
     "runs": {"run", "tail", "cancel", "delete", "runs"},
@@ -73,7 +81,7 @@ GROUPS = {
     "Ask": "run chat tail cancel delete runs sessions artifacts fetch",
     "Decide": "approvals approve reject answer proposals tasks",
     "Tools and data": "serve tools mcp call tables plan schedule",
-    "Operate": "up doctor logs env credentials",
+    "Operate": "up doctor logs env config context credentials",
 }
 """Heading of `runwire --help` -> its commands."""
 _EXAMPLES = """Examples:
@@ -136,8 +144,21 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    _context: Annotated[
+        str | None,
+        typer.Option("--context", envvar="RUNWIRE_CONTEXT", help="Ask this gateway: `runwire context` lists them."),
+    ] = None,
 ) -> None:
     """Run LLM agents on your own machines."""
+    if context.invoked_subcommand in {"up", "doctor"}:
+        from runwire.local import configuration  # noqa: PLC0415, other commands read no files
+
+        try:
+            configuration.apply(os.environ, Path())
+        except configuration.CannotLaunch as error:
+            print_error(str(error))
+            raise typer.Exit(EXIT_FAILED) from None

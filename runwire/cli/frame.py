@@ -19,6 +19,7 @@ from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 
 from contracts.wire.names import ID
+from runwire.cli import contexts
 from runwire.cli.exit_codes import end
 from runwire.cli.printing import ERR, print_json, print_table
 from runwire.client import Client
@@ -192,14 +193,19 @@ def asks(app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | No
     return register
 
 
-def gateway_url(url: str | None) -> str:
-    """The gateway that the user named, else the one of the data folder, else the default."""
-    return url or remembered(data_dir()).get("url") or _DEFAULT_URL
+def gateway_of(url: str | None, api_key: str | None = None) -> tuple[str, str | None]:
+    """The gateway that the user named, by a URL or a context, else the one of the data folder, else the default.
+
+    And its key. Raises BadParameter.
+    """
+    if (context := contexts.chosen(url)) is not None:
+        return context.url, context.api_key or api_key
+    return url or remembered(data_dir()).get("url") or _DEFAULT_URL, api_key
 
 
 def client_of(url: str | None, api_key: str | None) -> Client:
-    """A client of the gateway."""
-    return Client(gateway_url(url), api_key, patience_s=_PATIENCE_S)
+    """A client of the gateway. Raises BadParameter."""
+    return Client(*gateway_of(url, api_key), patience_s=_PATIENCE_S)
 
 
 def given(**options: Any) -> dict[str, Any]:

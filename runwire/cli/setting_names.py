@@ -30,7 +30,7 @@ read_artifact_max_bytes
 """Fields of the services' settings, in lower case and without the prefix."""
 OF_COMMANDS = frozenset(
     """
-url api_key data_dir data sync nats_credentials nats_public_url nats_public_ca health_file outbox
+url api_key context data_dir data sync nats_credentials nats_public_url nats_public_ca health_file outbox
 tables_url tables_password_file
 """.split()  # noqa: SIM905, see above
 )

@@ -44,6 +44,8 @@ _OWNERS = {
     "RUNWIRE_TABLES_URL": "tables",
 }
 _S3 = "RUNWIRE_S3_"
+_SECRET = re.compile(r"(KEYS?|SECRET|PASSWORD|TOKEN|CREDENTIALS)$")
+"""How names of secrets end."""
 
 _PROVIDERS = frozenset(
     """
@@ -112,6 +114,11 @@ def of_tools(shell: Shell) -> dict[str, str]:
 def is_provider_secret(name: str) -> bool:
     """Whether LiteLLM reads a secret of a provider of models from this variable."""
     return name in _PROVIDER_SECRETS or (name.endswith("_API_KEY") and name.removesuffix("_API_KEY") in _PROVIDERS)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a variable is not to be shown."""
+    return is_provider_secret(name) or _SECRET.search(name) is not None
 
 
 def _owner(name: str) -> str | None:

@@ -16,7 +16,7 @@ import typer
 from contracts.wire import subjects
 from contracts.wire.operation import CLOCK_METADATA, DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
 from runwire.cli.exit_codes import end
-from runwire.cli.frame import Format, Key, Url, gateway_url
+from runwire.cli.frame import Format, Key, Url, gateway_of
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.cli.operator.tool_checks import tool_checks
 from runwire.cli.setting_names import misspelt
@@ -37,7 +37,7 @@ _CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` aga
 @commands.command()
 def doctor(url: Url = None, api_key: Key = None, output: Format = "text") -> None:
     """Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong."""
-    end(lambda: checklist(asyncio.run(examine(gateway_url(url), api_key, os.environ))).print(output))
+    end(lambda: checklist(asyncio.run(examine(*gateway_of(url, api_key), os.environ))).print(output))
 
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:

@@ -22,7 +22,6 @@ from runwire.cli.frame import (
     Output,
     RunId,
     asks,
-    client_of,
     given,
     json_object,
     table,
@@ -128,7 +127,7 @@ async def run(
 
 async def ask(url: str, question: str, remark: Callable[[dict[str, Any]], str | None]) -> int:
     """Start a run, show it and return the exit code. `remark`: what is said after an event, if anything."""
-    async with client_of(url, None) as client:
+    async with Client(url) as client:
         return await show(client, await client.start(question), "text", remark)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import httpx
 import typer
 
-from runwire.cli.frame import Agent, Found, Model, Noun, Url, asks, gateway_url, given, table
+from runwire.cli.frame import Agent, Found, Model, Noun, Url, asks, gateway_of, given, table
 from runwire.cli.printing import one_line, print_fields
 from runwire.client import Client, ScheduleCreated, ScheduleView
 
@@ -82,7 +82,7 @@ def _printed(schedule: ScheduleView, url: str | None) -> Callable[[], None]:
         ("question", str(schedule.run.get("query", ""))),
         ("times", _times(schedule))
         if schedule.webhook_url is None
-        else ("address", _address(gateway_url(url), schedule.webhook_url)),
+        else ("address", _address(gateway_of(url)[0], schedule.webhook_url)),
         *(("next", at) for at in schedule.next),
         ("last", f"{schedule.last} · {schedule.last_run}" if schedule.last_run else None),
     ]
