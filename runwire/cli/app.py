@@ -26,9 +26,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from runwire.cli.exit_codes import EXIT_FAILED
-from runwire.cli.printing import print_error
-
 COMMANDS = {
     "up": "Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR "
     "(.runwire).",
@@ -155,7 +152,9 @@ def _main(
 ) -> None:
     """Run LLM agents on your own machines."""
     if context.invoked_subcommand in {"up", "doctor"}:
-        from runwire.local import configuration  # noqa: PLC0415, other commands read no files
+        from runwire.cli.exit_codes import EXIT_FAILED  # noqa: PLC0415, other commands read no files
+        from runwire.cli.printing import print_error  # noqa: PLC0415
+        from runwire.local import configuration  # noqa: PLC0415
 
         try:
             configuration.apply(os.environ, Path())
