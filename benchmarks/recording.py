@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 
 from rich.ansi import AnsiDecoder
-from rich.color import ColorTriplet
+from rich.color_triplet import ColorTriplet
 from rich.style import Style
 from rich.terminal_theme import MONOKAI
 

@@ -155,9 +155,10 @@ def _main(
         from runwire.cli.exit_codes import EXIT_FAILED  # noqa: PLC0415, other commands read no files
         from runwire.cli.printing import print_error  # noqa: PLC0415
         from runwire.local import configuration  # noqa: PLC0415
+        from runwire.local.supervisor import CannotLaunch  # noqa: PLC0415
 
         try:
             configuration.apply(os.environ, Path())
-        except configuration.CannotLaunch as error:
+        except CannotLaunch as error:
             print_error(str(error))
             raise typer.Exit(EXIT_FAILED) from None

@@ -76,7 +76,9 @@ def add(
 def use(name: Annotated[str, typer.Argument(metavar="NAME", help='"": none.')]) -> None:
     """Let all commands take this context from now on; `runwire --context NAME …` names one for a single command."""
     contexts = Contexts.read()
-    contexts.current = name if not name or contexts.named(name) else None
+    if name:
+        contexts.named(name)
+    contexts.current = name or None
     contexts.write()
 
 

@@ -21,8 +21,8 @@ BEARER = {"Authorization": f"Bearer {KEY}"}
 @pytest.fixture
 async def keyed(shared_nats: NatsServer) -> AsyncIterator[tuple[Served, Served]]:
     """Two gateways of one deployment."""
-    keys = {"api_keys": f"{LINE}, {EVES_LINE}"}
-    async with serving(shared_nats.url, **keys) as one, serving(shared_nats.url, **keys) as other:
+    url, keys = shared_nats.url, f"{LINE}, {EVES_LINE}"
+    async with serving(url, api_keys=keys) as one, serving(url, api_keys=keys) as other:
         yield one, other
 
 
