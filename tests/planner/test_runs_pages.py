@@ -108,6 +108,52 @@ async def test_what_a_page_shows_is_no_proposal_when_quoted(plan: Plan, provider
     assert "custom_payload" not in story.end.extra
 
 
+CARD = {"text": "Card", "n": 1}
+CARDS: dict[str, tuple[Any, str, list[str], list[str]]] = {
+    "alone": ({"custom_payload": {"type": "card", "data": CARD}}, "Here.", ["card"], []),
+    "before a proposal": ({"custom_payload": {"type": "card", "data": CARD}}, NOTE, ["card", "note_proposal"], []),
+    "wrong": ({"custom_payload": {"type": "card", "data": {}}}, "Here.", [], ["payload_invalid"]),
+    "elsewhere": ({"custom_payload": {"type": "map", "data": {}}}, "Here.", [], ["payload_not_available_on_page"]),
+    "no type of tools": ({"custom_payload": {"type": "note_proposal", "data": {"text": "x"}}}, "Here.", [], []),
+}
+OF_TOOLS = """
+[payload_types.card]
+source = "tool"
+description = "A card"
+schema = {type = "object", required = ["text"]}
+
+[payload_types.map]
+source = "tool"
+
+[pages.board]
+payloads = ["note_proposal", "card"]
+context = "The board."
+
+[payload_types.note_proposal]
+marker = "NOTE_PROPOSAL"
+"""
+
+
+@pytest.mark.parametrize("case", CARDS)
+async def test_a_tool_makes_a_payload(plan: Plan, provider: ModelServer, tmp_path: Path, case: str) -> None:
+    """Of a type that tools may make, where the page has it; the one of the text is the last."""
+    result, text, kinds, warnings = CARDS[case]
+
+    async def made(_: dict[str, Any]) -> Any:
+        return result
+
+    (tmp_path / "pages.toml").write_text(OF_TOOLS)
+    tool = ToolSpec(name="board_card", input_schema={"type": "object"}, **READ)
+    planning = await plan({"board_card": (tool, made)}, pages_file=tmp_path / "pages.toml")
+    provider.say(Say(tool_calls=[{"name": "board_card", "arguments": "{}"}]), Say(text=text))
+    story = await planning.tell("Show it.", page={"name": "board"})
+    assert [event.kind for event in story.of("payload")] == kinds
+    assert [event.source for event in story.of("payload")] == ["tool", "llm"][: len(kinds)]
+    end = story.end
+    assert (end.extra.get("custom_payload") or {}).get("type") == (kinds[-1] if kinds else None)
+    assert (end.raw_answer, end.warnings) == (text.removesuffix(NOTE).strip(), warnings)
+
+
 ODD: list[Any] = [7, [{"id": object()}], [7]]
 
 

@@ -42,7 +42,7 @@ MAX_ANSWER_BYTES = 600_000
 MAX_SHOWN_ANSWER_BYTES = 430_000
 """Longest answer if a chunk in the same record repeats it."""
 MAX_BYTES_PER_CHARACTER = 6
-_ELEMENTS = frozenset({"suggested_values", "client_actions", "custom_payload"})
+ELEMENTS = frozenset({"suggested_values", "client_actions", "custom_payload"})
 """Keys in `extra` of what may be a whole reply, without any text."""
 _UNANSWERED: frozenset[Reason] = frozenset({"cancelled", "error"})
 OTHER_EVENTS_BYTES = 100_000
@@ -64,7 +64,7 @@ def _payload(
         warnings=(*run.warnings, *superseded, *_unchecked(run), *_shortened(run), *warnings),
         reflection_score=score,
     )
-    if state.has_parts and not args.get("answer", "") and (reason in _UNANSWERED or _ELEMENTS & found.extra.keys()):
+    if state.has_parts and not args.get("answer", "") and (reason in _UNANSWERED or ELEMENTS & found.extra.keys()):
         found = found.model_copy(update={"raw_answer": ""})
     return found.model_copy(update=_with_answer_cut(found, MAX_ANSWER_BYTES))
 
@@ -192,22 +192,25 @@ def _with_last_chunk(run: Run, handling: Handling, events: list[Event]) -> list[
 
 
 def _proposed(run: Run, end: Event) -> list[PayloadProposed]:
-    """Return the payload that counts in this turn, if there is one."""
-    found = end.extra.get("custom_payload") if isinstance(end, Done) else None
-    if found is None or run.started is None:
-        return []
-    is_new = found["type"] == "schema_proposal" and found["data"].get("mode") == "create"
-    view = None if is_new else run.started.page_view
-    return [
-        PayloadProposed(
-            payload_id=found["id"],
-            kind=found["type"],
-            summary=found["summary"],
-            data=found["data"],
-            table_id=view.page.table_id if view is not None else None,
-            base_version=view.base_version if view is not None else None,
+    """Return the payloads that count in this turn, the one of its text last."""
+    extra = end.extra if isinstance(end, Done) and run.started is not None else {}
+    found = extra.get("payloads") or ([extra["custom_payload"]] if "custom_payload" in extra else [])
+    view, proposed = run.started.page_view if run.started is not None else None, []
+    for each in found:
+        is_new = each["type"] == "schema_proposal" and each["data"].get("mode") == "create"
+        of_table = None if is_new else view
+        proposed.append(
+            PayloadProposed(
+                payload_id=each["id"],
+                kind=each["type"],
+                source=each.get("source", "llm"),
+                summary=each["summary"],
+                data=each["data"],
+                table_id=of_table.page.table_id if of_table is not None else None,
+                base_version=of_table.base_version if of_table is not None else None,
+            )
         )
-    ]
+    return proposed
 
 
 def failed(run: Run, fault: Fault, trace_id: str = "", *, refusal: str = "") -> Error:

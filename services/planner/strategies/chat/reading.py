@@ -22,6 +22,7 @@ from services.planner.replies.marked.blocks import Response
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
 from services.planner.replies.strict_json import NotJson, loads_leniently
+from services.planner.run.ending.terminal import ELEMENTS
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
 from services.planner.strategies.react.reading import ReactReading
 
@@ -112,8 +113,7 @@ class ChatReading(ReactReading):
             return replace(decision, args={**decision.args, **args, "warnings": warnings}, has_text=True, **part)
         common: dict[str, Any] = {"usage": reply.usage, "reasoning": reply.reasoning}
         final = Final(args=args, form=ReplyForm(form="text"), **common, **part)
-        elements = (response.suggested_values, response.suggested_actions, response.custom_payload)
-        is_empty = not response.message and elements == (None, None, None)
+        is_empty = not response.message and not args["extra"].keys() & ELEMENTS
         if text.strip() or reply.ending != "whole" or not (is_empty or thought):
             return final
         return Invalid(complaint=NOTHING_SAID, reply=reply.text, salvage=None if is_empty else final, **common)

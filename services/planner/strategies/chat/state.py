@@ -5,12 +5,13 @@ next. The scanner of a part is made again from the raw texts of the parts before
 Rule 2: a block is an echo if the model was shown its text before. What was shown later does not change what was.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
+from contracts.runs.pages import PageView
 from contracts.sessions.proposals import APPLICABLE
 from contracts.wire import names
 from services.planner.replies.marked.blocks import Page, Response
@@ -18,6 +19,8 @@ from services.planner.replies.marked.scanner import Echoes, MarkerScanner
 from services.planner.run.state.run import Run, StrategyState
 from services.shared.runs.pages.payload_types import BUILT_IN, DATA_PROPOSAL, PayloadType
 
+OF_TOOL = "custom_payload"
+"""The field of a result in which a tool makes a payload: `{type, data}`."""
 PROPOSAL_PENDING = "proposal_pending"
 """Warning: the request keeps the proposal before, so that a new one was dropped."""
 
@@ -40,6 +43,8 @@ class ChatState(StrategyState):
     positions: tuple[dict[str, Any], ...] = ()
     """Of each call: where it stands in the message."""
     inputs_read: int = 0
+    made: tuple[dict[str, Any], ...] = ()
+    """Payloads that tools have made: `{call_id, type, data}` each."""
     types: tuple[PayloadType, ...] = BUILT_IN
     """The types of payloads of the deployment."""
 
@@ -93,10 +98,34 @@ def answer_args(state: ChatState, run: Run, response: Response) -> dict[str, Any
         response = replace(response, warnings=sorted([*response.warnings, PROPOSAL_PENDING]))
     if payload is not None and payload["type"] == DATA_PROPOSAL.name:
         payload = {**payload, "data": _by_column_ids(payload["data"], view.columns if view is not None else None)}
-    args = replace(response, custom_payload=payload).final_args(names.payload_id(run_id), state.types)
+    of_tools, faults = _of_tools(state, run_id, view)
+    if payload is not None and payload["type"] in {each["type"] for each in of_tools}:
+        payload, faults = None, [*faults, "extra_payload_dropped"]
+    response = replace(response, custom_payload=payload, warnings=sorted([*response.warnings, *faults]))
+    args = response.final_args(names.payload_id(run_id), state.types)
+    if of_tools:
+        every = [*of_tools, *([args["extra"]["custom_payload"]] if payload is not None else [])]
+        args["extra"] |= {"custom_payload": every[-1], "payloads": every}
     if state.positions:
         args["extra"]["tool_positions"] = list(state.positions)
     return args
+
+
+def _of_tools(state: ChatState, run_id: str, view: PageView | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the payloads of tools that count on the page, and the codes of what is wrong with others."""
+    found, faults = [], []
+    types = {each.name: each for each in state.types}
+    for each in state.made:
+        kind, data = types[each["type"]], each["data"]
+        wrong = kind.faults(data)
+        if view is None or kind.name not in view.payloads:
+            wrong = ["payload_not_available_on_page"]
+        if not wrong:
+            payload_id = names.payload_id(f"{run_id}.{each['call_id']}")
+            made = {"type": kind.name, "data": data, "id": payload_id, "summary": kind.summary(data)}
+            found.append({**made, "source": "tool"})
+        faults += wrong
+    return found, faults
 
 
 def state_of(run: Run) -> ChatState:
@@ -120,7 +149,8 @@ def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -
                 state.after(said, max(event.shown_to, state.length)), positions=(*state.positions, *positions)
             )
         case Observed():
-            return replace(state, turn=(*state.turn, Shown(tuple(_texts_of(event)))))
+            made = (*state.made, *_made_by(event, state.types))
+            return replace(state, turn=(*state.turn, Shown(tuple(_texts_of(event)))), made=made)
         case _:
             return state
 
@@ -147,6 +177,18 @@ def _texts_of(observed: Observed) -> Iterator[str]:
         yield observed.content
     if observed.failure is not None:
         yield observed.failure.reason
+
+
+def _made_by(observed: Observed, types: Iterable[PayloadType]) -> Iterator[dict[str, Any]]:
+    """Yield the payload in a result, if it is of a type that tools may make: a proposal for a table is none."""
+    result = observed.observation if observed.status == "succeeded" else None
+    found = result.get(OF_TOOL) if isinstance(result, dict) else None
+    if isinstance(found, dict) and isinstance(data := found.get("data"), dict):
+        yield from (
+            {"call_id": observed.call_id, "type": each.name, "data": data}
+            for each in types
+            if each.source == "tool" and each.name == found.get("type")
+        )
 
 
 def _strings(value: Any) -> Iterator[str]:
