@@ -166,7 +166,7 @@ async def hopping(url: str) -> AsyncIterator[Hop]:
 @asynccontextmanager
 async def everything(kind: str, folder: Path) -> AsyncIterator[tuple[Raw, Hop, Through]]:
     """A NATS server, an S3 server and a store, each a process."""
-    server = NatsServer(folder / "nats")
+    server = NatsServer(folder / "nats", sync="always")
     server.start()
     bus = Bus("bench", BusSettings(nats_url=server.url))
     try:

@@ -25,18 +25,9 @@ machine with more to do than cores, so much longer: processes start slowly besid
 imported for the first time is compiled."""
 TESTS = Path(__file__).parent
 SYSTEM = TESTS / "system"
-LONG = (
-    "system",
-    "typing",
-    "runwire",
-    "fundamentals",
-    "examples",
-    "browser",
-    "artifact_store",
-    "tool_runner",
-    "gateway",
-)
-"""Folders whose tests begin first, so that no worker ends alone with a long one."""
+LONG = ("browser", "runwire/local/test_up.py", "runwire/test_docs.py", "tables/test_kills.py", "examples")
+"""Folders and files that begin first, with the tests that share a system, so that no worker ends alone with a long one.
+The others are mixed: those that wait leave the processor to those that do not."""
 SYSTEMS = ("up", "tutorial_nats", "shared_system", "tapped_system", "whole")
 """Fixtures with which a session starts many processes: the tests that use one run on one worker, other files whole."""
 
@@ -84,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         used = set(getattr(item, "fixturenames", ()))
         of_file = str(item.path.relative_to(TESTS))
         item.add_marker(pytest.mark.xdist_group(next((name for name in SYSTEMS if name in used), of_file)))
-    items.sort(key=_place)
+    items.sort(key=_begins_late)
     yield
 
 
@@ -108,9 +99,10 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     assert node.config.option.dist != "loadgroup" or all("@" in each for each in ids)
 
 
-def _place(item: pytest.Item) -> int:
-    folder = item.path.relative_to(TESTS).parts[0]
-    return LONG.index(folder) if folder in LONG else len(LONG)
+def _begins_late(item: pytest.Item) -> bool:
+    place = item.path.relative_to(TESTS)
+    is_long = any(place.is_relative_to(each) for each in LONG)
+    return not is_long and {*SYSTEMS}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -162,11 +154,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A running server that all tests of this worker share. Nobody kills it, so it need not write to the disk at once.
+    """A running server that all tests of this worker share.
 
     Who stops it must start it again; who leaves a stream must remove it.
     """
-    server = NatsServer(tmp_path_factory.mktemp("nats"), sync="1s")
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     yield server
     server.stop()

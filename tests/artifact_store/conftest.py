@@ -18,7 +18,7 @@ from tests.support.stores import Store, serving, settings_for
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A NATS server with all streams, for the tests of one file; they use tenants of their own."""
-    found = NatsServer(tmp_path_factory.mktemp("nats"), sync="1s")
+    found = NatsServer(tmp_path_factory.mktemp("nats"))
     found.start()
 
     async def prepare() -> None:

@@ -17,7 +17,7 @@ from tests.support.s3_servers import S3Server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """It has no streams: what the server allows is all that counts."""
-    found = NatsServer(tmp_path_factory.mktemp("identities"), identities=True, sync="1s")
+    found = NatsServer(tmp_path_factory.mktemp("identities"), identities=True)
     found.add_users(add_tools_and_listeners)
     found.start()
     yield found
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 @pytest.fixture(scope="session")
 def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The same with all streams."""
-    found = NatsServer(tmp_path_factory.mktemp("guarded"), identities=True, sync="1s")
+    found = NatsServer(tmp_path_factory.mktemp("guarded"), identities=True)
     found.add_users(add_tools_and_listeners)
     found.start()
     yield found
@@ -37,7 +37,7 @@ def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSer
 @pytest.fixture(scope="session")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server without users, as every deployment was: attacks succeed there."""
-    found = NatsServer(tmp_path_factory.mktemp("open"), sync="1s")
+    found = NatsServer(tmp_path_factory.mktemp("open"))
     found.start()
     yield found
     found.kill()

@@ -55,12 +55,13 @@ class NatsServer:
         log: the server's own log file, all starts in one.
     """
 
-    def __init__(self, folder: Path, *, sync: str = "always", extra: str = "", identities: bool = False) -> None:
+    def __init__(self, folder: Path, *, sync: str = "1s", extra: str = "", identities: bool = False) -> None:
         """Prepare a server that keeps everything in `folder`.
 
         Args:
             folder: made if it is not there.
-            sync: JetStream's `sync_interval`: "always", or a duration such as "1s".
+            sync: JetStream's `sync_interval`: "always", or a duration such as "1s", with which a killed server keeps as
+                much (tests/messaging/test_durability.py).
             extra: further lines for the configuration, as accounts and users.
             identities: the accounts and users of a deployment; `folder` holds them.
         """

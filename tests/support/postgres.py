@@ -64,6 +64,7 @@ class PostgresServer:
             "port": self.port,
             "unix_socket_directories": "",
             "max_connections": 200,
+            "fsync": "off",  # What a killed server has written, the kernel keeps.
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with self._log.open("ab") as log:

@@ -22,6 +22,7 @@ def running_up(data: Path) -> Iterator[None]:
     needs_program("nats-server")
     env = environment(data) | {
         "RUNWIRE_MODEL": "builtin/rehearsal",
+        "RUNWIRE_SYNC": "1s",
         "RUNWIRE_OUTBOX": str(data / "outbox"),
         "RUNWIRE_AGENTS_FILE": str(ROOT / "examples" / "background" / "agents.toml"),
     }

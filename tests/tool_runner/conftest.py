@@ -46,7 +46,7 @@ direct_calls._LEAVING_S = 0.01
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server with all streams, for the tests of one file; they use names of their own."""
-    found = NatsServer(tmp_path_factory.mktemp("nats"), sync="1s")
+    found = NatsServer(tmp_path_factory.mktemp("nats"))
     found.start()
 
     async def prepare() -> None:

@@ -94,7 +94,7 @@ async def main(names: list[str]) -> None:
     """Record these scenarios, one after another, over real servers."""
     with tempfile.TemporaryDirectory() as made, ModelServer() as provider, S3Server("rclone", Path(made) / "s3") as s3:
         folder = Path(made)
-        nats = NatsServer(folder / "nats", sync="1s")
+        nats = NatsServer(folder / "nats")
         nats.start()
         try:
             async with connected(nats.url, "provisioner") as bus:

@@ -108,7 +108,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """One for all tests here, with a tool of its own and a shell full of secrets."""
     data = tmp_path_factory.mktemp("up")
     (data / "own.py").write_text(TOOL.format(name="own"))
-    with started(data, "--tools", str(data / "own.py"), **CANARIES) as launched:
+    with started(data, "--tools", str(data / "own.py"), RUNWIRE_SYNC="1s", **CANARIES) as launched:
         yield ready(launched)
 
 

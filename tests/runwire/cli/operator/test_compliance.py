@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("_quiet_services")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
     """A server with the users of a deployment; each tool has a credential."""
-    found = NatsServer(tmp_path / "data", identities=True, sync="1s")
+    found = NatsServer(tmp_path / "data", identities=True)
     found.add_users(lambda known: [known.add_tools(each.name) for each in (write_post, bare)])
     found.start()
     yield found
