@@ -29,14 +29,18 @@ class CallerClock:
         """Return a caller's time as this machine's clock shows it then."""
         return deadline_at + self._ahead_ms
 
+    def may_begin(self, call: ToolCall) -> bool:
+        """Whether a call may begin now, as far as its request says."""
+        return self.ms_until(min(call.deadline_at, call.start_by or call.deadline_at)) >= 0
+
     def is_late(self, call: ToolCall) -> bool:
         """Whether a request comes too late to be started. If so, it is expected to be declined."""
-        key, start_by = (call.idempotency_key, call.round), min(call.deadline_at, call.start_by or call.deadline_at)
+        key = (call.idempotency_key, call.round)
         if call.sent_at is not None:
             seems_ahead_ms = _own_ms() - call.sent_at
             was_declined = self._declined.pop(key, 0) is None
             self._ahead_ms = seems_ahead_ms if was_declined else min(self._ahead_ms, seems_ahead_ms)
-        if self.ms_until(start_by) >= 0:
+        if self.may_begin(call):
             return False
         if call.understands_declined:
             self._declined[key] = None

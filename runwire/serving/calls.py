@@ -2,7 +2,7 @@
 
 Rule 1: a call is known by its idempotency key and its round: after a pause its function runs again. A repeated
 request, or a status request, joins the call that runs: it receives all pieces of artifacts from the first one on, then
-the end. A call that has ended is answered again, never run again.
+the end. A call that has ended is answered again, never run again. A call that may not begin any more is not answered.
 Rule 2: what is kept of ended calls is bounded, in number, bytes and time.
 Rule 3: everything here belongs to the event loop that serves; `CallContext` is the way in from the functions' threads.
 """
@@ -16,6 +16,7 @@ from contracts.artifacts import references
 from contracts.tools import messages as wire
 from contracts.wire import limits
 from runwire.errors import ToolError
+from runwire.serving.caller_clock import CallerClock
 
 Reply = tuple[dict[str, str], bytes]
 """Headers and body."""
@@ -57,8 +58,11 @@ def failure_replies(reason: str, code: str, *, retryable: bool = False) -> list[
 class Call:
     """One call: its request, the reply subjects of those who wait for it, what they received, and its end."""
 
-    def __init__(self, request: wire.ToolCall, reply_to: str, send: Send) -> None:
+    def __init__(self, request: wire.ToolCall, reply_to: str, send: Send, clock: CallerClock) -> None:
         self.request = request
+        self._clock = clock
+        self._is_awaited = False
+        """The function has begun, or a reply has said that it will: nobody calls another instance."""
         self.cancelled = False
         self.last_sign_at = time.monotonic()
         """When the function last reported anything."""
@@ -80,6 +84,11 @@ class Call:
     def key(self) -> Key:
         """What identifies the call among those of this process."""
         return self.request.idempotency_key, self.request.round
+
+    def may_begin(self) -> bool:
+        """Whether the function may begin, or has begun. Ask just before it begins, and before the first reply."""
+        self._is_awaited = self._is_awaited or self._clock.may_begin(self.request)
+        return self._is_awaited
 
     @property
     def kept_bytes(self) -> int:
@@ -110,13 +119,13 @@ class Call:
 
     async def send_heartbeat(self, reply: Reply) -> None:
         """Send a heartbeat to all who wait."""
-        if self.end_replies is None and not self._lock.locked():
+        if self.end_replies is None and not self._lock.locked() and self.may_begin():
             await self._send_to_all([reply])
 
     async def join(self, reply_to: str, heartbeat: Reply) -> None:
         """Answer one more request for this call: with its end, or with what it has sent so far."""
         async with self._lock:
-            if reply_to in self._waiting:
+            if reply_to in self._waiting or not self.may_begin():
                 return
             if self.end_replies is None:
                 self._waiting.append(reply_to)
@@ -178,6 +187,10 @@ class Calls:
     def add(self, call: Call) -> None:
         """Add a call that starts."""
         self._running[call.key] = call
+
+    def forget(self, call: Call) -> None:
+        """Forget a call that never began, so that it may come again."""
+        self._running.pop(call.key, None)
 
     def move_to_ended(self, call: Call) -> None:
         """Keep a call that has ended."""

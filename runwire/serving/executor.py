@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -25,13 +25,18 @@ _MAX_IDLE_THREADS = 32
 _BLOCKED_S = 2.0
 
 
+class TooLate(Exception):
+    """The process was stopped before the function began, and its call may not begin any more."""
+
+
 class Execution:
     """One running function. `outcome` belongs to the loop that started it: the encoded result, or the exception.
 
     The exception is a value there: a future takes no StopIteration, and SystemExit would end the loop that awaits it.
     """
 
-    def __init__(self, tools_loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, tools_loop: asyncio.AbstractEventLoop, may_begin: Callable[[], bool]) -> None:
+        self._may_begin = may_begin
         self._loop = asyncio.get_running_loop()
         self._tools_loop = tools_loop
         self._task: asyncio.Task[None] | None = None
@@ -53,7 +58,7 @@ class Execution:
     def run_plain(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         """Run a plain function in this thread."""
         try:
-            value = tool.start(arguments, ctx)
+            value = self._begin(tool, arguments, ctx)
             if inspect.isawaitable(value):
                 value = asyncio.run_coroutine_threadsafe(_awaited(value), self._tools_loop).result()
             self._end(tool.encode(value, ctx))
@@ -62,9 +67,14 @@ class Execution:
 
     async def _run_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
         try:
-            self._end(tool.encode(await tool.start(arguments, ctx), ctx))
+            self._end(tool.encode(await self._begin(tool, arguments, ctx), ctx))
         except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
             self._end(error)
+
+    def _begin(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
+        if not self._may_begin():
+            raise TooLate
+        return tool.start(arguments, ctx)
 
     def _end(self, outcome: bytes | BaseException) -> None:
         if isinstance(outcome, asyncio.CancelledError):
@@ -94,9 +104,18 @@ class Executor:
         self._thread = threading.Thread(target=self._run_loop, name="runwire-tools", daemon=True)
         self._thread.start()
 
-    def start(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> Execution:
-        """Start a function with what `Tool.check` returned."""
-        execution = Execution(self._loop)
+    def start(
+        self,
+        tool: Tool[..., Any],
+        arguments: Mapping[str, Any],
+        ctx: ToolContext,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Execution:
+        """Start a function with what `Tool.check` returned. `may_begin` is asked in its thread, just before it begins.
+
+        If not, the outcome is TooLate.
+        """
+        execution = Execution(self._loop, may_begin)
         if tool.is_async:
             # The other loop is woken once for all calls of this turn: that costs a system call.
             if not self._starts:

@@ -5,7 +5,8 @@ declines a request above `concurrency` of them.
 Rule 2: heartbeats say that the process is alive, the function's own reports that it makes progress: without a report
 for `timeout_s` the call fails.
 Rule 3: a call that is no longer wanted is not started. A process that was stopped finds old requests in its socket when
-it resumes; those that a later cancel names, or that came over a connection now lost, are dropped (`stall`).
+it resumes; those that a later cancel names, or that came over a connection now lost, are dropped (`stall`). Whether a
+call may still begin is asked last in the thread of its function: a process may be stopped anywhere before that.
 Rule 4: the function runs once per idempotency key and round; a repeated request joins the call (`calls`).
 Rule 5: no permissions are needed beyond `tool.<name>`, its `.status`, `.cancel`, `.rejected` and `.given`, `$SRV` and
 replies: no requests are sent from here.
@@ -34,7 +35,7 @@ from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.call_context import CallContext
 from runwire.serving.caller_clock import CallerClock
 from runwire.serving.calls import Call, Calls, Key, Reply, failure_replies, reply_of, result_replies
-from runwire.serving.executor import Executor
+from runwire.serving.executor import Executor, TooLate
 from runwire.serving.loading import authors_trace
 from runwire.serving.stall import StallDetector
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
@@ -141,22 +142,24 @@ class ToolServer:
             # Any other caller that still waits sends a status request, and no instance answers that it has the call.
             return
         if self._clock.is_late(request):
-            logger.warning("%s: call %s came too late and was not started", self._tool.name, key[0])
-            if request.understands_declined:
-                await self._decline(message.reply, "late")
-            else:
-                reason = "the call reached the tool too late to be started"
-                await self._send_all(message.reply, failure_replies(reason, "deadline_passed", retryable=True))
+            await self._send_all(message.reply, self._too_late(request))
             return
         if request.understands_declined and self._calls.is_full(self._tool.spec.concurrency):
             await self._decline(message.reply, "busy")
             return
-        call = Call(request, message.reply, self._send)
+        call = Call(request, message.reply, self._send, self._clock)
         self._calls.add(call)
         self._spawn(self._run(call))
 
     async def _decline(self, reply_to: str, reason: Literal["busy", "late"]) -> None:
-        await self._send_all(reply_to, [reply_of("declined", wire.Declined(reason=reason).model_dump_json().encode())])
+        await self._send_all(reply_to, [_declined(reason)])
+
+    def _too_late(self, request: wire.ToolCall) -> list[Reply]:
+        logger.warning("%s: call %s came too late and was not started", self._tool.name, request.idempotency_key)
+        if request.understands_declined:
+            return [_declined("late")]
+        reason = "the call reached the tool too late to be started"
+        return failure_replies(reason, "deadline_passed", retryable=True)
 
     async def _is_stale(self, key: Key) -> bool:
         reconnects = self._client.stats["reconnects"]
@@ -202,6 +205,10 @@ class ToolServer:
             ended = await self._end(call)
         except Exception as error:  # noqa: BLE001, wrong arguments; and whatever fails here, the call ends
             ended = error
+        if isinstance(ended, TooLate):
+            await call.end(self._too_late(call.request))
+            self._calls.forget(call)
+            return
         if isinstance(ended, BaseException):
             reason, ended = self._failed(call, ended)
         self._announcement.stats.count(began, reason)
@@ -234,7 +241,7 @@ class ToolServer:
         loop = asyncio.get_running_loop()
         arguments = self._tool.check(call.request.args)
         context = CallContext(call, loop, self._clock)
-        execution = self._executor.start(self._tool, arguments, context)
+        execution = self._executor.start(self._tool, arguments, context, call.may_begin)
         call.interrupt = execution.stop
 
         def begin_watch() -> None:
@@ -283,6 +290,10 @@ class ToolServer:
     async def _send_all(self, subject: str, replies: list[Reply]) -> None:
         for reply in replies if subject else ():
             await self._send(subject, reply)
+
+
+def _declined(reason: Literal["busy", "late"]) -> Reply:
+    return reply_of("declined", wire.Declined(reason=reason).model_dump_json().encode())
 
 
 def _reason(error: BaseException) -> str:

@@ -1,7 +1,8 @@
 """One call of a tool, as a state machine: an event and the time in, commands out. No I/O, no clock, no transport.
 
 Rule 1: a request that may have reached the tool is repeated only if the tool is idempotent. Before the repetition all
-instances are asked which of them works on the call; if one does, it continues.
+instances are asked which of them works on the call; if one does, it continues. A call is lost only after the time by
+which an instance may begin it: one that was stopped may have the request unread in its socket.
 Rule 2: silence and "no responders" count only while NATS is connected, and not shortly after a reconnect: tools
 reconnect too, and replies sent meanwhile are lost. So after a reconnect the instances are first asked which of them
 works on the call.
@@ -58,7 +59,7 @@ _HEARTBEAT_SLACK_S = 1.0
 _FIRST_QUERY_S = 2.5
 """Silence after which a tool without a heartbeat interval is asked whether it works on the call."""
 _MIN_START_S = 10.0
-"""Seconds that a tool has at least to start a call, since clocks of machines differ."""
+"""Seconds in which a tool may begin a call that does not say how soon it replies, since clocks of machines differ."""
 _MAX_TIMES_LATE = 10
 """An instance whose clock is ahead declines one request, and corrects its clock by the repetition."""
 
@@ -121,6 +122,12 @@ class CallMachine:
         limit_s = _MAX_MISSED_HEARTBEATS * state.heartbeat_s + _HEARTBEAT_SLACK_S
         return limit_s if state.has_heartbeat else min(limit_s, timeout_s)
 
+    @property
+    def _start_s(self) -> float:
+        """In how many seconds after a request an instance may begin the call, unless it has replied by then."""
+        least_s = _MIN_START_S if self.state.heartbeat_s is None else 0.0
+        return max(self._silence_limit_s, least_s)
+
     def receive(self, event: Event, now: float) -> list[Command]:
         """Return what to do about an event, in this order. Nothing for an event that is not legal now."""
         state = self.state
@@ -156,6 +163,7 @@ class CallMachine:
         if isinstance(event, events.Started):
             self.state.may_be_unread = event.may_be_unread or event.may_have_begun
             if event.may_have_begun:
+                self.state.may_begin_until = now + self._start_s  # Another tool runner has just sent it, perhaps.
                 return self._search("may_have_begun", now)
         return self._send(now)
 
@@ -171,9 +179,9 @@ class CallMachine:
         state.attempts += 1
         state.requests += 1
         state.unreceived = state.sent = state.requests
-        start_by = min(deadline, now + max(self._silence_limit_s, _MIN_START_S))
+        state.may_begin_until = min(deadline, now + self._start_s)
         repeats, state.repeats = state.repeats, None
-        return [commands.Send(state.requests, start_by, repeats)]
+        return [commands.Send(state.requests, state.may_begin_until, repeats)]
 
     def _repeat(self, now: float) -> list[Command]:
         """Send the call again if that is safe. The tool was called, and no instance works on the call any more."""
@@ -231,7 +239,7 @@ class CallMachine:
         """Send again later. The last request began nothing, so it does not count."""
         state = self.state
         state.attempts -= 1
-        state.unreceived = None
+        state.unreceived, state.may_begin_until = None, -math.inf
         if self.rules.may_decline and state.attempts == 0:
             return [self._end(commands.Decline())]
         state.phase, state.wake_at, state.query_at = "delayed", now + seconds, math.inf
@@ -300,6 +308,7 @@ class CallMachine:
         if state.phase != "searching":
             state.searched_since = now
         state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
+        state.asked_at = now
         return self._query_status()
 
     def _on_not_found(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
@@ -308,6 +317,9 @@ class CallMachine:
         if state.search_reason == "parts_lost":
             return self._lose_parts(now)
         if state.search_reason == "may_have_begun" or not nobody_subscribes or state.heartbeat_s is not None:
+            # An instance that begins the call in the last moment answers a question after that.
+            if now < rules.deadline and state.asked_at < state.may_begin_until:
+                return [] if nobody_subscribes else self._search(state.search_reason, now)
             return self._repeat(now)
         # No instance subscribes to the query, so `timeout_s` is the longest silence.
         state.phase, state.no_status = "waiting", True
@@ -321,6 +333,7 @@ class CallMachine:
         state = self.state
         state.phase, state.last_event_at, state.query_at = "waiting", now, math.inf
         state.unreceived = state.absent_since = None
+        state.may_begin_until = -math.inf
         state.times_busy, state.probe = 0, None
         match event:
             case events.Heartbeat(every_s, instance):

@@ -105,6 +105,8 @@ class CallState:
     """The number of the last `Send`; 0: there was none."""
     unreceived: int | None = None
     """The number of the last `Send`, until an instance replies to the call."""
+    may_begin_until: float = -math.inf
+    """By when an instance that has not replied may begin the call."""
     query: int | None = None
     """The number of the last status query."""
     query_at: float = math.inf
@@ -116,6 +118,8 @@ class CallState:
     probed_at: float = -math.inf
     search_reason: SearchReason = "silence"
     searched_since: float = math.inf
+    asked_at: float = -math.inf
+    """When a search has asked all instances last."""
     attempts: int = 0
     """Requests that may have reached an instance."""
     repeats: int | None = None

@@ -58,9 +58,12 @@ def test_an_instance_that_is_connected_keeps_its_time() -> None:
     assert (call.phase, call.now) == ("searching", 2.5)
 
 
-@pytest.mark.parametrize("instance", ["one", None])
-def test_an_instance_that_is_not_connected_has_a_moment_to_come_back(instance: str | None) -> None:
-    """A process that was killed does not, so its call is lost about a second after its last heartbeat."""
+@pytest.mark.parametrize(("instance", "lost_at"), [("one", 1.25), (None, 2.5)])
+def test_an_instance_that_is_not_connected_has_a_moment_to_come_back(instance: str | None, lost_at: float) -> None:
+    """A process that was killed does not, so its call is lost about a second after its last heartbeat.
+
+    Without a reply it is lost once nobody may begin it any more.
+    """
     for comes_back in (False, True):
         call = Call(heartbeat_s=0.5).start()
         if instance is not None:
@@ -77,7 +80,7 @@ def test_an_instance_that_is_not_connected_has_a_moment_to_come_back(instance: s
         else:
             call.wait_for("ended")
             assert call.fault().code == "outcome_unknown"
-            assert 1.2 < call.now < 1.6
+            assert lost_at <= call.now < lost_at + 0.6
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -94,7 +97,7 @@ def test_a_lost_call_is_repeated_only_if_that_is_safe(idempotent: bool) -> None:
         return
     assert found == [commands.CheckStatus()]
     request = query.request + 1
-    assert call.receive(events.StatusConfirmed(call.now)) == [commands.Send(request, call.now + 10.0, repeats=1)]
+    assert call.receive(events.StatusConfirmed(call.now)) == [commands.Send(request, call.now + 2.5, repeats=1)]
     assert call.receive(events.Result(request, b"1")) == [CANCEL, commands.Succeed(b"1")], (
         "the first instance may be frozen"
     )
@@ -111,11 +114,11 @@ def test_a_call_that_is_lost_again_and_again_is_given_up() -> None:
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_a_call_that_may_have_begun_is_searched_first(idempotent: bool) -> None:  # noqa: FBT001, a parameter
     """Joined if an instance holds it. Otherwise a tool that is not idempotent is not called."""
-    call = Call(idempotent=idempotent)
+    call = Call(idempotent=idempotent, heartbeat_s=0.5)
     call.start(may_have_begun=True)
     assert call.commands == [commands.QueryStatus(1)]
-    call.wait()
-    assert (call.phase == "checking") == idempotent
+    call.wait_for("checking" if idempotent else "ended")
+    assert call.now > 2.5, "another tool runner may have sent it just before"
     if not idempotent:
         assert call.fault().code == "outcome_unknown"
 

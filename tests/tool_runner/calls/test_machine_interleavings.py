@@ -40,6 +40,8 @@ class Interleaving(Call):
         self.may_have_begun = may_have_begun
         self.unreceived: int | None = None
         """The last request of the call, until there was a reply."""
+        self.start_by = -math.inf
+        """By when an instance may begin it."""
         self.last_sent = 0
         self.seen: set[tuple[type[Event], Phase, Phase]] = set()
 
@@ -73,10 +75,13 @@ class Interleaving(Call):
         for command in found:
             if isinstance(command, commands.Decline):
                 assert not self.may_have_begun, "declined, and an instance may work on it"
+            is_lost = isinstance(command, commands.Fail) and command.failure.fault().code == "outcome_unknown"
+            if isinstance(command, commands.Send) or is_lost:
+                assert self.unreceived is None or self.now >= self.start_by, "given up, and it may begin"
             if isinstance(command, commands.Send):
                 assert self.machine.rules.idempotent or not self.may_have_begun, "called a second time"
                 self.may_have_begun, self.unreceived = True, command.request
-                self.last_sent = command.request
+                self.last_sent, self.start_by = command.request, command.start_by
                 assert command.start_by <= self.machine.rules.deadline
 
     def play(self, move: Event | str) -> None:
