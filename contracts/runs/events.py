@@ -29,6 +29,7 @@ from .step_events import (
     ModelFailed,
     Observed,
     PlannedCall,
+    Redelivered,
     Repaired,
     Step,
     StepStatus,
@@ -66,6 +67,7 @@ __all__ = [
     "PayloadProposed",
     "PlannedCall",
     "Queued",
+    "Redelivered",
     "Reflection",
     "Repaired",
     "Resumed",
@@ -87,8 +89,6 @@ __all__ = [
 
 ActionFormat = Literal["auto", "unified", "legacy"]
 ActionTransport = Literal["json", "tools"]
-
-
 FollowupMode = Literal["end", "pause"]
 """`end`: the run ends, and the user asks in a new one. `pause`: it waits for the user's answer."""
 
@@ -234,6 +234,7 @@ class Resumed(Message):
     images_remove: list[str] = Field(default_factory=list, description="images that the model is no longer shown")
     digest: str = Field(default="", description="of an approval: of the call that was approved")
     deadline_at: int | None = Field(default=None, description="Unix ms; the run's deadline from now on")
+    session_seq: int | None = Field(default=None, description="by `session`: of its record that gave the turn again")
 
 
 class InputAdded(Message):
@@ -341,6 +342,7 @@ KnownEvent = Annotated[
     | Asked
     | Step
     | Called
+    | Redelivered
     | Observed
     | Repaired
     | ModelFailed

@@ -179,6 +179,14 @@ class Called(Message):
     join: bool = False
 
 
+class Redelivered(Message):
+    """A message was delivered again, and this handling has it now. Earlier ones of it write nothing more."""
+
+    type: Literal["redelivered"] = "redelivered"
+    by: str = Field(description="the message")
+    holder: str = Field(description="the attempt token of the handling")
+
+
 class Observed(Message):
     """The outcome of a call. There is one per call. `observation` is the part of the result that the model sees."""
 

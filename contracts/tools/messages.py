@@ -125,8 +125,8 @@ class ToolCall(Message):
     deadline_at: int = Field(description="Unix time in ms; the call ends then")
     start_by: int | None = Field(
         default=None,
-        description="Unix time in ms; do not begin after it unless a reply was sent before: without one the caller sends "
-        "the call to another instance then",
+        description="Unix time in ms; do not begin after it unless a reply was sent before: without one the caller "
+        "sends the call to another instance then",
     )
     sent_at: int | None = Field(
         default=None,

@@ -60,8 +60,9 @@ class Planner:
             await dead_letters.dead_letter(self._parts.bus, delivery, _BEGUN_TOO_OFTEN)
             if found.kind == "control" and found.name.partition("-")[0] in _NAMES_OF_OTHERS:
                 return True
-            poisoned = Incoming(delivery.owner, new_id(), Poisoned(delivery.headers.get(SESSION_HEADER, "")))
-            return await handle(self._parts, address, poisoned, time_slice, is_first=False)
+            ended = Poisoned(delivery.headers.get(SESSION_HEADER, ""))
+            poisoned = Incoming(delivery.owner, new_id(), ended, is_first=False)
+            return await handle(self._parts, address, poisoned, time_slice)
         finally:
             time_slice.end()
 
@@ -78,8 +79,8 @@ class Planner:
             await self._schedules.on_message(address, message)
             return True
         with structlog.contextvars.bound_contextvars(run_id=address.run):
-            incoming = Incoming(delivery.owner, new_id(), message)
-            return await handle(self._parts, address, incoming, time_slice, is_first=delivery.number == 1)
+            incoming = Incoming(delivery.owner, new_id(), message, is_first=delivery.number == 1)
+            return await handle(self._parts, address, incoming, time_slice)
 
     async def _on_session_message(self, delivery: Delivery, address: SessionAddress, *, is_poisoned: bool) -> bool:
         reason = _BEGUN_TOO_OFTEN if is_poisoned else ""

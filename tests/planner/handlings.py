@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from itertools import count
 from typing import Any
 
 from contracts.runs.events import RunStarted
@@ -47,6 +48,12 @@ from services.planner.run.people.input_rules import ADMITTED
 from services.planner.run.state.run import Event, Run, round_id
 
 PROGRESS = frozenset(field.name for field in fields(Progress))
+_TOKENS = count(1)
+
+
+def later_token() -> str:
+    """Return an attempt token that is greater than all before it."""
+    return f"t{next(_TOKENS):09d}"
 
 
 class Attempt:
@@ -74,7 +81,7 @@ class Attempt:
         """Return another handling of the same message, at the same time."""
         progress: Progress = self.__dict__["progress"]
         new = Progress(progress.now, opening=progress.opening, specs=progress.specs)
-        return Attempt(replace(self.__dict__["incoming"], attempt_token=attempt_token), new)
+        return Attempt(replace(self.__dict__["incoming"], attempt_token=attempt_token, is_first=False), new)
 
     def carry_out(self, command: Command) -> None:  # noqa: C901, one case for each command
         """Note what the executor would have done. Calls of models are left to the test."""

@@ -6,6 +6,7 @@ handling may repeat it.
 
 import asyncio
 import math
+import time
 from collections.abc import Coroutine
 from dataclasses import asdict, replace
 from typing import Any, TypeVar, assert_never
@@ -13,10 +14,11 @@ from typing import Any, TypeVar, assert_never
 import structlog
 
 from contracts.runs import inbox
-from contracts.runs.events import Asked, ControlAnswered
+from contracts.runs.events import Asked, ControlAnswered, Redelivered
 from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
+from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects import bookkeeping, messages, model_call
 from services.planner.effects.chunk_publisher import ChunkPublisher
@@ -41,34 +43,36 @@ T = TypeVar("T")
 CRITIQUE_MARGIN_S = 0.5
 
 
-async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice: TimeSlice, *, is_first: bool) -> bool:
-    """Handle a message. True: acknowledge it; False: another handling owns it.
-
-    `is_first`: it was not delivered before. Then it is handled with the run that is cached, which may be outdated: an
-    append shows that.
-    """
+async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice: TimeSlice) -> bool:
+    """Handle a message. True: acknowledge it; False: another handling owns it."""
     effects = Effects(parts, address, incoming, time_slice)
     if isinstance(incoming.message, inbox.CallFinished | inbox.CallPaused):
         parts.call_places.give_back(address.tenant, incoming.message.tool)
     if isinstance(incoming.message, RunRequested):
-        parts.logs.begin(address, is_new=is_first)
-    progress, fresh, is_current = Progress(unix_ms()), not is_first, False
+        parts.logs.begin(address, is_new=incoming.is_first)
+    progress, fresh, is_current, read_at = Progress(unix_ms()), not incoming.is_first, False, time.monotonic()
     lock = parts.logs.lock(address)
     while True:
         await time_slice.take()
         async with lock:
             run = await parts.logs.load(address, fresh=fresh)
+            read_at = time.monotonic() if fresh else read_at
             effects.store_spending_soon(run)
             is_current = is_current or fresh
-            rules = _rules_of(parts, run, progress, is_first=is_first)
+            rules = _rules_of(parts, run, progress, is_first=incoming.is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
             if isinstance(command, commands.Append):
                 await index.place_proposals(parts.bus, *address, command.events)
-                progress = progress.wrote(await parts.logs.append(address, run, progress.now, command.events))
-                fresh, is_current = False, True
+                written = await parts.logs.append(address, run, progress.now, command.events)
+                progress, fresh, is_current, read_at = progress.wrote(written), False, True, time.monotonic()
                 effects.open_soon(run)
-                continue
-        if not is_current and not isinstance(command, commands.DECIDES_NOTHING):
+                is_redelivered = any(isinstance(event, Redelivered) for event in written)
+                if not is_redelivered or await _is_pending(parts.bus, incoming):
+                    continue
+                command = commands.Abandon()  # An earlier handling has acknowledged the message.
+        # After a while the message may have been delivered again: what the later handling has recorded must be known.
+        is_old = isinstance(command, commands.Ack) and time.monotonic() - read_at > parts.bus.settings.ack_wait_s / 2
+        if is_old or (not is_current and not isinstance(command, commands.DECIDES_NOTHING)):
             fresh = True
             continue
         if isinstance(command, commands.Ack | commands.Abandon):
@@ -77,6 +81,12 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
                 parts.logs.forget(address)
             return isinstance(command, commands.Ack)
         progress, fresh = await effects.carry_out(run, progress, command)
+
+
+async def _is_pending(bus: Bus, incoming: Incoming) -> bool:
+    """Return whether a message is still in its work queue."""
+    stream, _, sequence = incoming.owner.partition(":")
+    return await bus.until_answered(lambda: bus.get_from_leader(stream, {"seq": int(sequence)})) is not None
 
 
 def _rules_of(parts: Parts, run: Run, progress: Progress, *, is_first: bool) -> commands.Rules:

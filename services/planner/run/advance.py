@@ -14,6 +14,7 @@ from contracts.runs.events import (
     ModelFailed,
     Observed,
     Paused,
+    Redelivered,
     Resumed,
     Stopping,
     TaskSettled,
@@ -23,7 +24,7 @@ from contracts.runs.events import (
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run import commands, opening
-from services.planner.run.commands import Ack, Append, Command, Handling, Progress, Rules
+from services.planner.run.commands import Abandon, Ack, Append, Command, Handling, Progress, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import inputs, pauses
 from services.planner.run.state.fold import BY_SESSION
@@ -43,7 +44,11 @@ _POISONED = Fault(code="poisoned", reason="a message of this run could not be ha
 
 def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     """Return the next command for this handling."""
+    if handling.incoming.attempt_token < run.last_handling.get(handling.incoming.owner, ""):
+        return Abandon()  # A later handling has this message.
     command = _next(run, handling, rules)
+    if _is_to_announce(run, handling.incoming):
+        return Append([Redelivered(by=handling.incoming.owner, holder=handling.incoming.attempt_token)])
     if isinstance(command, Append):
         events = terminal.completed(run, handling, terminal.shown(run, command.events))
         return Append(events if rules.direct is None else rules.direct.marked(run, events))
@@ -53,6 +58,16 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
         if is_open and isinstance(handling.incoming.message, RunRequested | inbox.RunBegins):
             return commands.Open()
     return (isinstance(command, Ack) and pauses.before_ack(run, handling.progress)) or command
+
+
+def _is_to_announce(run: Run, incoming: commands.Incoming) -> bool:
+    """Whether a handling of a message that was delivered again must say so before it does anything else.
+
+    An earlier handling may be stopped now. If it recorded anything after this one has acknowledged the message, and
+    died, nobody would go on with it; if it acknowledged the message, nobody would go on with what this one records.
+    """
+    is_open = run.started is not None and run.terminal is None
+    return is_open and not incoming.is_first and run.last_handling.get(incoming.owner, "") < incoming.attempt_token
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
@@ -126,13 +141,14 @@ def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
             fact = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
         case inbox.RunTasksPaused(paused=paused) if run.is_news(paused):
             fact = paused
-        case inbox.RunYields(session_seq=seq) if seq > max(run.yielded_seq, _turn_seq(run)):
+        case inbox.RunYields(session_seq=seq) if seq > max(run.turn_news_seq, _turn_seq(run)):
             fact = Yielded(seq=seq)
-        case inbox.RunBegins(session_seq=seq) if run.yields and seq > run.yielded_seq:
-            deadline = pauses.deadline_after(run, handling.progress.now)
+        case inbox.RunBegins(session_seq=seq) if seq > max(run.turn_news_seq, _turn_seq(run)):
+            # Without a pause of its turn the word to yield is still under way. It will be older than this.
+            deadline = pauses.deadline_after(run, handling.progress.now) if run.yields else None
             if deadline is not None and ("deadline", deadline) not in handling.progress.timers:
                 return commands.SetTimer("deadline", deadline)
-            fact = Resumed(by=BY_SESSION, deadline_at=deadline)
+            fact = Resumed(by=BY_SESSION, deadline_at=deadline, session_seq=seq)
     if fact is None:
         return None  # A run that has its turn cannot be merged or refused.
     return Append([fact] if run.paused is None else [fact, run.paused])
@@ -243,7 +259,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     progress, token = handling.progress, handling.incoming.attempt_token
     decision, restated = progress.decision, progress.answer_to_restate
     if asked.by != handling.incoming.owner or (asked.holder != token and progress.asked):
-        return commands.Abandon() if progress.asked else Ack()
+        return Abandon() if progress.asked else Ack()
     has_reply = decision is not None or restated is not None
     if not has_reply and run.deadline_at is not None and progress.now >= run.deadline_at:
         return _out_of(run, progress, budgets.deadline(run))

@@ -48,8 +48,11 @@ class Incoming:
     owner: str
     """`<stream>:<sequence>` of the message."""
     attempt_token: str
-    """Random; `asked` records carry it as `holder`, so a handling recognises its own model calls."""
+    """`asked` records carry it as `holder`, so a handling recognises its own model calls. Later ones have later ids."""
     message: Received
+    is_first: bool = True
+    """It was not delivered before. Then it is handled with the run that is cached, which may be outdated: an append
+    shows that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from services.planner.run.commands import (
     Wake,
 )
 from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt, advance, later_token
 from tests.planner.run_world import World, calls, final, finished, started
 from tests.support.samples import seeds
 
@@ -128,7 +128,7 @@ class Storm:
     def deliver(self, owner: str, kind: str, **fields: Any) -> None:
         """A message arrives, once."""
         if not any(handling.owner == owner for handling in self.handlings):
-            self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
+            self.handlings.append(self.world.handling(owner, kind, later_token(), **fields))
 
     def reply(self, turn: int) -> Decision:
         """What the model says."""
@@ -147,7 +147,7 @@ class Storm:
         world, position = self.world, self.rng.randrange(len(self.handlings))
         handling = self.handlings[position]
         if self.rng.random() < 0.1:
-            self.handlings[position] = handling.again(f"{self.rng.random()}")
+            self.handlings[position] = handling.again(later_token())
             return
         match advance(world.run, handling, world.rules):
             case Append(events) if self.rng.random() < 0.9:

@@ -128,6 +128,8 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
 def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, one case for each event
     """Apply an event of the session, people and budgets around a run, or its end."""
     match event:
+        case events.Redelivered():
+            run.last_handling[event.by] = event.holder
         case events.Queued():
             run.queued = event
         case events.Attached():
@@ -176,6 +178,7 @@ def _fold_started(run: Run, started: events.RunStarted, at: int) -> None:
 
 
 def _fold_asked(run: Run, asked: events.Asked, at: int) -> None:
+    run.last_handling[asked.by] = asked.holder
     if asked.turn != run.turn:
         run.turn_seq, run.turn_at = run.seq, at
         run.lost = run.repairs = run.compactions = 0
@@ -249,8 +252,8 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
         run.deadline_at, run.waits_since = resumed.deadline_at, None
     if resumed.pause_id is None:
         if resumed.by == BY_SESSION:
-            run.yields = False
-            run.waits_since = None
+            run.waits_since = None if run.yields else run.waits_since
+            run.yields, run.turn_news_seq = False, resumed.session_seq or run.turn_news_seq
         else:
             run.paused = None
         return
@@ -266,7 +269,7 @@ def _fold_told(run: Run, told: events.TasksPaused | events.Yielded, at: int) -> 
     if isinstance(told, events.TasksPaused):
         run.of_tasks[told.call_id] = told
         return
-    run.yielded_seq, run.yields, run.waits_since = told.seq, True, run.waits_since or at
+    run.turn_news_seq, run.yields, run.waits_since = told.seq, True, run.waits_since or at
     if run.asked is not None:
         run.interrupted, run.asked = run.asked, None
 

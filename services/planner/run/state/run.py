@@ -127,6 +127,8 @@ class Run:
     """In effect now, top-ups included."""
     deadline_at: int | None = None
     """Unix ms."""
+    last_handling: dict[str, str] = field(default_factory=dict)
+    """Message -> the attempt token of its latest handling that has recorded one."""
     topped_up_by: set[str] = field(default_factory=set)
     """Ids of the top-ups that are in effect."""
     turn: int = 0
@@ -148,8 +150,8 @@ class Run:
     """By call that waits for tasks: what these need of people."""
     waits_for_tasks: bool = False
     """It does nothing but wait for people whom its tasks need, too. Its deadline does not stand still."""
-    yielded_seq: int = 0
-    """Of a report: sequence of the session's newest record that gave its turn away; 0: none did."""
+    turn_news_seq: int = 0
+    """Of a report: sequence of the session's newest record that gave its turn away, or back to it; 0: none did."""
     yields: bool = False
     """Another run has its turn: it asks no model."""
     waits_since: int | None = None

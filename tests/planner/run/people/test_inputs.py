@@ -12,7 +12,7 @@ from contracts.sessions.records import SessionInputTaken
 from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
 from services.planner.run.people.input_rules import Checked, InputRule, input_refused
 from services.planner.run.turn.decision import Decision
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt, advance, later_token
 from tests.planner.run_world import World, calls, final, finished, started
 from tests.support.samples import seeds
 
@@ -140,7 +140,7 @@ def test_the_model_never_reads_a_text_that_nobody_has_admitted(fate: str) -> Non
     assert [added.text for added in world.run.inputs.unread][-2:] == ["my lawyer", "after"]
     decide(world, "approve")
     world.play(world.handling("INBOX:10", "resumed"), final("early"), final())
-    world.play(world.handling("REQUESTS:1", holder="h2"), final("early"), final())
+    world.play(world.handling("REQUESTS:1", holder="third"), final("early"), final())
     assert [added.text for added in world.run.inputs.read] == ["before", "my lawyer", "after"]
 
 
@@ -167,7 +167,7 @@ class Steering:
         position = self.rng.randrange(len(self.handlings))
         handling = self.handlings[position]
         if self.rng.random() < 0.1:
-            self.handlings[position] = handling.again(f"{self.rng.random()}")
+            self.handlings[position] = handling.again(later_token())
             return
         match advance(self.world.run, handling, self.world.rules):
             case Append(events) if self.rng.random() < 0.9:
@@ -192,7 +192,7 @@ class Steering:
     def deliver(self, owner: str, kind: str, **fields: Any) -> None:
         """A message arrives, once."""
         if not any(handling.owner == owner for handling in self.handlings):
-            self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
+            self.handlings.append(self.world.handling(owner, kind, later_token(), **fields))
 
     def reply(self, turn: int) -> Decision:
         """What the model says."""

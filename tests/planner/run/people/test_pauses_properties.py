@@ -1,4 +1,8 @@
-"""Interleavings of runs with pauses: handlings that crash, people who decide twice, timers, tools that ask."""
+"""Interleavings of runs with pauses: handlings that crash, people who decide twice, timers, tools that ask.
+
+A message may be handled twice at a time, as one is whose first handling was stopped. Once a handling has acknowledged
+it, it is not delivered again.
+"""
 
 import random
 from collections import Counter
@@ -7,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Observed, Paused, Resumed
+from contracts.runs.events import Observed, Paused, Redelivered, Resumed
 from contracts.runs.inbox import CallPaused, ResumeRequested, TimerFired
 from contracts.runs.pauses import ApprovalRule
 from services.planner.run.calls.approvals import approval_of, digest_of
-from services.planner.run.commands import Answer, Append, Ask, Dispatch, SetTimer, Wake
-from services.planner.run.state.run import Begun
+from services.planner.run.commands import Abandon, Ack, Answer, Append, Ask, Command, Dispatch, SetTimer, Wake
+from services.planner.run.state.run import Begun, Event
 from services.planner.run.turn.decision import Decision
 from services.shared.runs.waiting import waiting_after
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt, advance, later_token
 from tests.planner.run.pause_world import SPECS, PauseWorld, opening, plan
 from tests.planner.run_world import final, finished
 from tests.support.samples import seeds
@@ -48,6 +52,7 @@ class Storm:
         begun = opening(*RULES, session_id="s" if self.rng.random() < 0.5 else None, **limits)
         first = self.world.handling("REQUESTS:1", started=begun, now=self.world.now, specs=SPECS, place=Begun(1))
         self.handlings = [first]
+        self.delivered, self.acknowledged = {first.owner}, set[str]()
         self.timers: dict[str, int] = {}
         self.seen: list[Paused] = []
         self.sent: list[Sent] = []
@@ -56,10 +61,12 @@ class Storm:
 
     def deliver(self, owner: str, kind: str, **fields: Any) -> None:
         """A message arrives, once per name."""
-        if not any(handling.owner == owner for handling in self.handlings):
-            token = f"{self.rng.random()}"
+        if owner not in self.delivered:
+            self.delivered.add(owner)
             self.handlings.append(
-                self.world.handling(owner, kind, token, now=self.world.now, specs=SPECS, place=Begun(1), **fields)
+                self.world.handling(
+                    owner, kind, later_token(), now=self.world.now, specs=SPECS, place=Begun(1), **fields
+                )
             )
 
     def reply(self, turn: int) -> Decision:
@@ -70,15 +77,31 @@ class Storm:
     def step(self) -> None:
         """Let one handling carry out its next command, or crash."""
         self.world.now += self.rng.choice([0, 1, 50])
-        position = self.rng.randrange(len(self.handlings))
-        handling = self.handlings[position]
-        handling.now = self.world.now
-        if self.rng.random() < 0.1:
-            self.handlings[position] = handling.again(f"{self.rng.random()}")
-            self.handlings[position].place = Begun(1)
+        if self.handlings:
+            handling = self.rng.choice(self.handlings)
+            handling.now = self.world.now
+            chance = self.rng.random()
+            if chance < 0.1:
+                self.end(handling)
+            elif chance < 0.15:
+                self.redeliver(handling)
+            else:
+                self.carry_out(handling)
         else:
-            self.carry_out(handling)
+            assert self.world.run.pauses, "the run stands still"
         self.outside()
+
+    def end(self, handling: Attempt) -> None:
+        """A handling ends without an acknowledgement. Its message comes again, unless another one acknowledged it."""
+        self.handlings.remove(handling)
+        if all(other.owner != handling.owner for other in self.handlings):
+            self.redeliver(handling)
+
+    def redeliver(self, handling: Attempt) -> None:
+        """The message of a handling is delivered again, beside it."""
+        if handling.owner not in self.acknowledged:
+            self.handlings.append(handling.again(later_token()))
+            self.handlings[-1].place, self.handlings[-1].now = Begun(1), self.world.now
 
     def carry_out(self, handling: Attempt) -> None:
         """The next command of a handling."""
@@ -86,9 +109,25 @@ class Storm:
         match command:
             case Append(events):
                 if self.rng.random() < 0.9:
-                    self.world.write(handling, events)
-                    self.seen += [event for event in events if isinstance(event, Paused)]
-                return
+                    self.write(handling, events)
+            case Ack():
+                self.acknowledged.add(handling.owner)
+                self.handlings.remove(handling)
+            case Abandon():
+                self.end(handling)
+            case _:
+                self.affect(handling, command)
+
+    def write(self, handling: Attempt, events: list[Event]) -> None:
+        """Store a record. A handling of a message that came again looks then whether the message is still there."""
+        self.world.write(handling, events)
+        self.seen += [event for event in events if isinstance(event, Paused)]
+        if isinstance(events[0], Redelivered) and handling.owner in self.acknowledged:
+            self.handlings.remove(handling)
+
+    def affect(self, handling: Attempt, command: Command) -> None:
+        """Carry out an effect."""
+        match command:
             case Ask(asked):
                 handling.decision = self.reply(asked.turn)
             case Dispatch():

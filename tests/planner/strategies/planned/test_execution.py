@@ -19,7 +19,7 @@ from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_
 from services.planner.strategies.planned.state import EXECUTE, ActivePlan, Planned, state_of
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from services.shared.redaction.separation import dotted
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt, advance, later_token
 from tests.planner.run_world import World, finished, started
 from tests.support.samples import seeds
 
@@ -209,7 +209,7 @@ class Storm:
     def deliver(self, owner: str, kind: str, **fields: Any) -> None:
         """A message arrives once."""
         if all(handling.owner != owner for handling in self.handlings):
-            token = f"{self.rng.random()}"
+            token = later_token()
             self.handlings.append(self.played.handling(owner, kind, token, now=self.now, **fields))
 
     def reply(self) -> Decision:
@@ -226,7 +226,7 @@ class Storm:
         handling = self.handlings[place]
         handling.now = self.now
         if self.rng.random() < 0.15:
-            self.handlings[place] = handling.again(f"{self.rng.random()}")
+            self.handlings[place] = handling.again(later_token())
             return
         command = advance(self.played.run, handling, RULES)
         match command:
