@@ -84,7 +84,8 @@ Where nothing is in flight, any message but timers and top-ups starts the next s
 request to the model; a redirect ends the model call in flight, and wakes the run. While the run is stopping, every
 message but `cancel`, `poisoned`, decisions and inputs is acknowledged. After the end every message closes the run again
 (index entry, timers), and is acknowledged, decisions and inputs with an answer before. A handling whose model call was
-superseded is abandoned. A later handling that sends direct calls of an earlier one through CALLS appends `called`. An
+superseded is abandoned. A handling of a message that came again appends `redelivered` first; then every earlier one of
+that message is abandoned. A later handling that sends direct calls of an earlier one through CALLS appends `called`. An
 illegal message changes nothing and is acknowledged.
 """
 
