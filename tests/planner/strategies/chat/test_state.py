@@ -23,7 +23,7 @@ from services.planner.run.turn.decision import Decision
 from services.planner.strategies.chat.state import ChatState, fold
 from services.planner.strategies.chat.strategy import Chat
 from services.shared.runs.pages.registry import load_pages
-from tests.planner.handlings import advance
+from tests.planner.handlings import advance, later_token
 from tests.planner.run_world import World, started
 
 CHAT = Chat(load_pages(), native_reasoning=True, idle_s=1, total_s=1)
@@ -111,7 +111,7 @@ class Turn:
                     if self.handling.decision is None and self.stop and asked.part == len(self.parts) - 1:
                         self.handling = self.world.handling("c", self.stop, "c", now=70_000)
                     elif self.handling.decision is None:
-                        self.handling = self.handling.again(f"h{len(self.seen)}")
+                        self.handling = self.handling.again(later_token())
                 case Dispatch([call, *_], _):
                     outcome = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation="ok")
                     self.handling = self.world.handling(call.call_id, "call_finished", "b", finished=outcome)
