@@ -72,6 +72,8 @@ class Interleaving(Call):
             and event.request == self.unreceived
         ):
             self.may_have_begun, self.unreceived = False, None
+        if isinstance(event, events.Lost) and event.request == self.unreceived:
+            self.unreceived = None  # Its connection says that nobody has the request any more.
         for command in found:
             if isinstance(command, commands.Decline):
                 assert not self.may_have_begun, "declined, and an instance may work on it"

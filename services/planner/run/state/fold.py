@@ -125,7 +125,7 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
             _take_control(run, event, at)
 
 
-def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, one case for each event
+def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR0912, one case for each event
     """Apply an event of the session, people and budgets around a run, or its end."""
     match event:
         case events.Redelivered():
