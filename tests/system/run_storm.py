@@ -22,8 +22,8 @@ from tests.system.summary import summary
 from tests.system.traces import OpenRun, RunEvidence
 
 IDEMPOTENT = {"often": True, "once": False, "refuse": False}
-RUN_LIMIT_S = 180
-"""For one run, whatever happens to it, also beside others that take the processors."""
+RUN_LIMIT_S = 60
+"""For one run, whatever happens to it."""
 _AT_ONCE = 8
 _CHECKED_RUNS = 12
 """Newest runs; those before them have ended."""
