@@ -19,7 +19,9 @@ Tail = Callable[[], Awaitable[int | None]]
 T = TypeVar("T")
 WATCH_AFTER_S = 0.05
 """A faster reply needs no watch: a refused chunk gives the same information."""
-EVENTS_THAT_END_A_CALL = frozenset({"asked", "paused", "yielded", "stopping", "done", "error", "cancelled"})
+EVENTS_THAT_END_A_CALL = frozenset(
+    {"asked", "redelivered", "paused", "yielded", "stopping", "done", "error", "cancelled"}
+)
 
 
 class Address(NamedTuple):

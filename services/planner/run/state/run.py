@@ -266,7 +266,8 @@ class Run:
 
     def is_asked_by(self, attempt_token: str) -> bool:
         """Whether the handling with this token still owns the model call in flight."""
-        return self.terminal is None and self.asked is not None and self.asked.holder == attempt_token
+        asked = self.asked if self.terminal is None else None
+        return asked is not None and attempt_token == asked.holder == self.last_handling.get(asked.by, attempt_token)
 
 
 def begin_history(run: Run, conversation: Conversation) -> None:
