@@ -92,7 +92,7 @@ def decision(rng: random.Random, pause: dict[str, Any]) -> dict[str, Any]:
     if pause["reason"] == "approval":
         chosen = rng.choice(["approve", "approve", "approve", "edit", "reject"])
         return {"decision": chosen, **({"args": {"ms": 20}} if chosen == "edit" else {})}
-    if rng.random() < 0.5:
+    if pause["input_schema"] is None or rng.random() < 0.5:  # Held results take no answer.
         return {"decision": rng.choice(["approve", "approve", "reject"])}
     approve = rng.random() < 0.75
     return {"decision": "answer", "input": {"approve": approve, "retain_turn": rng.random() < 0.3}}
