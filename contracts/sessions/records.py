@@ -29,6 +29,10 @@ MAX_CONTEXT_BYTES = 32 * 1024
 """Largest context of a session, as JSON."""
 CHECKPOINT_EVERY = 100
 """Records after which the session's whole state is written, so that loading a session costs two reads."""
+DELETED_TTL_S = 86_400
+"""How long the last record of a deleted session is kept. Until then whoever remembers the session learns that it is gone."""
+MAX_REMEMBERED_S = 3_600
+"""After so long without a look at its log, a session is read from its log alone."""
 CHECKPOINT_HEADER = "Runwire-Checkpoint"
 """On each record: sequence of the newest checkpoint on the session's log; 0 or absent: there is none."""
 

@@ -11,9 +11,9 @@ from weakref import WeakValueDictionary
 
 from contracts.runs.pauses import OpenPause
 from contracts.runs.requests import RunRequested, RunStatus
-from contracts.sessions.records import SessionRecord, SessionStatus
+from contracts.sessions.records import MAX_REMEMBERED_S, SessionRecord, SessionStatus
 from contracts.wire import keys, subjects
-from contracts.wire.names import own_session_id, run_of_own_session
+from contracts.wire.names import own_session_id, run_of_own_session, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.gateway.runs.deletions import Deletions
@@ -45,8 +45,8 @@ class SessionReader:
         self._bus = bus
         self._runs = runs
         self._deletions = deletions
-        self._known: OrderedDict[str, Session] = OrderedDict()
-        """By the subject of its log. What follows is read and folded onto it."""
+        self._known: OrderedDict[str, tuple[int, Session]] = OrderedDict()
+        """By the subject of its log, with the time when that was read, Unix ms. What follows is folded onto it."""
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By the same, while it is read."""
         self._index = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
@@ -82,7 +82,10 @@ class SessionReader:
             lock.release()
 
     async def _read(self, log: str, *, from_replica: bool, is_current: bool) -> Session | None:
-        reader, session = await self._bus.reader(subjects.SESSIONS), self._known.get(log, Session())
+        reader, now = await self._bus.reader(subjects.SESSIONS), unix_ms()
+        read_at, session = self._known.get(log, (now, Session()))
+        if now - read_at >= MAX_REMEMBERED_S * 1000:
+            session = Session()  # Its log may be empty by now: the last record of a deleted session goes.
         read, start = reader.current if is_current else reader.messages, session.seq + 1
         if not session.seq:
             newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
@@ -95,11 +98,11 @@ class SessionReader:
         for message in await read(log, start, attempts=_READ_ATTEMPTS):
             if (record := parsed(SessionRecord, message.data)) is not None:
                 session = fold(session, sequence_of(message), record).model_copy(update={"turns": []})
-        self._known[log] = session
+        self._known[log] = now, session
         self._known.move_to_end(log)
-        tasks = sum(len(each.background.tasks) for each in self._known.values())
+        tasks = sum(len(each.background.tasks) for _, each in self._known.values())
         while len(self._known) > MAX_KNOWN_SESSIONS or tasks > MAX_KNOWN_TASKS:
-            _, dropped = self._known.popitem(last=False)
+            _, (_, dropped) = self._known.popitem(last=False)
             tasks -= len(dropped.background.tasks)
         return session
 

@@ -1,7 +1,8 @@
 """Reads, folds and caches the logs of sessions, and appends to them: each record is the successor of the newest.
 
 Each record names the newest checkpoint in its header, so loading a session costs two reads: the newest record, then
-the checkpoint with all that follows it. Only a cache lives here, so any planner can take over at any point.
+the checkpoint with all that follows it. Only a cache lives here, so any planner can take over at any point. What was
+read long ago is not used: the record that says that the session was deleted may be gone by now.
 """
 
 import asyncio
@@ -13,8 +14,16 @@ from weakref import WeakValueDictionary
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts.sessions.records import CHECKPOINT_EVERY, CHECKPOINT_HEADER, KnownSessionEvent, SessionRecord
+from contracts.sessions.records import (
+    CHECKPOINT_EVERY,
+    CHECKPOINT_HEADER,
+    DELETED_TTL_S,
+    MAX_REMEMBERED_S,
+    KnownSessionEvent,
+    SessionRecord,
+)
 from contracts.wire import keys, subjects
+from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
@@ -47,7 +56,8 @@ class SessionLogs:
         self._bus = bus
         self._cached_sessions = cached_sessions
         self._locks: WeakValueDictionary[SessionAddress, asyncio.Lock] = WeakValueDictionary()
-        self._sessions: OrderedDict[SessionAddress, Session] = OrderedDict()
+        self._sessions: OrderedDict[SessionAddress, tuple[int, Session]] = OrderedDict()
+        """With the time of the last look at its log, Unix ms."""
 
     def lock(self, address: SessionAddress) -> asyncio.Lock:
         """Give the lock of a session, as `RunLogs.lock` does for a run."""
@@ -55,7 +65,7 @@ class SessionLogs:
 
     async def load(self, address: SessionAddress, *, from_leader: bool = False) -> Session:
         """Return the session as its log is now. `from_leader`: a replica may lag behind."""
-        session = self._sessions.get(address)
+        session = self._cached(address)
         if session is None:
             newest = await self._bus.last(subjects.SESSIONS, subjects.session_log(*address))
             session, start = Session(), _checkpoint_of(newest) or 1 if newest is not None else 1
@@ -76,7 +86,7 @@ class SessionLogs:
         if written is None:
             await self.load(address, from_leader=True)
             return None
-        if written.records >= CHECKPOINT_EVERY:
+        if written.exists and written.records >= CHECKPOINT_EVERY:
             written = await self._with_checkpoint(address, written) or written
         return self._keep(address, written)
 
@@ -104,7 +114,7 @@ class SessionLogs:
 
         A session without a `session_id`: it was deleted since.
         """
-        cached = self._sessions.get(address)
+        cached = self._cached(address)
         if cached is not None and cached.seq == sequence:
             return cached
         subject = subjects.session_log(*address)
@@ -125,6 +135,8 @@ class SessionLogs:
     async def _write(self, address: SessionAddress, session: Session, record: SessionRecord) -> Session | None:
         subject = subjects.session_log(*address)
         headers = {EVENTS_HEADER: record.types(), CHECKPOINT_HEADER: str(session.checkpoint_seq)}
+        if record.types() == "deleted":
+            headers["Nats-TTL"] = str(DELETED_TTL_S)
         data = record.model_dump_json().encode()
         try:
             sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, session.seq), headers=headers)
@@ -134,13 +146,17 @@ class SessionLogs:
 
     def _keep(self, address: SessionAddress, session: Session) -> Session:
         """Store a session in the cache, unless a newer one is there; return the newer one."""
-        cached = self._sessions.get(address)
+        cached = self._cached(address)
         newest = session if cached is None or session.seq >= cached.seq else cached
-        self._sessions[address] = newest
+        self._sessions[address] = unix_ms(), newest
         self._sessions.move_to_end(address)
         while len(self._sessions) > self._cached_sessions:
             self._sessions.popitem(last=False)
         return newest
+
+    def _cached(self, address: SessionAddress) -> Session | None:
+        at, session = self._sessions.get(address, (0, None))
+        return session if unix_ms() - at < MAX_REMEMBERED_S * 1000 else None
 
     async def _folded(self, session: Session, stored: Sequence[Msg]) -> Session:
         for message in stored:

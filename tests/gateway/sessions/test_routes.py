@@ -20,9 +20,10 @@ from contracts.sessions.records import (
     SessionDeletionRequested,
     Summarised,
 )
-from contracts.wire import keys
+from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
+from services.gateway.sessions import reader
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.support.gateways import Served, Writer, paused, serving
@@ -56,8 +57,8 @@ async def an_ended_run(session: SessionWriter, requested_at: int) -> str:
 
 async def messages_to(session: SessionWriter) -> list[Any]:
     """What waits for the planner."""
-    reader = await session.bus.reader("INBOX")
-    stored = await reader.read(f"session_inbox.{session.tenant}.{session.key}.*")
+    inbox = await session.bus.reader("INBOX")
+    stored = await inbox.read(f"session_inbox.{session.tenant}.{session.key}.*")
     return [SESSION_MESSAGE.validate_json(data) for _, data in stored]
 
 
@@ -172,6 +173,17 @@ async def test_a_session_is_deleted_by_its_planner(served: Served, session: Sess
     assert (busy.status_code, busy.json()["code"]) == (409, "session_deleting")
     setting = await served.http.put(path_of(session.session_id, "/context"), json={"values": {"a": 1}})
     assert (setting.status_code, setting.json()["code"]) == (409, "session_deleting")
+
+
+async def test_a_session_whose_log_is_gone_is_not_remembered(
+    served: Served, session: SessionWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last record of a deleted session is kept for a day only."""
+    assert (await served.http.get(path_of(session.session_id))).status_code == 200
+    log = subjects.session_log(session.tenant, session.key)
+    await session.bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", {"filter": log})
+    monkeypatch.setattr(reader, "MAX_REMEMBERED_S", 0)
+    assert (await served.http.get(path_of(session.session_id))).status_code == 404
 
 
 async def test_the_session_of_one_run_is_deleted_with_it(served: Served, writer: Writer) -> None:

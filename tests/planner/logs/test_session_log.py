@@ -8,16 +8,19 @@ import pytest
 from contracts.sessions.records import (
     CHECKPOINT_EVERY,
     CHECKPOINT_HEADER,
+    DELETED_TTL_S,
     KnownSessionEvent,
     RunBegun,
     RunEnded,
     RunQueued,
+    SessionDeleted,
     SessionStarted,
 )
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
+from services.planner.logs import session_log
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
 from tests.support.buses import connected
@@ -66,6 +69,22 @@ async def test_of_two_writers_one_is_refused(bus: Bus) -> None:
     )
     assert sum(each is None for each in results) == 1
     assert (await mine.load(where)).seq == (await theirs.load(where)).seq > 0
+
+
+async def test_of_a_deleted_session_nothing_is_left_in_the_end(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last record goes after a day. By then a planner that remembers the conversation looks at its log anew."""
+    where, mine, theirs = address(), SessionLogs(bus), SessionLogs(bus)
+    (*_, session) = await written(mine, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY - 2)))
+    assert (await theirs.load(where)).turns
+    deleted = await mine.append(where, session, "INBOX:1", [SessionDeleted()])
+    assert deleted is not None
+    last = await bus.last(subjects.SESSIONS, subjects.session_log(*where))
+    assert last is not None
+    assert (last.headers or {})["Nats-TTL"] == str(DELETED_TTL_S)
+    await mine.purge(where, deleted.seq + 1)
+    monkeypatch.setattr(session_log, "MAX_REMEMBERED_S", 0)
+    (anew,) = await written(theirs, where, [STARTED])
+    assert (anew.runs, anew.turns) == (0, [])
 
 
 async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus) -> None:
