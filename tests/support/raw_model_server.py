@@ -22,7 +22,10 @@ def response(*pieces: bytes) -> bytes:
 
 
 class RawServer:
-    """Answers the n-th request with `answer(n)`; what it returns beyond the first response is sent a moment later."""
+    """Answers the n-th request with `answer(n)`; what it returns beyond the first response is sent a moment later.
+
+    Where the response is empty, it closes the connection.
+    """
 
     def __init__(self, answer: Callable[[int], list[bytes]]) -> None:
         self.heads: list[bytes] = []
@@ -43,6 +46,9 @@ class RawServer:
                 await reader.readexactly(int(length.partition(b":")[2]))
                 self.heads.append(head)
                 first, *late = self._answer(len(self.heads))
+                if not first:
+                    writer.close()
+                    return
                 writer.write(first)
                 await writer.drain()
                 if late:

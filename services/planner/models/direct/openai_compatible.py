@@ -5,7 +5,8 @@ Rule 2: connections are kept: the reply is read to its end, and one that is left
 Rule 3: the size of a line and of a reply is limited after decompression. No redirect is followed.
 Rule 4: a provider's error text is never shown or logged: it can hold prompts, keys and image bytes.
 Rule 5: a connection on which the server has sent anything between two replies is not used again. aiohttp would read it
-as the reply to the next request, which may be another run's.
+as the reply to the next request, which may be another run's. One that breaks before it brings a reply is replaced, and
+the request sent again: the server had closed it, being idle, while the request was on its way.
 Rule 6: proxies come from the environment, credentials never do: aiohttp's `trust_env` would also send those of
 `~/.netrc`.
 """
@@ -15,6 +16,7 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
@@ -48,6 +50,8 @@ BYTES_BETWEEN_TURNS = 1 << 15
 """Read of a reply before the event loop runs other tasks."""
 MAX_BYTES_AT_ONCE = 1 << 18
 """A longer body is sent in pieces, so that the event loop is free in between."""
+_is_kept: ContextVar[bool] = ContextVar("is_kept", default=False)
+"""Whether the request of this task has a connection that was used before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,10 @@ class _Connector(aiohttp.TCPConnector):
         while (connection := await super()._get(key, traces)) is not None:
             protocol = connection.protocol
             if protocol is not None and not protocol.should_close:
+                _is_kept.set(True)
                 return connection
             connection.close()
+        _is_kept.set(False)
         return None
 
 
@@ -141,13 +147,19 @@ class OpenAICompatibleModel:
                 read_bufsize=READ_BUFFER_BYTES,
             )
         body = body_of(request, server.endpoint)
-        return await self._session.post(
-            server.endpoint.url,
-            data=body if len(body) <= MAX_BYTES_AT_ONCE else BytesIO(body),
-            headers=server.headers,
-            allow_redirects=False,
-            proxy=server.proxy,
-        )
+        for is_last in (False, True):
+            try:
+                return await self._session.post(
+                    server.endpoint.url,
+                    data=body if len(body) <= MAX_BYTES_AT_ONCE else BytesIO(body),
+                    headers=server.headers,
+                    allow_redirects=False,
+                    proxy=server.proxy,
+                )
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                if is_last or not _is_kept.get():
+                    raise
+        raise AssertionError
 
     async def _refusal(self, model: str, response: aiohttp.ClientResponse) -> ModelFailed:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from services.planner.conversation.encoding import Messages
 from services.planner.models.direct.openai_compatible import OpenAICompatibleModel, proxy_of
+from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import Endpoints, ModelServer
 from services.planner.models.types import ModelRequest, Reply
 from tests.support.raw_model_server import DONE, raw_server, response, says
@@ -52,6 +53,21 @@ async def test_what_comes_between_two_replies_is_nobodys_reply(late: bytes) -> N
         await raw.sent_late.wait()
         await asyncio.sleep(0.05)
         assert await text_of(model) == "reply 2"
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_request_is_sent_again_only_where_a_kept_connection_broke(is_kept: bool) -> None:  # noqa: FBT001
+    """The server closed an idle one while the request was on its way. On a new one the request fails."""
+    async with (
+        raw_server(lambda n: [b""] if n == 1 + is_kept else [response(says(f"{n}"), DONE)]) as raw,
+        model_at(raw.url) as model,
+    ):
+        if is_kept:
+            assert [await text_of(model), await text_of(model)] == ["1", "3"]
+        else:
+            with pytest.raises(ModelFailed):
+                await text_of(model)
+            assert len(raw.heads) == 1
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
