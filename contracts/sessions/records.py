@@ -30,7 +30,7 @@ MAX_CONTEXT_BYTES = 32 * 1024
 CHECKPOINT_EVERY = 100
 """Records after which the session's whole state is written, so that loading a session costs two reads."""
 DELETED_TTL_S = 86_400
-"""How long the last record of a deleted session is kept. Until then whoever remembers the session learns that it is gone."""
+"""How long the last record of a deleted session is kept: who remembers the session learns from it that it is gone."""
 MAX_REMEMBERED_S = 3_600
 """After so long without a look at its log, a session is read from its log alone."""
 CHECKPOINT_HEADER = "Runwire-Checkpoint"
@@ -167,7 +167,7 @@ class RunsForgotten(Message):
     """Runs were deleted, or purged after their retention: the session keeps nothing that was said in them."""
 
     type: Literal["runs_forgotten"] = "runs_forgotten"
-    runs: list[str]
+    runs: list[str] = Field(description="empty: the events before this one are gone, with those of runs forgotten then")
 
 
 class SessionDeleting(Message):

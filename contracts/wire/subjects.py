@@ -26,7 +26,7 @@ KEPT_FOR = {
     TIMERS: "until it fires or is cancelled",
     INBOX: "until a planner has handled it",
     RUNS: "until the run is deleted",
-    SESSIONS: "until the session is deleted, its last record a day longer; older records until one of its runs is deleted",
+    SESSIONS: "until the session is deleted, older records until one of its runs is; the last one for a day more",
     CALLS: "until a tool runner has handled it",
     DEAD: "30 days, the newest GiB",
     HANDLINGS: "a day",

@@ -20,6 +20,7 @@ from contracts.sessions.records import (
     DELETED_TTL_S,
     MAX_REMEMBERED_S,
     KnownSessionEvent,
+    RunsForgotten,
     SessionRecord,
 )
 from contracts.wire import keys, subjects
@@ -91,23 +92,26 @@ class SessionLogs:
         return self._keep(address, written)
 
     async def trim(self, address: SessionAddress) -> None:
-        """Delete all records before the newest checkpoint, which is written first where it is not the newest record."""
-        session = await self.load(address, from_leader=True)
-        while session.exists and not session.is_deleting and session.records and checkpoint(session) is not None:
-            session = await self._with_checkpoint(address, session) or await self.load(address, from_leader=True)
-        if session.exists and not session.is_deleting and not session.records:
-            self._keep(address, session)
-            await self.purge(address, session.checkpoint_seq)
+        """Write a checkpoint and delete all records before it. Who listens from before that is told by its record."""
+        trimmed, session = None, await self.load(address, from_leader=True)
+        while trimmed is None and session.exists and not session.is_deleting and checkpoint(session) is not None:
+            trimmed = await self._with_checkpoint(address, session, RunsForgotten(runs=[]))
+            session = trimmed or await self.load(address, from_leader=True)
+        if trimmed is not None:
+            self._keep(address, trimmed)
+            await self.purge(address, trimmed.checkpoint_seq)
 
     async def purge(self, address: SessionAddress, before: int) -> None:
         """Delete the records of a session before this sequence."""
         body = {"filter": subjects.session_log(*address), "seq": before}
         await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
 
-    async def _with_checkpoint(self, address: SessionAddress, session: Session) -> Session | None:
+    async def _with_checkpoint(
+        self, address: SessionAddress, session: Session, *more: KnownSessionEvent
+    ) -> Session | None:
         """Write a checkpoint; None: another record came first, or the state is too large for one."""
         state = checkpoint(session)
-        return None if state is None else await self._write(address, session, SessionRecord(events=[state]))
+        return None if state is None else await self._write(address, session, SessionRecord(events=[state, *more]))
 
     async def at(self, address: SessionAddress, sequence: int) -> Session:
         """Return the session as it was after the record with this sequence, or after the first one that is left.

@@ -16,7 +16,7 @@ from contracts.sessions import records
 from contracts.sessions.records import CHECKPOINT_HEADER, Checkpoint, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskEnded
 from contracts.wire.limits import MAX_RECORD_BYTES
-from contracts.wire.records import EVENTS_HEADER
+from contracts.wire.records import types_in
 from services.shared.budgets.usage import spent
 from services.shared.runs.causes import CAUSES
 from services.shared.sessions import proposals
@@ -83,10 +83,7 @@ def _pauses_without(session: Session, run: str) -> list[OpenPause]:
 
 def newest_checkpoint(headers: Mapping[str, str] | None, sequence: int) -> int:
     """Return the sequence of the newest checkpoint as of a record, from its headers and its own sequence; 0: none."""
-    headers = headers or {}
-    if headers.get(EVENTS_HEADER) == "checkpoint":
-        return sequence
-    return int(headers.get(CHECKPOINT_HEADER) or 0)
+    return sequence if "checkpoint" in types_in(headers) else int((headers or {}).get(CHECKPOINT_HEADER) or 0)
 
 
 def _with(session: Session, **changes: object) -> Session:

@@ -13,6 +13,7 @@ from contracts.sessions.records import (
     RunBegun,
     RunEnded,
     RunQueued,
+    RunsForgotten,
     SessionDeleted,
     SessionStarted,
 )
@@ -85,6 +86,19 @@ async def test_of_a_deleted_session_nothing_is_left_in_the_end(bus: Bus, monkeyp
     monkeypatch.setattr(session_log, "MAX_REMEMBERED_S", 0)
     (anew,) = await written(theirs, where, [STARTED])
     assert (anew.runs, anew.turns) == (0, [])
+
+
+async def test_a_log_that_is_trimmed_says_so(bus: Bus) -> None:
+    """To whoever reads it from before that. All that was not forgotten is known from its checkpoint."""
+    where, logs = address(), SessionLogs(bus)
+    (*_, session) = await written(
+        logs, where, [STARTED], *(run_of(n) for n in range(3)), [RunsForgotten(runs=[f"{1:032x}"])]
+    )
+    for _ in range(2):  # Its message may come again.
+        await logs.trim(where)
+        assert [record.types() for record in await logs.whole(where)] == ["checkpoint,runs_forgotten"]
+        for later in (await SessionLogs(bus).load(where), await SessionLogs(bus).at(where, session.seq)):
+            assert [turn.answer for turn in later.turns] == ["0", "2"]
 
 
 async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus) -> None:
