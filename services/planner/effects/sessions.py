@@ -18,16 +18,15 @@ from contracts.runs import inbox
 from contracts.runs.events import TERMINAL
 from contracts.runs.pages import ManifestEntry, PageView
 from contracts.runs.requests import RunDeletion, RunRequested, RunStatus
-from contracts.sessions.proposals import ProposalApplying, SessionProposalControl
+from contracts.sessions.proposals import SessionProposalControl
 from contracts.sessions.records import (
     SESSION_MESSAGE,
-    RunQueued,
     SessionContextRequested,
     SessionDeleted,
     SessionRunEnded,
     SessionRunWaits,
 )
-from contracts.sessions.tasks import Reported, SessionGroupDue, SessionTaskCalled, SessionTaskMessage, TaskSpawned
+from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskMessage
 from contracts.wire import keys, names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import run_of_own_session, unix_ms
@@ -51,6 +50,7 @@ from services.planner.sessions.tasks.reports import report_id, report_request
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
+from services.shared.sessions.fold import MAX_OLDER_RUNS
 from services.shared.sessions.proposals import in_state, notes
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_fold import recalled
@@ -349,26 +349,14 @@ class Sessions:
         logger.info("session_deleted", tenant=tenant, session=address.key)
 
     async def _delete_runs(self, address: SessionAddress, session: Session) -> None:
-        """Delete the runs that the session's log names, and, where its beginning is gone, those in the index."""
+        """Delete the runs that the session's log names, and, where it has lost too many names, those in the index."""
         bucket = Bucket(self._bus, keys.RUNS_BUCKET)
-        runs: dict[str, int | None] = {}
-        records = await self._logs.whole(address)
-        if not any("session_started" in record.types() for record in records):
+        runs = await self._logs.runs(address, session)
+        if len(session.older_runs) > MAX_OLDER_RUNS:
             async for page in bucket.pages():
                 of_tenant = [entry.parsed(RunStatus) for entry in page if entry.key.startswith(f"{address.tenant}.")]
                 found = [each for each in of_tenant if each is not None and each.session_id == session.session_id]
                 runs |= {each.run_id: each.requested_at for each in found}
-        for record in records:
-            for event in record.events:
-                match event:
-                    case RunQueued():
-                        runs[event.run] = event.requested_at or record.at
-                    case TaskSpawned():
-                        runs[event.task_id] = event.requested_at
-                    case ProposalApplying():
-                        runs[event.job] = None
-                    case Reported():
-                        runs[event.report_id] = None  # It may never have joined the session.
         for run, requested_at in runs.items():
             with suppress(Outdated):
                 deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)

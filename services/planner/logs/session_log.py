@@ -14,15 +14,18 @@ from weakref import WeakValueDictionary
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
+from contracts.sessions.proposals import ProposalApplying
 from contracts.sessions.records import (
     CHECKPOINT_EVERY,
     CHECKPOINT_HEADER,
     DELETED_TTL_S,
     MAX_REMEMBERED_S,
     KnownSessionEvent,
+    RunQueued,
     RunsForgotten,
     SessionRecord,
 )
+from contracts.sessions.tasks import Reported, TaskSpawned
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER
@@ -32,7 +35,7 @@ from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.messaging.reads import sequence_of
 from services.planner.errors import short
-from services.shared.sessions.fold import checkpoint, fold, newest_checkpoint
+from services.shared.sessions.fold import MAX_OLDER_RUNS, checkpoint, fold, newest_checkpoint
 from services.shared.sessions.state import Session
 
 MAX_CACHED_SESSIONS = 500
@@ -95,11 +98,34 @@ class SessionLogs:
         """Write a checkpoint and delete all records before it. Who listens from before that is told by its record."""
         trimmed, session = None, await self.load(address, from_leader=True)
         while trimmed is None and session.exists and not session.is_deleting and checkpoint(session) is not None:
+            named = [*(await self.runs(address, session)).items()][: MAX_OLDER_RUNS + 1]
+            session = session.model_copy(update={"older_runs": dict(named)})
             trimmed = await self._with_checkpoint(address, session, RunsForgotten(runs=[]))
             session = trimmed or await self.load(address, from_leader=True)
         if trimmed is not None:
             self._keep(address, trimmed)
             await self.purge(address, trimmed.checkpoint_seq)
+
+    async def runs(self, address: SessionAddress, session: Session) -> dict[str, int | None]:
+        """Return the runs that the log of a session has named, with the time of their request, Unix ms; None: unknown.
+
+        Without those that were forgotten.
+        """
+        runs = dict(session.older_runs)
+        for record in await self.whole(address):
+            for event in record.events:
+                match event:
+                    case RunQueued():
+                        runs[event.run] = event.requested_at or record.at
+                    case TaskSpawned():
+                        runs[event.task_id] = event.requested_at
+                    case ProposalApplying():
+                        runs[event.job] = None
+                    case Reported():
+                        runs[event.report_id] = None  # It may never have joined the session.
+                    case RunsForgotten():
+                        runs = {run: at for run, at in runs.items() if run not in event.runs}
+        return runs
 
     async def purge(self, address: SessionAddress, before: int) -> None:
         """Delete the records of a session before this sequence."""

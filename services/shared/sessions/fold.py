@@ -27,6 +27,7 @@ MAX_TURNS = 200
 MAX_TURNS_BYTES = 400 * 1024
 """All turns together, as JSON."""
 MAX_RECENT_RUNS = 100
+MAX_OLDER_RUNS = 2_000
 MAX_PAUSES_OF_TASKS = 100
 MAX_STATE_BYTES = MAX_RECORD_BYTES - 1024
 """Largest state in a checkpoint, as JSON."""

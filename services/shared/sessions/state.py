@@ -102,6 +102,9 @@ class Session(Message):
     pauses: list[OpenPause] = Field(default_factory=list)
     """Of the run that has the turn, and of tasks."""
     runs: int = 0
+    older_runs: dict[str, int | None] = Field(default_factory=dict)
+    """Runs that are stored and that only removed records named, with the time of their request, Unix ms; null: unknown.
+    More than `MAX_OLDER_RUNS`: these are not all."""
     usage: Usage = Usage()
 
     turns: list[Turn] = Field(default_factory=list)

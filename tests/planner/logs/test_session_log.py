@@ -99,6 +99,7 @@ async def test_a_log_that_is_trimmed_says_so(bus: Bus) -> None:
         assert [record.types() for record in await logs.whole(where)] == ["checkpoint,runs_forgotten"]
         for later in (await SessionLogs(bus).load(where), await SessionLogs(bus).at(where, session.seq)):
             assert [turn.answer for turn in later.turns] == ["0", "2"]
+    assert {*await logs.runs(where, await logs.load(where))} == {f"{0:032x}", f"{2:032x}"}
 
 
 async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus) -> None:
