@@ -34,6 +34,8 @@ def _not_blank(text: str) -> str:
 
 MODEL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
 """A model's name has neither white space nor control characters."""
+SESSION_ID = r"^([^.][\s\S]*|\.[^.][\s\S]*|\.\.[\s\S]+)$"
+"""A session's id is any text but `.` and `..`: browsers and clients take these out of an address."""
 Question = Annotated[str, AfterValidator(_not_blank)]
 """A question with more than white space."""
 _NOT_BLANK = r"[^\s\x1c-\x1f\x85]"
@@ -133,7 +135,11 @@ class RunInput(HttpInput):
     )
     reasoning_effort: RequestedEffort | None = None
     session_id: str | None = Field(
-        default=None, min_length=1, max_length=200, description="the conversation; null: the run gets one of its own"
+        default=None,
+        min_length=1,
+        max_length=200,
+        pattern=SESSION_ID,
+        description="the conversation; null: the run gets one of its own",
     )
     on_busy: OnBusy = Field(default="queue", description="what happens while another run of the session has the turn")
     on_paused: OnBusy = Field(default="steer", description="the same while that run only waits for a person")

@@ -96,6 +96,13 @@ async def test_an_id_may_be_any_text(served: Served, bus: Bus, name: str) -> Non
     assert (await served.http.get(url.copy_with(raw_path=url.raw_path + b"/none"))).status_code == 404
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_an_id_is_part_of_an_address(served: Served, name: str) -> None:
+    """Clients take these two out of one."""
+    answer = await served.http.post("/v1/runs", json={"query": "?", "session_id": name})
+    assert (answer.status_code, [each["field"] for each in answer.json()["errors"]]) == (422, ["session_id"])
+
+
 async def test_a_run_without_a_session_has_one_of_its_own(served: Served, writer: Writer) -> None:
     """Under the id that its acceptance named, and under no other."""
     await writer.open(user_id="ann")
