@@ -34,6 +34,7 @@ export type RunEvent =
   | Asked
   | Step
   | Called
+  | Redelivered
   | Observed
   | Repaired
   | ModelFailed
@@ -112,6 +113,7 @@ export type KnownEvent =
   | Asked
   | Step
   | Called
+  | Redelivered
   | Observed
   | Repaired
   | ModelFailed
@@ -442,6 +444,10 @@ export interface RunAccepted {
   status?: "queued" | "running" | "done" | "error" | "cancelled";
   url: string;
   events_url: string;
+  /**
+   * a POST there gives an address of the events that needs no key
+   */
+  ticket_url: string;
 }
 /**
  * The run waits for its turn in its session. `request` is without `tool_context`, which is stored elsewhere.
@@ -1312,6 +1318,20 @@ export interface Called {
   join?: boolean;
 }
 /**
+ * A message was delivered again, and this handling has it now. Earlier ones of it write nothing more.
+ */
+export interface Redelivered {
+  type: "redelivered";
+  /**
+   * the message
+   */
+  by: string;
+  /**
+   * the attempt token of the handling
+   */
+  holder: string;
+}
+/**
  * The outcome of a call. There is one per call. `observation` is the part of the result that the model sees.
  */
 export interface Observed {
@@ -1680,6 +1700,10 @@ export interface Resumed {
    * Unix ms; the run's deadline from now on
    */
   deadline_at?: number | null;
+  /**
+   * by `session`: of its record that gave the turn again
+   */
+  session_seq?: number | null;
 }
 /**
  * A person adds to a run. The model receives it with its next decision.
@@ -2357,6 +2381,9 @@ export interface ApprovedForSession {
  */
 export interface RunsForgotten {
   type: "runs_forgotten";
+  /**
+   * empty: the events before this one are gone, with those of runs forgotten then
+   */
   runs: string[];
 }
 /**
