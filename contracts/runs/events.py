@@ -146,8 +146,7 @@ class RunStarted(Message):
     triage_model: str | None = None
     reflection: Reflection | None = None
     action_format: ActionFormat = Field(
-        default="auto",
-        description="the form of decisions that the prompt asks for, and the forms that are accepted",
+        default="auto", description="the form of decisions that the prompt asks for, and the forms that are accepted"
     )
     action_transport: ActionTransport = Field(
         default="json", description="decisions as JSON in the reply, or as native tool calls"

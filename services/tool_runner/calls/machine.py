@@ -307,8 +307,7 @@ class CallMachine:
         wait_s = _SLOW_STATUS_WAIT_S if reason == "silence" and state.has_heartbeat else _STATUS_WAIT_S
         if state.phase != "searching":
             state.searched_since = now
-        state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
-        state.asked_at = now
+        state.phase, state.search_reason, state.asked_at, state.wake_at = "searching", reason, now, now + wait_s
         return self._query_status()
 
     def _on_not_found(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
@@ -332,8 +331,7 @@ class CallMachine:
     def _on_reply(self, event: events.Reply, now: float) -> list[Command]:
         state = self.state
         state.phase, state.last_event_at, state.query_at = "waiting", now, math.inf
-        state.unreceived = state.absent_since = None
-        state.may_begin_until = -math.inf
+        state.unreceived, state.absent_since, state.may_begin_until = None, None, -math.inf
         state.times_busy, state.probe = 0, None
         match event:
             case events.Heartbeat(every_s, instance):

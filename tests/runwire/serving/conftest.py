@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -17,6 +21,8 @@ from runwire import Tool
 from runwire.serving import serve
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -108,3 +114,11 @@ async def call(client: Client, name: str, args: dict[str, Any], **fields: Any) -
     caller = await Caller(client).start()
     await caller.send(name, args, fields.pop("key", None) or new_id(), **fields)
     return await caller.end()
+
+
+def start_process(file: Path, url: str) -> subprocess.Popen[bytes]:
+    """Serve a file in a process of its own."""
+    code = f"from runwire.serving import main; main([{str(file)!r}], {url!r})"
+    with file.with_suffix(".log").open("wb") as log:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, stderr=log)

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,9 +17,7 @@ from runwire import ToolContext, ToolError, tool
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-from .conftest import Caller, Serve, call, seen
-
-ROOT = Path(__file__).resolve().parents[3]
+from .conftest import Caller, Serve, call, seen, start_process
 
 
 async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serve) -> None:
@@ -364,14 +359,6 @@ logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
 """
 
 
-def start_process(file: Path, url: str) -> subprocess.Popen[bytes]:
-    """Serve a file in a process of its own."""
-    code = f"from runwire.serving import main; main([{str(file)!r}], {url!r})"
-    with file.with_suffix(".log").open("wb") as log:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        return subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, stderr=log)
-
-
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsServer, tmp_path: Path, by: int) -> None:
     """They have ten seconds; then the process exits with code 0, whatever threads and loggers the file has."""
@@ -390,58 +377,6 @@ async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsS
         assert await caller.end() == ("result", "finished")
         assert await asyncio.to_thread(process.wait, 10) == 0
         assert f"serving linger_{suffix}" in (tmp_path / "my_tools.log").read_text()
-    finally:
-        process.kill()
-        process.wait()
-
-
-STOPPING = """
-import os, signal
-from typing import Annotated
-from pydantic import AfterValidator
-from runwire import tool
-
-begun, checks = [], []
-
-def stop_once(text):
-    checks.append(text)
-    if checks.count(text) == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return text
-
-@tool(name="plain_{suffix}")
-def plain(text: Annotated[str, AfterValidator(stop_once)]) -> int:
-    begun.append(text)
-    return begun.count(text)
-
-@tool(name="coroutine_{suffix}")
-async def coroutine(text: Annotated[str, AfterValidator(stop_once)]) -> int:
-    return plain(text)
-"""
-
-
-async def test_a_process_that_was_stopped_before_the_function_begins_does_not_begin_it_late(
-    client: Client, nats_server: NatsServer, tmp_path: Path
-) -> None:
-    """It had accepted the call and said nothing yet, so that its caller has called another instance by then."""
-    suffix = new_id()[-8:]
-    (tmp_path / "my_tools.py").write_text(STOPPING.replace("{suffix}", suffix))
-    process = start_process(tmp_path / "my_tools.py", nats_server.url)
-    try:
-        stat = Path(f"/proc/{process.pid}/stat")
-        for name in (f"plain_{suffix}", f"coroutine_{suffix}"):
-            await seen(client, name)
-            start_by = int(time.time() * 1000) + 1000
-            caller = await Caller(client).start()
-            await caller.send(name, {"text": name}, "k", start_by=start_by, understands_declined=True)
-            await wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="it has stopped")
-            await asyncio.sleep(max(0.0, start_by / 1000 - time.time()) + 0.01)
-
-            process.send_signal(signal.SIGCONT)
-
-            assert await caller.end() == ("declined", {"reason": "late"})
-            assert caller.kinds() == ["declined"]
-            assert await call(client, name, {"text": name}, key="k") == ("result", 1)
     finally:
         process.kill()
         process.wait()

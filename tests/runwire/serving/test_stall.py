@@ -1,12 +1,20 @@
 """A process that was stopped notices it, and reads its backlog before it starts anything."""
 
 import asyncio
+import signal
 import time
+from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 
+from contracts.wire.names import new_id
 from runwire.serving import stall
 from runwire.serving.stall import STALL_S, StallDetector
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+from .conftest import Caller, call, seen, start_process
 
 
 class Clock:
@@ -67,3 +75,55 @@ async def test_the_backlog_is_read_after_a_stall_only(clock: Clock) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await detector.read_backlog()
+
+
+STOPPING = """
+import os, signal
+from typing import Annotated
+from pydantic import AfterValidator
+from runwire import tool
+
+begun, checks = [], []
+
+def stop_once(text):
+    checks.append(text)
+    if checks.count(text) == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return text
+
+@tool(name="plain_{suffix}")
+def plain(text: Annotated[str, AfterValidator(stop_once)]) -> int:
+    begun.append(text)
+    return begun.count(text)
+
+@tool(name="coroutine_{suffix}")
+async def coroutine(text: Annotated[str, AfterValidator(stop_once)]) -> int:
+    return plain(text)
+"""
+
+
+async def test_a_process_that_was_stopped_before_the_function_begins_does_not_begin_it_late(
+    client: Client, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """It had accepted the call and said nothing yet, so that its caller has called another instance by then."""
+    suffix = new_id()[-8:]
+    (tmp_path / "my_tools.py").write_text(STOPPING.replace("{suffix}", suffix))
+    process = start_process(tmp_path / "my_tools.py", nats_server.url)
+    try:
+        stat = Path(f"/proc/{process.pid}/stat")
+        for name in (f"plain_{suffix}", f"coroutine_{suffix}"):
+            await seen(client, name)
+            start_by = int(time.time() * 1000) + 1000
+            caller = await Caller(client).start()
+            await caller.send(name, {"text": name}, "k", start_by=start_by, understands_declined=True)
+            await wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="it has stopped")
+            await asyncio.sleep(max(0.0, start_by / 1000 - time.time()) + 0.01)
+
+            process.send_signal(signal.SIGCONT)
+
+            assert await caller.end() == ("declined", {"reason": "late"})
+            assert caller.kinds() == ["declined"]
+            assert await call(client, name, {"text": name}, key="k") == ("result", 1)
+    finally:
+        process.kill()
+        process.wait()
