@@ -46,7 +46,8 @@ def answer_of(status: RunStatus) -> Answer:
     payload = status.payload
     if payload is None:
         raise ValueError("the run goes on")
-    links, has_more = [], False
+    links: list[tuple[str, str, str | None, int | None]] = []
+    has_more = False
     for tool, fields in payload.artifacts.items():
         for path, value in fields.items():
             if (ref := as_reference(value)) is None:
