@@ -15,9 +15,9 @@ help: ## List the jobs.
 run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
-# Twice as many workers as cores: the tests wait half of their time.
+# One worker more than cores: the tests wait for half of their time.
 test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
-	$(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 unit: $(VENV)/ready ## Run the tests that need no server; ARGS as for test.
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m unit $(ARGS)

@@ -105,11 +105,17 @@ def ready(up: Up) -> Up:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One for all tests here, with a tool of its own and a shell full of secrets."""
+    """One for all tests here, with a tool of its own and a shell full of secrets. Killed, it leaves nothing behind."""
     data = tmp_path_factory.mktemp("up")
     (data / "own.py").write_text(TOOL.format(name="own"))
-    with started(data, "--tools", str(data / "own.py"), RUNWIRE_SYNC="1s", **CANARIES) as launched:
+    with started(data, "--tools", str(data / "own.py"), **CANARIES) as launched:
         yield ready(launched)
+        children = launched.children()
+        launched.process.kill()
+        launched.process.wait()
+        assert (data / "endpoints.json").exists()
+        assert data_folder.remembered(data) == {}
+        wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
 
 
 @pytest.fixture
@@ -213,16 +219,9 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
     assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire", "tables"}}
 
 
-def test_a_launcher_that_was_killed_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The file of its endpoints is ignored, and its processes end."""
-    with started(tmp_path, "--no-tools") as killed:
-        assert data_folder.remembered(ready(killed).data)["sync"] == "always"
-        children = killed.children()
-        killed.process.kill()
-        killed.process.wait()
-        assert (tmp_path / "endpoints.json").exists()
-        assert data_folder.remembered(tmp_path) == {}
-        wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
+def test_every_write_is_synced_by_default(up: Up) -> None:
+    """Else a power cut may lose some."""
+    assert data_folder.remembered(up.data)["sync"] == "always"
 
 
 @pytest.mark.chaos
