@@ -18,7 +18,7 @@ from contracts.wire.operation import CLOCK_METADATA, DEMO_MODEL, MODEL_BY_KEY, N
 from runwire.cli.exit_codes import end
 from runwire.cli.frame import Format, Key, Url, gateway_of
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
-from runwire.cli.operator.tool_checks import tool_checks
+from runwire.cli.operator.tool_checks import server_checks, tool_checks
 from runwire.cli.setting_names import misspelt
 from runwire.cli.views.checks import Check, checklist
 from runwire.client import AgentModels, Client
@@ -112,11 +112,14 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
         checks += services or [_clock("gateway", warning) for warning in ready.json().get("warnings", ())]
         try:
             checks.append(planners_model(await client.agents()))
-            names, refused = [spec.name for spec in await client.tools()], await client.refused_tools()
+            tools, refused = await client.tools(), await client.refused_tools()
         except RunwireError as error:
             mend = "give --api-key" if error.status in {401, 403} else ""
             return [*checks, Check("gateway", "failed", str(error), mend)]
-    return checks + await tool_checks(names, refused, is_of_data_folder=is_of_data_folder)
+    mend = "docs/mcp.md#when-something-breaks"
+    for each in server_checks(tools, refused, "warning"):
+        checks.append(Check("mcp", each.status, f"{each.name}: {each.finding}", mend if each.status != "ok" else ""))
+    return checks + await tool_checks([spec.name for spec in tools], refused, is_of_data_folder=is_of_data_folder)
 
 
 async def _clocks() -> list[Check]:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +18,7 @@ from runwire.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, end
 from runwire.cli.frame import Agent, Format, Found, Key, Noun, Output, Url, asks, client_of, given, json_object
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
-from runwire.cli.operator.tool_checks import checked
+from runwire.cli.operator.tool_checks import checked, server_checks
 from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short
 from runwire.cli.views import tool_description
 from runwire.cli.views.checks import Check, checklist
@@ -94,10 +93,6 @@ async def _show(name: str, url: str | None, api_key: str | None, output: Output)
     return EXIT_FAILED
 
 
-_OF_SERVER, _REFUSED_SERVER = "mcp:", "mcp-"
-"""Before the name of a server: in a tag of its tools, and in the list of what is refused."""
-
-
 @asks(mcp, "ls")
 async def list_servers(client: Client) -> Found:
     """List the MCP servers of the tool runner: how many tools of each are offered, and what is wrong with it."""
@@ -114,17 +109,7 @@ async def check_server(
 
 
 async def _servers(client: Client, bad: Literal["warning", "failed"]) -> list[Check]:
-    """Return a finding for each server that offers tools, or of which the tool runner complains."""
-    tags = [tag for spec in await client.tools() for tag in spec.tags if tag.startswith(_OF_SERVER)]
-    offered = Counter(tag.removeprefix(_OF_SERVER) for tag in tags)
-    refused = {tool.name: tool.reason for tool in await client.refused_tools()}
-    wrong = {name.removeprefix(_REFUSED_SERVER) for name in refused if name.startswith(_REFUSED_SERVER)}
-    found = []
-    for name in sorted(offered.keys() | wrong):
-        reason = refused.get(f"{_REFUSED_SERVER}{name}")
-        tools_of = f"{offered[name]} tools are offered"
-        found.append(Check(name, "ok" if reason is None else bad, f"{tools_of}; {reason}" if reason else tools_of))
-    return found
+    return server_checks(await client.tools(), await client.refused_tools(), bad)
 
 
 @mcp.command()

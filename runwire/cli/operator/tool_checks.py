@@ -5,13 +5,14 @@ checks one tool, as `runwire tools check` asks it.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from contracts.tools.messages import REPLY_HEADER, SPEC_METADATA, CheckTool, RefusedTool, ToolChecked
+from contracts.tools.messages import REPLY_HEADER, SPEC_METADATA, CheckTool, RefusedTool, ToolChecked, ToolSpec
 from contracts.wire import names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import InvalidName
@@ -27,8 +28,28 @@ _SILENCE_S = 10.0
 _STATUS_HEADER, _NO_RESPONDERS = "Status", "503"
 _HELP = "docs/tools.md#when-a-tool-does-not-appear says what to do"
 
+_OF_SERVER, _REFUSED_SERVER = "mcp:", "mcp-"
+"""Before the name of an MCP server: in a tag of its tools, and in the list of what is refused."""
+
 Announced = dict[str, set[str]]
 """Name of a connected micro service -> the tools for which its endpoints have a specification."""
+
+
+def server_checks(
+    offered: Sequence[ToolSpec], refused: Sequence[RefusedTool], bad: Literal["warning", "failed"]
+) -> list[Check]:
+    """Return a finding for each MCP server that offers tools, or of which the tool runner complains (`bad`)."""
+    tags = Counter(tag.removeprefix(_OF_SERVER) for spec in offered for tag in spec.tags if tag.startswith(_OF_SERVER))
+    wrong = {
+        tool.name.removeprefix(_REFUSED_SERVER): tool.reason
+        for tool in refused
+        if tool.name.startswith(_REFUSED_SERVER)
+    }
+    found = []
+    for name in sorted(tags.keys() | wrong.keys()):
+        reason, tools_of = wrong.get(name), f"{tags[name]} tools are offered"
+        found.append(Check(name, "ok" if reason is None else bad, f"{tools_of}; {reason}" if reason else tools_of))
+    return found
 
 
 async def tool_checks(
@@ -37,6 +58,8 @@ async def tool_checks(
     """Check the tools that a gateway lists. `is_of_data_folder`: it is that of the platform in the data folder."""
     checks = []
     for tool in refused:
+        if tool.name.startswith(_REFUSED_SERVER):
+            continue  # See `server_checks`.
         remedy = f"see what changed before you accept it: runwire tools diff {tool.name}"
         mend = remedy if tool.digests else "correct its specification"
         checks.append(Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", mend))

@@ -19,6 +19,7 @@ import os
 import struct
 import sys
 import warnings
+import zlib
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -79,6 +80,7 @@ def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int
     PngImagePlugin.MAX_TEXT_CHUNK = _PNG_TEXT_BYTES
     if format_ == "WEBP":
         _check_size(_webp_canvas(data), limits)  # Its decoder allocates the canvas when it has read the header.
+    data = _png_without_damaged_metadata(data) if format_ == "PNG" else data
     with Image.open(BytesIO(data), formats=[format_]) as image:
         _check_size(image.size, limits)
         image.load()
@@ -134,6 +136,19 @@ def _written(image: Image.Image, format_: str, options: list[dict[str, Any]]) ->
         "too_large",
         "it cannot be written again at its size; make it smaller, or save it upright and without an animation",
     )
+
+
+def _png_without_damaged_metadata(data: bytes) -> bytes:
+    """Return a PNG file without the chunks beside its pixels whose checksums are wrong, as browsers show it."""
+    kept, at = [data[:8]], 8
+    while at + 12 <= len(data):
+        (size,) = struct.unpack_from(">I", data, at)
+        chunk = data[at : at + 12 + size]
+        is_beside, checksum = data[at + 4] & 0x20, struct.pack(">I", zlib.crc32(chunk[4 : 8 + size]))
+        if not is_beside or len(chunk) < 12 + size or chunk[-4:] == checksum:
+            kept.append(chunk)
+        at += 12 + size
+    return b"".join([*kept, data[at:]])
 
 
 def _webp_chunks(data: bytes) -> list[tuple[bytes, bytes]]:

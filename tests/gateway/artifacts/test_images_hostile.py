@@ -234,6 +234,14 @@ def test_hundreds_of_damaged_images() -> None:
     assert all(set(answer) in ({"width", "height"}, {"refused", "reason"}) for answer in answers)
 
 
+async def test_damaged_metadata_costs_no_image() -> None:
+    """Where the pixels are whole, as browsers show it."""
+    whole = with_metadata("png")
+    at = whole.index(b"iCCP") + 40
+    damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    assert await cleaner().clean(damaged, "image/png") == await cleaner().clean(whole, "image/png")
+
+
 async def test_a_worker_that_takes_too_long_is_killed() -> None:
     """And is not left behind."""
     with pytest.raises(ImageRefused, match="smaller") as caught:

@@ -50,6 +50,7 @@ _MAX_UNASKED, _MAX_UNASKED_PER_S = 10_000, 100
 """Messages that nobody asked for: so many may come at once, and so many a second."""
 _MAX_STREAMED_PER_S = 1 << 20
 """Bytes of an event stream, beyond two messages at once."""
+_LINES_OF_EVENT = 3
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
 _MAX_LINES, _MAX_LINE_CHARACTERS = 10, 300
 _EXIT_S = 5.0
@@ -278,6 +279,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._max_bytes = max_bytes
+        self._lines = _Bucket(_LINES_OF_EVENT * _MAX_UNASKED, _LINES_OF_EVENT * _MAX_UNASKED_PER_S)
+        """Of all event streams: a message has one line as JSON, and two of its event."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
@@ -292,7 +295,7 @@ class _Bounded(httpx2.AsyncHTTPTransport):
             return _failed(request, REFUSED, f"its answer is encoded as {encoding[:40]}, and only plain ones are taken")
         is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         room = _Bucket(2 * self._max_bytes if is_stream else self._max_bytes, _MAX_STREAMED_PER_S if is_stream else 0)
-        response.stream = _Limited(response.stream, room)
+        response.stream = _Limited(response.stream, room, self._lines if is_stream else None)
         if response.status_code < httpx2.codes.BAD_REQUEST:
             return response
         with suppress(httpx2.StreamError):
@@ -309,8 +312,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 class _Limited(httpx2.AsyncByteStream):
     """The body of an answer, bounded; a lost connection is told as such."""
 
-    def __init__(self, stream: object, room: "_Bucket") -> None:
-        self._stream, self._room = cast("httpx2.AsyncByteStream", stream), room
+    def __init__(self, stream: object, room: _Bucket, lines: _Bucket | None) -> None:
+        self._stream, self._room, self._lines = cast("httpx2.AsyncByteStream", stream), room, lines
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -318,6 +321,10 @@ class _Limited(httpx2.AsyncByteStream):
                 self._room.take(len(part))
                 if self._room.is_empty:
                     raise httpx2.StreamError("it has more bytes than are taken; ask for less, or for a part of it")
+                if self._lines is not None:
+                    self._lines.take(part.count(b"\n"))
+                    if self._lines.is_empty:
+                        raise httpx2.StreamError(_FLOOD)
                 yield part
         except httpx2.TransportError as error:
             raise httpx2.StreamError(f"{CONNECTION_LOST}: {type(error).__name__}") from error

@@ -9,8 +9,8 @@ import nats.micro
 import pytest
 from nats.micro.request import Request
 
-from contracts.tools.messages import ToolSpec
-from runwire.cli.operator.tool_checks import tool_checks
+from contracts.tools.messages import RefusedTool, ToolSpec
+from runwire.cli.operator.tool_checks import server_checks, tool_checks
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer
 
@@ -111,3 +111,14 @@ async def test_what_is_connected_and_not_offered(
     spec = ToolSpec(name=endpoint) if endpoint else None
     async with connected(server, service, endpoint or "weather", spec, user):
         assert await findings() == said
+
+
+def test_each_mcp_server_has_a_line() -> None:
+    """With what is wrong with it, also where it offers nothing."""
+    offered = [ToolSpec(name=name, tags=["mcp:files"]) for name in ("a", "b")] + [ToolSpec(name="c")]
+    refused = [RefusedTool(name="mcp-search", reason="it cannot be reached"), RefusedTool(name="d", reason="odd")]
+    found = [(each.name, each.status, each.finding) for each in server_checks(offered, refused, "failed")]
+    assert found == [
+        ("files", "ok", "2 tools are offered"),
+        ("search", "failed", "0 tools are offered; it cannot be reached"),
+    ]
