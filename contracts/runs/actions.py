@@ -106,6 +106,7 @@ class TaskArgs(Message):
 
     name: str | None = None
     mode: Literal["subagent", "job"] | None = None
+    agent: str | None = None
     query: str | None = None
     tool: str | None = None
     tool_args: dict[str, Any] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ..runs.payload import Usage
 from ..runs.requests import RunRequested
-from ..wire.base import Message
+from ..wire.base import Message, is_absent
 from ..wire.faults import Fault
 
 TaskMode = Literal["subagent", "job"]
@@ -74,6 +74,11 @@ class TaskPolicy(Message):
     )
     merge_strategy: MergeStrategy = "APPEND"
     group_report: ReportMode = "all"
+    agents: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=is_absent,
+        description="other agents that its runs may ask (`run_agent`), each with its description",
+    )
 
 
 class Reservation(Message):

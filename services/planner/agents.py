@@ -55,6 +55,11 @@ class AgentTasks(TaskPolicy):
 
     model_config = ConfigDict(extra="forbid")
 
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return dict.fromkeys(value, "") if isinstance(value, list) else value
+
 
 class Agent(BaseModel):
     """One entry (docs/planner.md#the-agents-file). The deployment's settings replace what is left out."""
@@ -157,7 +162,19 @@ def parse_agents(entries: Mapping[str, Any], *, source: str = "agents") -> dict[
         agents = _AGENTS.validate_python(dict(entries))
     except ValidationError as error:
         raise InvalidAgents(f"{source}: {describe(error, limit=None)}") from None
-    return {DEFAULT_AGENT: Agent(), **agents}
+    agents = {DEFAULT_AGENT: Agent(), **agents}
+    for name, agent in agents.items():
+        for asked in agent.tasks.agents if agent.tasks is not None else ():
+            if asked not in agents:
+                raise InvalidAgents(f"{source}: {name}.tasks.agents names {asked!r}, and there is no such agent")
+    return {name: _with_descriptions(agent, agents) for name, agent in agents.items()}
+
+
+def _with_descriptions(agent: Agent, agents: Mapping[str, Agent]) -> Agent:
+    if agent.tasks is None or not agent.tasks.agents:
+        return agent
+    asked = {name: agents[name].description for name in agent.tasks.agents}
+    return agent.model_copy(update={"tasks": agent.tasks.model_copy(update={"agents": asked})})
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -101,6 +101,26 @@ async def test_three_tasks_of_one_reply_make_one_group(plan: Plan, provider: Mod
     ]
 
 
+@pytest.mark.parametrize("form", ["json", "tools"])
+async def test_another_agent_is_a_tool(plan: Plan, provider: ModelServer, form: str) -> None:
+    """It answers by its own prompt and within a part of the budget; one that is not listed cannot be asked."""
+    lead = {"tasks": {**HOST["host"]["tasks"], "agents": ["helper"]}, "limits": {"max_tokens": 100_000}}
+    helper = {"description": "Knows the moon.", "system_prompt": "You are the helper."}
+    planning = await plan(agents={"lead": lead, "helper": helper}, **REPLIES[form][0])
+    say = native if form == "tools" else action
+    asked, wrong = ({"agent": name, "query": "moon?"} for name in ("helper", "default"))
+    scripted(provider, say("run_agent", **wrong), say("run_agent", **asked), REPLIES[form][2], moon=answer("Far."))
+    story = await planning.tell(PARENT, agent="lead")
+    assert story.end.raw_answer == "It has begun."
+    assert "agent" in story.of("repaired")[0].reason
+    assert {"Far." in str(each.observation) for each in story.of("observed")} == {True}
+    first = next(seen for seen in provider.ledger if PARENT in seen.text)
+    assert "Knows the moon." in json.dumps(first.body)
+    asked_helper = [json.dumps(seen.body) for seen in provider.ledger if "You are the helper." in seen.text]
+    assert {"run_agent" in text for text in asked_helper} == {False}
+    assert story.of("task_settled")
+
+
 async def test_the_tools_for_tasks(plan: Plan, provider: ModelServer) -> None:
     """They are called like tools, in plans too. The log names them with a dot, the model without."""
     planning = await plan(agents=AGENTS)

@@ -3,10 +3,10 @@
 A tool of the run with the name of one of these tools replaces it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from contracts.sessions.tasks import MergeStrategy, ReportMode, TaskMode
+from contracts.sessions.tasks import MergeStrategy, ReportMode, TaskMode, TaskPolicy
 from contracts.tools.messages import ToolSpec
 
 _TASK = {"type": "string", "description": "id of a task"}
@@ -42,6 +42,35 @@ TASK_SPECS = {spec.name: ToolSpec.model_validate_json(spec.model_dump_json()) fo
 """The tools for background tasks, by the name that a model writes."""
 CALL_NAMES = {name: name.replace("_", ".", 1) for name in TASK_SPECS}
 """That name -> the name of the call in the log."""
+
+
+RUN_AGENT = "run_agent"
+
+
+class AgentTool(ToolSpec):
+    """The tool with which a model asks another agent; its calls are spawns of tasks that the run waits for."""
+
+
+def with_agents(tools: Sequence[ToolSpec], policy: TaskPolicy | None) -> Sequence[ToolSpec]:
+    """Return the tools of a run with the one that asks other agents, where it may. A tool of its name replaces it."""
+    if policy is None or not policy.agents or any(tool.name == RUN_AGENT for tool in tools):
+        return tools
+    listed = "; ".join(f"{name}: {text}" if text else name for name, text in policy.agents.items())
+    schema = {
+        "type": "object",
+        "properties": {
+            "agent": {"type": "string", "enum": [*policy.agents]},
+            "query": {"type": "string", "minLength": 1, "description": "a question that needs no context"},
+        },
+        "required": ["agent", "query"],
+        "additionalProperties": False,
+    }
+    return [*tools, AgentTool(name=RUN_AGENT, description=f"Ask another agent. {listed}", input_schema=schema)]
+
+
+def agent_task(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the spawn for a call of `run_agent`."""
+    return {"mode": "subagent", "name": args["agent"], "retain_turn": True, **args}
 
 
 def _one_of(values: object, description: str = "") -> dict[str, Any]:

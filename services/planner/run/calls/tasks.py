@@ -93,6 +93,8 @@ def message_of(run: Run, call: PlannedCall, tool_context: dict[str, object]) -> 
     # What a report's run has of the spawning run, and a task's run has not.
     handed_on = {"strategy", "memory", "limits", "tools"}
     report_as = started.request.model_dump(mode="json", include=handed_on, exclude_defaults=True)
+    if call.args.get("agent"):
+        report_as |= started.request.model_dump(mode="json", include={"agent", "model", "reasoning_effort"})
     return SessionTaskCalled(
         session_id=run.session_id or names.own_session_id(started.run_id),
         run=started.run_id,
@@ -113,6 +115,9 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
     if started is None or started.tasks is None or call.set_aside is None:
         return None
     parent, is_job = started.request, args.get("mode") == "job"
+    agent = args.get("agent") or parent.agent
+    # Another agent answers by its own strategy and models.
+    own = {"strategy", "model", "reasoning_effort"} if agent == parent.agent else set()
     limits = {name: value for name, value in parent.limits.items() if name not in _OWN_LIMITS}
     return RunRequested(
         run_id=names.task_id(started.run_id, call.call_id),
@@ -121,10 +126,8 @@ def _child(run: Run, call: PlannedCall, tool_context: dict[str, object], decided
         trace_id=parent.trace_id,
         request_id=parent.request_id or started.run_id,
         query=args["query"] if not is_job else args.get("name") or args["tool"],
-        agent=parent.agent,
-        strategy=parent.strategy,
-        model=parent.model,
-        reasoning_effort=parent.reasoning_effort,
+        agent=agent,
+        **{name: getattr(parent, name) for name in own},
         vision=parent.vision,
         session_id=run.session_id or names.own_session_id(started.run_id),
         cause="job" if is_job else "task",

@@ -52,7 +52,7 @@ def report_id(session_id: str, group: Group, task_id: str | None = None) -> str:
 def report_as(call: SessionTaskCalled, child: RunRequested) -> dict[str, Any]:
     """Return the fields of the request of a run that reports on the task of this call."""
     fields = child.model_dump(mode="json", include=set(_INHERITED), exclude_defaults=True)
-    return {**call.report_as, **fields, "hops": child.hops + 1}
+    return {**fields, **call.report_as, "hops": child.hops + 1}
 
 
 def may_follow(group: Group) -> bool:

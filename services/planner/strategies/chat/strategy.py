@@ -17,6 +17,7 @@ from services.planner.conversation.encoding import compact
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import Message, rejection, says
 from services.planner.conversation.native import NativeTools
+from services.planner.conversation.task_tools import with_agents
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
@@ -56,7 +57,7 @@ class Chat(AskingStrategy):
         """Build a request: the stable prefix, the history, and the notes of this turn."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         started, native = run.started, run.started.action_transport == "tools"
-        tools, tasks = _of_page(started, tools), started.tasks is not None
+        tools, tasks = with_agents(_of_page(started, tools), started.tasks), started.tasks is not None
 
         def render() -> Prefix:
             functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
@@ -65,7 +66,8 @@ class Chat(AskingStrategy):
             return prompt.system_message(view, tools, agent, self._types, further, asked_at=asked_at), functions
 
         of_page = started.run_id if started.page_view is not None else ""
-        key = (tuple(started.tools.values()), started.request.agent, native, tasks, len(tools), of_page)
+        asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
+        key = (tuple(started.tools.values()), started.request.agent, native, tasks, len(tools), of_page, asked)
         system, functions = self._prefix(key, render)
         if run.collected.readable and READ_ARTIFACT not in started.tools:
             # Appended last, so that the prefix before it stays unchanged.
@@ -80,7 +82,7 @@ class Chat(AskingStrategy):
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
         """Start reading a part."""
         assert run.started is not None  # noqa: S101, see request
-        tools, state = _of_page(run.started, tools), states.state_of(run)
+        tools, state = with_agents(_of_page(run.started, tools), run.started.tasks), states.state_of(run)
         # A tool of the run with this name replaces the built-in one.
         specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
         return ChatReading(

@@ -14,7 +14,7 @@ from contracts.runs.events import ActionFormat
 from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation import native
-from services.planner.conversation.task_tools import TASK_SPECS, call_name
+from services.planner.conversation.task_tools import RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import Normalized, meant, normalize_action, opcode_of, renamed
 from services.planner.replies.actions.arguments import task_args
@@ -174,6 +174,8 @@ class ReactReading:
             return self._spawn([action.args], common)
         if (complaint := self._faults(action)) is not None:
             return complaint
+        if isinstance(self._specs[action.next_node], AgentTool):
+            return self._spawn([agent_task(action.args)], common)
         name = call_name(self._specs[action.next_node])
         return Calls(node=name, calls=((name, action.args),), **common)
 
@@ -213,6 +215,12 @@ class ReactReading:
         if complaints_ := check_plan(args, self._specs):
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
         common["warnings"] = (*common["warnings"], *filter(None, (renamed(*pair) for pair in names.items())))
+        places = [*args["steps"], *([args["join"]] if "join" in args else [])]
+        asking = {isinstance(self._specs[place["node"]], AgentTool) for place in places}
+        if asking == {True}:
+            return self._spawn([agent_task(step["args"]) for step in args["steps"]], common)
+        if True in asking:
+            return f"{RUN_AGENT} is no step among calls of tools: ask agents in one reply, and call tools in another."
         calls = tuple((call_name(self._specs[step["node"]]), dict(step.get("args") or {})) for step in args["steps"])
         join = read_join(args)
         if isinstance(join, Join):

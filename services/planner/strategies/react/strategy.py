@@ -10,6 +10,7 @@ from contracts.runs.events import ActionFormat
 from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
+from services.planner.conversation.task_tools import with_agents
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
@@ -28,6 +29,7 @@ class React(AskingStrategy):
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         started = run.started
         native, tasks = started.action_transport == "tools", started.tasks is not None
+        tools = with_agents(tools, started.tasks)
 
         def render() -> Prefix:
             system = conversation.system_message(
@@ -41,7 +43,8 @@ class React(AskingStrategy):
             return system, conversation.native.functions(tools, tasks=tasks) if native else []
 
         key = (tuple(started.tools.values()), started.request.agent, started.limits, started.action_format)
-        system, functions = self._prefix((*key, started.action_transport, len(tools), tasks), render)
+        asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
+        system, functions = self._prefix((*key, started.action_transport, len(tools), tasks, asked), render)
         if native and run.collected.readable and READ_ARTIFACT not in started.tools:
             # A model can only call listed functions. Appended last, so that the prefix before it stays unchanged.
             functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC])[:1]]
@@ -65,6 +68,7 @@ class React(AskingStrategy):
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
         """Start reading a reply: an action, or the answer text that was asked for alone."""
         assert run.started is not None  # noqa: S101, see request
+        tools = with_agents(tools, run.started.tasks)
         # A tool of the run with this name replaces the built-in one.
         specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
         tasks = run.started.tasks is not None

@@ -10,6 +10,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.planner.conversation.catalogue import HINT_LIMIT
+from services.planner.conversation.task_tools import RUN_AGENT, AgentTool
 from services.shared.json_schema.checks import InvalidSchema, complaints
 
 MAX_NAMES_LISTED = 20
@@ -26,7 +27,7 @@ def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[st
         task = TaskArgs.model_validate(args)
     except ValidationError as error:
         return f"The arguments of task do not fit: {describe(error, limit=None)}. {_MODES}."
-    if complaint := _identity(task) or (_of_job(task, tools) if task.mode == "job" else ""):
+    if complaint := _agent(task, tools) or _identity(task) or (_of_job(task, tools) if task.mode == "job" else ""):
         return complaint
     if task.mode == "subagent":
         if task.query is None or not task.query.strip():
@@ -52,6 +53,14 @@ def in_one_group(tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _agent(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
+    spec = tools.get(RUN_AGENT)
+    known = spec.input_schema["properties"]["agent"]["enum"] if isinstance(spec, AgentTool) else []
+    if task.agent is None or (task.agent in known and task.mode == "subagent"):
+        return ""
+    return f'"agent" is for a subagent, and one of: {", ".join(known) or "none, so leave it out"}.'
+
+
 def _identity(task: TaskArgs) -> str:
     if task.group is not None and task.group_id is not None:
         return (
@@ -68,6 +77,7 @@ def _identity(task: TaskArgs) -> str:
 def _of_job(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
     if task.tool is None:
         return '"tool" is missing: a job needs the name of the tool that it calls, and its arguments in "tool_args".'
+    tools = {name: spec for name, spec in tools.items() if not isinstance(spec, AgentTool)}
     if (spec := tools.get(task.tool)) is None:
         known = ", ".join(sorted(tools)[:MAX_NAMES_LISTED]) or "none, so only a subagent can be started"
         return f'"tool" names no tool of this run: {task.tool[:80]!r}. The tools are: {known}.'

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -13,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult
 
 from tests.gateway.protocols.mcp.conftest import INITIALIZE, Mcp, messages_of
+from tests.support.gateways import ROOT
 from tests.support.model_server import answer
 from tests.support.waiting import wait_until
 
@@ -27,6 +30,17 @@ def call(number: Any, name: str, arguments: Any = None, **params: Any) -> dict[s
 def request(number: Any, method: str, params: Any = None) -> dict[str, Any]:
     """A message."""
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def documented(mcp: Mcp) -> Iterator[tuple[str, dict[str, str]]]:
+    """Address and headers of each file for clients in docs/mcp.md, with the gateway and a key of the test."""
+    for block in re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8"), re.DOTALL):
+        [servers] = json.loads(block).values()
+        [entry] = servers.values()
+        assert entry["type"] == "http"
+        key = mcp.bearer("all")["Authorization"].removeprefix("Bearer ")
+        headers = {name: value.replace("rw_…", key) for name, value in entry["headers"].items()}
+        yield entry["url"].replace("http://127.0.0.1:8080", mcp.served.url), headers
 
 
 @contextlib.asynccontextmanager
@@ -149,6 +163,7 @@ async def test_messages_on_the_wire(mcp: Mcp) -> None:
     assert mcp.called == [("add", {"a": 1, "b": 2})]
     await sessions_belong_to_their_key(mcp)
     await progress_has_the_token_of_its_request(mcp)
+    await the_files_for_clients_lead_here(mcp)
     assert (await mcp.served.http.get("/mcp", headers=mcp.bearer("all"))).status_code == 405
 
 
@@ -172,6 +187,17 @@ async def progress_has_the_token_of_its_request(mcp: Mcp) -> None:
         assert (result["id"], result["result"]["structuredContent"]) == (number, {"sum": 3})
         tokens.append({json.dumps(each["params"]["progressToken"]) for each in notes})
     assert tokens == [{"0"}, {'"t-7"'}, set()]
+
+
+async def the_files_for_clients_lead_here(mcp: Mcp) -> None:
+    """Each of docs/mcp.md."""
+    found = list(documented(mcp))
+    assert len(found) == 2
+    for url, headers in found:
+        async with httpx2.AsyncClient(headers=headers) as http:
+            transport = streamable_http_client(url, http_client=http)
+            async with Client(transport) as client:
+                assert (await client.list_tools()).tools
 
 
 async def test_a_cancelled_request_ends_its_run_alone(mcp: Mcp) -> None:
