@@ -7,7 +7,9 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from typing import Annotated
 
 import httpx
 import orjson
@@ -19,9 +21,11 @@ from runwire.cli.exit_codes import end
 from runwire.cli.frame import Format, Key, Url, gateway_of
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.cli.operator.tool_checks import server_checks, tool_checks
+from runwire.cli.printing import time_text
 from runwire.cli.setting_names import misspelt
 from runwire.cli.views.checks import Check, checklist
 from runwire.client import AgentModels, Client
+from runwire.client.options import LimitOptions
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, RunwireError
 from runwire.local import launch
 
@@ -29,24 +33,33 @@ commands = typer.Typer()
 
 _LOW_DISK_BYTES = 2 << 30
 _FULL_DISK_BYTES = 16 << 20
-_PATIENCE_S = 5.0
+_PATIENCE_S, _ANSWER_S = 5.0, 60.0
+_SHOWN_FAILURES = 3
+_SHOW = "`runwire runs show` with its id has the reason"
 _FREE_DISK_SPACE = "free disk space; `runwire up` then restarts NATS by itself, docs/operations.md says what else does"
 _CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` again"
 
 
 @commands.command()
-def doctor(url: Url = None, api_key: Key = None, output: Format = "text") -> None:
+def doctor(
+    url: Url = None,
+    api_key: Key = None,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Put one question to each model, and show the last runs that failed.")
+    ] = False,
+    output: Format = "text",
+) -> None:
     """Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong."""
-    end(lambda: checklist(asyncio.run(examine(*gateway_of(url, api_key), os.environ))).print(output))
+    end(lambda: checklist(asyncio.run(examine(*gateway_of(url, api_key), os.environ, ask=ask))).print(output))
 
 
-async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
-    """Check this machine and the gateway. Never raises for what it finds."""
+async def examine(url: str, api_key: str | None, env: Mapping[str, str], *, ask: bool) -> list[Check]:
+    """Check this machine and the gateway. `ask`: its models too. Never raises for what it finds."""
     python = Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
     remedy = "correct its name; docs/operations.md names the settings"
     settings = [Check("settings", "warning", warning, remedy) for warning in misspelt(env)]
     local = [python, await asyncio.to_thread(_nats_server), _data(), *_durability(), *settings]
-    return [*local, *await _gateway(url, api_key, env)]
+    return [*local, *await _gateway(url, api_key, env, ask=ask)]
 
 
 def _nats_server() -> Check:
@@ -86,7 +99,7 @@ def _durability() -> list[Check]:
             return [Check("durability", "ok", lost, "`runwire up --sync always` loses nothing, and is slower")]
 
 
-async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
+async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask: bool) -> list[Check]:
     try:
         client = Client(url, api_key, patience_s=_PATIENCE_S)
     except RunwireError as error:  # no address, or no key
@@ -111,7 +124,9 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
         services = await _clocks() if is_of_data_folder or "RUNWIRE_NATS_CREDENTIALS" in env else []
         checks += services or [_clock("gateway", warning) for warning in ready.json().get("warnings", ())]
         try:
-            checks.append(planners_model(await client.agents()))
+            checks.append(planners_model(agents := await client.agents()))
+            if ask:
+                checks += await _answers(client, sorted({model for agent in agents for model in agent.models}))
             tools, refused = await client.tools(), await client.refused_tools()
         except RunwireError as error:
             mend = "give --api-key" if error.status in {401, 403} else ""
@@ -137,6 +152,26 @@ async def _clocks() -> list[Check]:
 
 def _clock(service: str, warning: str) -> Check:
     return Check("clock", "warning", f"{service}: {warning}", "let NTP set the clock of each machine")
+
+
+async def _answers(client: Client, models: list[str]) -> list[Check]:
+    """Put one question to each model, and name the newest runs that have failed. Raises RunwireError."""
+    failures = [
+        Check("failure", "warning", f"{run.run_id} at {time_text(run.requested_at)}: {run.code}", _SHOW)
+        async for run in client.list_runs(status="error", limit=_SHOWN_FAILURES)
+    ]
+    return [*await asyncio.gather(*(_answer(client, model) for model in models)), *failures]
+
+
+async def _answer(client: Client, model: str) -> Check:
+    began_at = time.monotonic()
+    limits: LimitOptions = {"max_steps": 1, "deadline_s": _ANSWER_S}
+    run = await client.start("Reply with the word OK.", model=model, tools=[], limits=limits)
+    last = [event async for event in client.follow(run)][-1]
+    await client.delete(run)
+    if last.type == "error":
+        return Check("answer", "failed", f"{model}: {last.error} ({last.code})", "see docs/models.md")
+    return Check("answer", "ok", f"{model} has answered after {time.monotonic() - began_at:.1f} s")
 
 
 def planners_model(agents: list[AgentModels]) -> Check:
