@@ -1,9 +1,10 @@
-# Every job of the checkout; `make help` lists them. All of them work in .venv, which holds what requirements.lock says and nothing else.
+# Every job of the checkout; `make help` lists them. All of them work in .venv, which holds what requirements.lock says, or its part for `make run`.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder)))
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
@@ -12,7 +13,10 @@ UV_VERSION := 0.13.9
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
+run: $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/runs) ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
+	@if $(BIN)/python -P -m services.planner --check 2>&1 | grep -q 'runwire.litellm'; then \
+		echo 'Installing LiteLLM, which the model needs.'; mkdir -p build; \
+		sed -n '/^litellm==/,/[^\\]$$/p' requirements.lock > build/litellm.txt && $(PIP) -c requirements.lock -r build/litellm.txt; fi
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
 # One worker more than cores: the tests wait for half of their time.
@@ -69,9 +73,10 @@ providers: $(VENV)/ready ## Ask the real providers whose keys are set, for the t
 wheel: $(VENV)/ready ## Build the wheel for users into dist/.
 	$(BIN)/python -m hatchling build --target wheel
 
-lock: build/uv/bin/uv ## Write requirements.lock again; UPGRADE=1 takes newer versions.
-	build/uv/bin/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 --generate-hashes \
-		--no-annotate --custom-compile-command "make lock" --quiet $(if $(UPGRADE),--upgrade) --output-file requirements.lock
+lock: COMPILE = build/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --quiet
+lock: build/uv/bin/uv ## Write both locks again, of all jobs and of `make run`; UPGRADE=1 takes newer versions.
+	$(COMPILE) --extra all --group dev $(if $(UPGRADE),--upgrade) --output-file requirements.lock
+	$(COMPILE) --extra run --group build --constraint requirements.lock --output-file requirements-run.lock
 
 clean: ## Remove what the jobs made, .venv too.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
@@ -80,13 +85,22 @@ build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-# Nothing outside the lock is fetched: the checkout itself is built by the hatchling that the lock installed, without dependencies.
+# Nothing outside a lock is fetched: the checkout itself is built by the hatchling that the lock installed, without dependencies.
+# The environment of `make run` is a part of that of the other jobs, which replace it.
 $(VENV)/ready: requirements.lock
+	$(call installed,$<,750)
+	@touch $@ $(VENV)/runs
+
+$(VENV)/runs: requirements-run.lock
+	$(call installed,$<,320)
+	@touch $@
+
+define installed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'This Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
-	@echo 'Installing what requirements.lock says into $(VENV), once: about 750 MB, a minute or more without another word.'
+	@echo 'Installing what $(1) says into $(VENV), once: about $(2) MB, half a minute or more without another word.'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-compile -r requirements.lock
+	$(PIP) --no-deps --no-compile -r $(1)
 	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
-	@touch $@
+endef

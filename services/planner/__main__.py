@@ -1,4 +1,7 @@
-"""Run the planner: `python -m services.planner`."""
+"""Run the planner: `python -m services.planner`; with `--check`, only its settings are checked."""
+
+import os
+import sys
 
 from services.messaging.nats_link import run_on_nats
 from services.runtime.settings import misconfigured, read_settings
@@ -6,7 +9,10 @@ from services.shared.runs.pages.registry import InvalidPages, load_pages
 
 from .agents import InvalidAgents, load_agents
 from .app import running
+from .models.by_provider import missing_library
 from .models.model_table import known_model
+from .models.providers import Endpoints
+from .models.selection import choose_model
 from .settings import PlannerSettings
 
 
@@ -16,6 +22,10 @@ def main() -> None:
     if (name := settings.model) and "/" not in name and name not in settings.model_servers and not known_model(name):
         form = "as in openai/gpt-5.4-mini or anthropic/claude-sonnet-4-6"
         raise misconfigured(f"wrong settings: RUNWIRE_MODEL: {name} names no provider, {form}, and is no known model")
+    models = [choose_model(settings.model, os.environ).model, *settings.models, *settings.fallback_models]
+    endpoints = Endpoints(environment=os.environ, servers=settings.model_servers)
+    if (missing := missing_library(models, endpoints)) is not None:
+        raise misconfigured(missing)
     try:
         agents = load_agents(settings.agents_file)
         load_pages(settings.pages_file)
@@ -23,7 +33,8 @@ def main() -> None:
         raise misconfigured(f"wrong agents file: {error}") from None
     except InvalidPages as error:
         raise misconfigured(str(error)) from None
-    run_on_nats("planner", settings, lambda bus, _health: running(bus, settings, agents))
+    if "--check" not in sys.argv:
+        run_on_nats("planner", settings, lambda bus, _health: running(bus, settings, agents))
 
 
 if __name__ == "__main__":

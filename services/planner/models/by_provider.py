@@ -5,12 +5,14 @@ The LiteLLM side is imported when a model needs it: its HTTP client alone takes 
 
 from collections.abc import AsyncGenerator, Iterable
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from services.planner.models import demo
 from services.planner.models.direct.openai_compatible import OpenAICompatibleModel
 from services.planner.models.limits import Limits
 from services.planner.models.providers import Endpoints
+from services.planner.models.selection import ANY_MODEL
 from services.planner.models.types import Delta, ModelRequest, Reply
 
 if TYPE_CHECKING:
@@ -51,6 +53,17 @@ class ByProvider:
 
     def _needs_litellm(self, model: str) -> bool:
         return not _is_demo(model) and not self._endpoints.serves(model)
+
+
+def missing_library(models: Iterable[str], endpoints: Endpoints) -> str | None:
+    """Say which of the models needs LiteLLM where it is not installed, and how to mend that; None: none does."""
+    needing = [name for name in models if name != ANY_MODEL and not _is_demo(name) and not endpoints.serves(name)]
+    if not needing or find_spec("litellm"):
+        return None
+    return (
+        f"{needing[0]} is asked through LiteLLM, which is not installed here: `make run` in a clone installs it where "
+        "RUNWIRE_MODEL or a provider's key needs it, else: pip install 'runwire[litellm]'"
+    )
 
 
 def _is_demo(model: str) -> bool:

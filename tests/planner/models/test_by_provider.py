@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from services.planner.conversation.encoding import Messages
+from services.planner.models import by_provider
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.errors import ModelFailed
 from services.planner.models.limits import Limits
@@ -70,3 +71,17 @@ async def test_each_of_two_local_servers_gets_its_own_key() -> None:
 def test_litellm_is_imported_only_for_a_model_that_needs_it() -> None:
     """It takes seconds and 150 MB. In a process of its own, since other tests import it."""
     subprocess.run([sys.executable, "-c", WITHOUT_LITELLM], check=True, timeout=60)
+
+
+def test_where_litellm_is_not_installed_the_first_model_that_needs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the command that mends it. `*` and the demo model need nothing."""
+    endpoints = Endpoints(environment={}, servers={"own/large": Address(api_base="http://gpu1:8000/v1")})
+    monkeypatch.setattr(by_provider, "find_spec", lambda _name: None)
+    assert by_provider.missing_library(["*", "builtin/rehearsal", "openai/x", "own/large"], endpoints) is None
+    said = by_provider.missing_library(["groq/x", "anthropic/y", "cohere/z"], endpoints) or ""
+    assert said.startswith("anthropic/y is asked through LiteLLM")
+    assert "pip install 'runwire[litellm]'" in said
+    monkeypatch.setattr(by_provider, "find_spec", lambda _name: True)
+    assert by_provider.missing_library(["anthropic/y"], endpoints) is None
