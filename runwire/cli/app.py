@@ -26,6 +26,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from runwire.cli.contexts import NAMED
+
 COMMANDS = {
     "up": "Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR "
     "(.runwire).",
@@ -145,12 +147,13 @@ def _main(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    _context: Annotated[
+    named: Annotated[
         str | None,
         typer.Option("--context", envvar="RUNWIRE_CONTEXT", help="Ask this gateway: `runwire context` lists them."),
     ] = None,
 ) -> None:
     """Run LLM agents on your own machines."""
+    NAMED.set(named)
     if context.invoked_subcommand in {"up", "doctor"}:
         from runwire.cli.exit_codes import EXIT_FAILED  # noqa: PLC0415, other commands read no files
         from runwire.cli.printing import print_error  # noqa: PLC0415

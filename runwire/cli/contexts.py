@@ -4,13 +4,16 @@ Rule: a context's key is sent to its own gateway alone.
 """
 
 import json
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import click
 import typer
 
 from runwire.private_files import write_private
+
+NAMED: ContextVar[str | None] = ContextVar("NAMED", default=None)
+"""The context that `runwire --context` names."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,7 @@ class Contexts:
 
 def chosen(url: str | None) -> Context | None:
     """The context of a command: the named one, else the current one unless a URL is given. Raises BadParameter."""
-    context = click.get_current_context(silent=True)
-    name = context.find_root().params.get("_context") if context else None
+    name = NAMED.get()
     if name and url:
         raise typer.BadParameter("give a context or a URL (--url, RUNWIRE_URL), not both")
     contexts = Contexts.read() if name or not url else Contexts()

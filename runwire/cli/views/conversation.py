@@ -10,16 +10,19 @@ import json
 import sys
 from collections.abc import Coroutine
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, TypeVar
 
 from contracts.runs.payload import NO_ANSWER
 from runwire import events
 from runwire.cli.exit_codes import EXIT_INTERRUPTED
 from runwire.cli.printing import OUT, marked, print_error, program
+from runwire.cli.views.markdown import PAGE, GrowingAnswer, rendered
 from runwire.cli.views.pauses import answer_of, print_pause
 from runwire.cli.views.proposals import print_proposal
 from runwire.cli.views.screen import Screen
 from runwire.client import Client, OpenPause, RunStatus, SessionStatus
+from runwire.client.images import image_inputs
 from runwire.errors import NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, RunwireError, Unreachable
 
 if sys.platform != "win32":
@@ -31,6 +34,10 @@ T = TypeVar("T")
 _SHOWN_TURNS = 10
 _MENDABLE = frozenset({403, 422})
 """Statuses of a refused decision after which the pause stays open."""
+_HELP = (
+    "/image FILE shows it with the next question, /agent NAME asks another agent, /help says this. While a run works, "
+    "Ctrl-C adds to it, redirects or cancels it; Ctrl-D leaves. A question that begins with / begins with a blank."
+)
 _INTERRUPTED = "The run goes on. Type what to add to it, /redirect TEXT, or /cancel. Enter follows it, Ctrl-C leaves."
 
 
@@ -45,6 +52,8 @@ class Conversation:
         self._cursors: dict[str, str] = {}
         """Run -> the record up to which its events were shown."""
         self._warned: set[str] = set()
+        self._images: list[Path] = []
+        """Of the next question."""
         self._proposals: dict[str, str] = {}
         """Run -> what it proposed last."""
         self._reports: set[str] = set()
@@ -63,10 +72,14 @@ class Conversation:
                 if session is not None and session.current_run:
                     self._follow(session.current_run)
                 while (text := self._read("you> ")) is not None:
-                    if text.strip():
-                        start = self._client.start(text, session_id=self._session_id, **self._options)
+                    if text.startswith("/"):
+                        self._obey(*text.strip().split(maxsplit=1))
+                    elif text.strip():
+                        images, self._images = self._images, []
+                        start = self._client.start(text, session_id=self._session_id, images=images, **self._options)
                         if (run_id := self._attempt(start)) is not None:
                             self._follow(run_id)
+                            OUT.print()
                     # What has come of background tasks meanwhile.
                     session = self._session()
                     runs = [run for run in session.recent_runs if run.cause == "report"] if session else []
@@ -78,6 +91,22 @@ class Conversation:
                 OUT.print()
                 self._note(f"{program()} chat --session {self._session_id} goes on with it")
         return 0
+
+    def _obey(self, command: str, argument: str = "") -> None:
+        """Carry out a command of the prompt."""
+        if command == "/agent" and argument:
+            self._options["agent"] = argument
+            self._note(f"{argument} is asked from now on")
+        elif command == "/image" and argument:
+            try:
+                image_inputs([path := Path(argument).expanduser()])
+            except (OSError, ValueError) as error:
+                print_error(str(error))
+            else:
+                self._images.append(path)
+                self._note(f"the next question shows {path.name}")
+        else:
+            self._note(_HELP)
 
     def _attempt(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Await a request; None: the gateway has refused it, which is printed. Raises Unreachable."""
@@ -123,7 +152,10 @@ class Conversation:
             OUT.print(f"[dim]{'report' if is_report else f'you> {marked(run.query)}'}[/dim]")
             answer, is_done = run.payload.raw_answer if run.payload else "", run.status == "done"
             if answer and (is_done or answer != NO_ANSWER):
-                OUT.print(f"[bold]{marked(answer)}[/bold]")
+                if OUT.is_terminal:
+                    PAGE.print(rendered(answer))
+                else:
+                    OUT.print(f"[bold]{marked(answer)}[/bold]")
             if not is_done:
                 reason = next(iter(run.payload.warnings), "") if run.payload and run.code else ""
                 OUT.print(f"[red]{marked(': '.join(filter(None, [run.status, run.code, reason])))}[/red]")
@@ -147,7 +179,14 @@ class Conversation:
 
     async def _show(self, run_id: str) -> events.RunEvent | None:
         """Show a run to its last event, which is returned, or until a person is asked: None."""
-        screen = Screen(thinking=False, commands=False, warned=self._warned)
+        answer = GrowingAnswer() if OUT.is_terminal else None
+        screen = Screen(thinking=False, commands=False, warned=self._warned, answer=answer)
+        try:
+            return await self._shown(run_id, screen)
+        finally:
+            screen.close()
+
+    async def _shown(self, run_id: str, screen: Screen) -> events.RunEvent | None:
         stream = self._client.follow(run_id, self._cursors.get(run_id), on_comment=screen.show_comment)
         event: events.RunEvent | None = None
         is_asked = False

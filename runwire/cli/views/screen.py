@@ -8,6 +8,7 @@ from rich.text import Text
 
 from runwire.cli.printing import OUT, json_text, one_line, program, short, visible
 from runwire.cli.views import steps
+from runwire.cli.views.markdown import GrowingAnswer
 from runwire.cli.views.pauses import name_of
 
 
@@ -15,12 +16,19 @@ class Screen:
     """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
     def __init__(
-        self, console: Console = OUT, *, thinking: bool = True, commands: bool = True, warned: set[str] | None = None
+        self,
+        console: Console = OUT,
+        *,
+        thinking: bool = True,
+        commands: bool = True,
+        warned: set[str] | None = None,
+        answer: GrowingAnswer | None = None,
     ) -> None:
         """`commands`: show pauses, with the commands that decide; False: the caller asks in place.
 
-        `warned`: warnings that are not shown again.
+        `warned`: warnings that are not shown again. `answer`: shows answers; None: they are printed as they come.
         """
+        self._answer = answer
         self._console = console
         self._thinking = thinking
         self._commands = commands
@@ -52,19 +60,25 @@ class Screen:
             self._line(f"[dim]{escape(text)}[/dim]")
 
     def _line(self, text: str) -> None:
-        self._close()
+        self.close()
         self._console.print(visible(text))
 
-    def _close(self) -> None:
-        if self._open_channel is not None:
+    def close(self) -> None:
+        """End the open line, or answer."""
+        if self._open_channel == "answer" and self._answer is not None:
+            self._answer.end()
+        elif self._open_channel is not None:
             self._console.print()
-            self._open_channel = None
+        self._open_channel = None
 
     def _write(self, channel: str, text: str, style: str) -> None:
         if self._open_channel != channel:
-            self._close()
+            self.close()
             self._open_channel = channel
-        self._console.print(Text(visible(text), style=style), end="")
+        if channel == "answer" and self._answer is not None:
+            self._answer.add(text)
+        else:
+            self._console.print(Text(visible(text), style=style), end="")
 
     def _on_run_started(self, event: dict[str, Any]) -> None:
         self._run_id = event["run_id"]
@@ -155,7 +169,7 @@ class Screen:
     def _on_done(self, event: dict[str, Any]) -> None:
         if self._lacks_beginning:
             self._write("answer", event["raw_answer"], "bold")
-        self._close()
+        self.close()
         for line in steps.remarks(event):
             self._line(f"  {line}")
         for warning in event.get("warnings") or []:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import click
 import pytest
 import typer
 
@@ -23,24 +22,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(named: str | None, url: str | None = None, api_key: str | None = None) -> tuple[str, str | None]:
-    """What a command asks, called with `--context` and its own options."""
-    with click.Context(click.Command("runwire")) as context:
-        context.params = {"_context": named}
-        return frame.gateway_of(url, api_key)
+def asked(folder: Path, *options: str, url: str | None = None, api_key: str | None = None) -> tuple[str, str | None]:
+    """What a command asks that is called with these options of `runwire`, and its own."""
+    runwire(*options, "context", "ls", data=folder)
+    return frame.gateway_of(url, api_key)
 
 
 def test_a_key_goes_to_its_own_gateway_alone(folder: Path) -> None:
     """The named context, else a URL, else the current context."""
-    assert asked(None) == ("https://prod.example.org", f"{KEY}prod")
-    assert asked("other", None, "x") == ("https://other.example.org", f"{KEY}other")
-    assert asked(None, "http://x") == ("http://x", None)
+    assert asked(folder) == ("https://prod.example.org", f"{KEY}prod")
+    assert asked(folder, "--context", "other", api_key="x") == ("https://other.example.org", f"{KEY}other")
+    assert asked(folder, url="http://x") == ("http://x", None)
     with pytest.raises(typer.BadParameter, match="not both"):
-        asked("prod", "http://x")
+        asked(folder, "--context", "prod", url="http://x")
     with pytest.raises(typer.BadParameter, match="no context is called y; there are other, prod"):
-        asked("y")
+        asked(folder, "--context", "y")
     runwire("context", "use", "", data=folder)
-    assert asked(None, api_key="x") == ("http://127.0.0.1:8080", "x")
+    assert asked(folder, api_key="x") == ("http://127.0.0.1:8080", "x")
 
 
 def test_they_are_listed_without_keys_and_kept_for_their_owner_alone(folder: Path) -> None:

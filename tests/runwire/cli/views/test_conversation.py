@@ -7,6 +7,7 @@ import pytest
 
 from contracts.wire.names import new_id
 from tests.runwire.conftest import Ended, document, runwire
+from tests.support.images import with_metadata
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking
 
@@ -57,6 +58,14 @@ def test_questions_and_answers(chat: Chat, up: Path) -> None:
     first.shows(f"chat --session {session} goes on with it")
     second = typed(up, "Which one was that?", options=("--session", session)).stdout
     assert_order(second, "What is 17*23?", "17*23 = 391", "you> ", 'Before this you asked "What is 17*23?"', "you> ")
+
+
+def test_commands_of_the_prompt(up: Path) -> None:
+    """An agent, an image, and help for what is no command."""
+    (up / "seen.png").write_bytes(with_metadata("png"))
+    ended = typed(up, "/agent nobody", "Hello?", "/image nowhere.png", "/image seen.png", "/what")
+    assert_order(ended.stdout, "nobody is asked from now on", "the next question shows seen.png", "/image FILE shows")
+    assert "nowhere.png" in ended.said
 
 
 def test_a_report_on_background_tasks_is_shown(chat: Chat, up: Path) -> None:
