@@ -13,12 +13,15 @@ from runwire.cli.printing import visible
 
 PAGE = Console(emoji=False, highlight=False)
 """Wraps words, in contrast to `printing.OUT`."""
+_CODE, _PRODUCT = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL), re.compile(r"(?<=\d)\*(?=\d)")
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 
 
 def rendered(text: str) -> Markdown:
-    """Text of a model for a terminal."""
-    return Markdown(visible(text), hyperlinks=False)
+    """Text of a model for a terminal. A product of numbers, as 6*7, is no emphasis."""
+    parts = _CODE.split(visible(text))
+    parts[::2] = [_PRODUCT.sub(r"\\*", part) for part in parts[::2]]
+    return Markdown("".join(parts), hyperlinks=False)
 
 
 class GrowingAnswer:

@@ -28,6 +28,7 @@ def test_however_it_is_cut_it_is_shown_once() -> None:
     for text in ("Sales", "East grew most", "https://example.org/a", ["a", "=", "1", "b", "=", "2"][0], "• one"):
         assert text in whole
     assert "**" not in whole
+    assert shown(["6*7 = 42, `2*2` and 2*3 = 6"]) == "6*7 = 42, 2*2 and 2*3 = 6"
     long = shown(["word " * 30 + "\x1b[2J"])
     assert max(map(len, long.splitlines())) <= 40
     assert "\x1b" not in long
