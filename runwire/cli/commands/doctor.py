@@ -27,6 +27,7 @@ from runwire.cli.views.checks import Check, checklist
 from runwire.client import AgentModels, Client
 from runwire.client.options import LimitOptions
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, RunwireError
+from runwire.events import Error
 from runwire.local import launch
 
 commands = typer.Typer()
@@ -169,7 +170,7 @@ async def _answer(client: Client, model: str) -> Check:
     run = await client.start("Reply with the word OK.", model=model, tools=[], limits=limits)
     last = [event async for event in client.follow(run)][-1]
     await client.delete(run)
-    if last.type == "error":
+    if isinstance(last, Error):
         return Check("answer", "failed", f"{model}: {last.error} ({last.code})", "see docs/models.md")
     return Check("answer", "ok", f"{model} has answered after {time.monotonic() - began_at:.1f} s")
 

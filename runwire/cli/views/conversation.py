@@ -18,7 +18,7 @@ from runwire import events
 from runwire.cli.exit_codes import EXIT_INTERRUPTED
 from runwire.cli.printing import OUT, marked, print_error, program
 from runwire.cli.views.markdown import PAGE, GrowingAnswer, rendered
-from runwire.cli.views.pauses import answer_of, print_pause
+from runwire.cli.views.pauses import answer_of, form_of, print_pause
 from runwire.cli.views.proposals import print_proposal
 from runwire.cli.views.screen import Screen
 from runwire.client import Client, OpenPause, RunStatus, SessionStatus
@@ -221,7 +221,8 @@ class Conversation:
         is_question = pause.reason == "input"
         prompt = "[a]pprove, [r]eject, [e]dit or [l]ater> "
         if is_question:
-            prompt = "answer, /reject or /later> "
+            fields = form_of(pause.input_schema or {})
+            prompt = f"{fields[0].name if len(fields) > 1 else 'answer'}, /reject or /later> "
         elif pause.source == "task":  # The run may wait for the task.
             prompt = f"[a]pprove, {'approve and [w]ait, ' if pause.input_schema else ''}[r]eject or [l]ater> "
         while (text := self._read(prompt)) is not None:
@@ -254,11 +255,25 @@ class Conversation:
             case "e" | "edit":
                 sending = self._client.edit(pause, json.loads(self._read("all arguments, as JSON> ") or ""))
             case "answer":
-                sending = self._client.answer(pause, answer_of(pause, text))
+                sending = self._client.answer(pause, self._filled_in(pause, text))
             case _:
                 return False
         self._runner.run(sending)
         return True
+
+    def _filled_in(self, pause: OpenPause, text: str) -> Any:
+        """The answer that a text begins: of a form with several fields it is the first, and the others are asked for.
+
+        Raises ValueError.
+        """
+        first, *others = form_of(pause.input_schema or {}) or [None]
+        if first is None or not others or text.startswith("{"):
+            return answer_of(pause, text)
+        found = {first.name: first.value(text)}
+        for field in others:
+            if given := (self._read(f"{field.shown}> ") or "").strip():
+                found[field.name] = field.value(given)
+        return found
 
     def _propose(self, run_id: str) -> None:
         """Show what a run has proposed, and have it applied or dismissed, or left for the next message."""

@@ -7,6 +7,7 @@ name that was read earlier never stands for a call that has changed since.
 import asyncio
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,9 @@ from runwire.errors import NotFound, PauseChanged
 Approved = Annotated[bool, typer.Option("--yes", help="Approve the call, with the key's right to do so.")]
 
 _MAX_ASKED_AT_ONCE = 16
+_FORM_KEYWORDS = frozenset({"type", "properties", "required", "title", "description", "additionalProperties"})
+_SIMPLE_TYPES = frozenset({"string", "integer", "number", "boolean"})
+_SAID = frozenset({"type", "title", "description"})
 _SHOWN_DIGITS = 8
 
 
@@ -85,11 +89,46 @@ def print_pause(pause: OpenPause, console: Console = OUT) -> None:
     if len(pause.plan) > 1:
         lines.append(f"[dim]one of {len(pause.plan)} calls of its plan[/dim]")
     if pause.input_schema is not None:
-        lines.append(f"[dim]answer:[/dim] {json_text(pause.input_schema)}")
+        fields = form_of(pause.input_schema)
+        lines += [f"[dim]answer:[/dim] {marked(one_line(field.shown))}" for field in fields]
+        lines += [] if fields else [f"[dim]answer:[/dim] {json_text(pause.input_schema)}"]
     if pause.default == "answer":
         lines.append(f"[dim]if nobody answers:[/dim] {json_text(pause.default_answer)}")
     for line in lines:
         console.print(f"  {line}")
+
+
+@dataclass(frozen=True)
+class FormField:
+    """A field of an answer. `shown`: its name, type and bounds, and what it means."""
+
+    name: str
+    shown: str
+    is_required: bool
+    schema: dict[str, Any]
+
+    def value(self, text: str) -> Any:
+        """What a text stands for. Raises ValueError where it is no JSON and must be."""
+        if self.schema.get("type") == "string" or text in self.schema.get("enum", ()):
+            return text
+        words = {"yes": True, "no": False} if self.schema.get("type") == "boolean" else {}
+        return words[text] if text in words else json.loads(text)
+
+
+def form_of(schema: dict[str, Any]) -> list[FormField]:
+    """The fields of an answer that is an object of simple values; none: it is something else."""
+    properties, required = schema.get("properties"), schema.get("required") or []
+    if schema.get("type") != "object" or not isinstance(properties, dict) or not set(schema) <= _FORM_KEYWORDS:
+        return []
+    fields = []
+    for name, inner in properties.items():
+        if not isinstance(inner, dict) or not ("enum" in inner or inner.get("type") in _SIMPLE_TYPES):
+            return []
+        words = [f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in inner.items() if key not in _SAID]
+        parts = [str(inner.get("type", "")), *words, "" if name in required else "optional"]
+        meaning = f": {inner['description']}" if inner.get("description") else ""
+        fields.append(FormField(name, f"{name} ({', '.join(filter(None, parts))}){meaning}", name in required, inner))
+    return fields
 
 
 def answer_of(pause: OpenPause, text: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runwire.cli.views.pauses import answer_of, name_of, named, print_pause
+from runwire.cli.views.pauses import answer_of, form_of, name_of, named, print_pause
 from runwire.client import OpenPause
 from runwire.errors import NotFound, PauseChanged
 
@@ -85,3 +85,36 @@ def test_nothing_of_a_pause_controls_the_terminal() -> None:
 def test_a_text_stands_for_the_value_that_is_wanted(schema: dict[str, Any] | None, text: str, value: Any) -> None:
     """Itself, one field, or JSON."""
     assert answer_of(pause(reason="input", input_schema=schema), text) == value
+
+
+def test_an_answer_of_simple_values_is_a_form() -> None:
+    """Each field with its bounds and meaning; anything else stays a schema."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "colour": {"type": "string", "minLength": 1, "title": "Colour", "description": "of the fence"},
+            "coats": {"type": "integer", "maximum": 3},
+            "size": {"enum": ["s", 1]},
+            "dry": {"type": "boolean"},
+        },
+        "required": ["colour", "dry"],
+    }
+    fields = form_of(schema)
+    assert [field.shown for field in fields] == [
+        "colour (string, minLength 1): of the fence",
+        "coats (integer, maximum 3, optional)",
+        'size (enum ["s", 1], optional)',
+        "dry (boolean)",
+    ]
+    texts = ("7", "2", "s", "yes")
+    assert [field.value(text) for field, text in zip(fields, texts, strict=True)] == ["7", 2, "s", True]
+    with pytest.raises(ValueError, match="Expecting"):
+        fields[1].value("two")
+    assert "answer: colour (string, minLength 1): of the fence" in shown(pause(input_schema=schema))
+    for other in (
+        {"type": "string"},
+        {**schema, "oneOf": []},
+        {"type": "object", "properties": {"a": {"type": "array"}}},
+    ):
+        assert form_of(other) == []
+        assert "properties" not in other or '"properties"' in shown(pause(input_schema=other))
