@@ -54,7 +54,7 @@ def doctor(
     end(lambda: checklist(asyncio.run(examine(*gateway_of(url, api_key), os.environ, ask=ask))).print(output))
 
 
-async def examine(url: str, api_key: str | None, env: Mapping[str, str], *, ask: bool) -> list[Check]:
+async def examine(url: str, api_key: str | None, env: Mapping[str, str], *, ask: bool = False) -> list[Check]:
     """Check this machine and the gateway. `ask`: its models too. Never raises for what it finds."""
     python = Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
     remedy = "correct its name; docs/operations.md names the settings"

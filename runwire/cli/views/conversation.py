@@ -266,11 +266,11 @@ class Conversation:
 
         Raises ValueError.
         """
-        first, *others = form_of(pause.input_schema or {}) or [None]
-        if first is None or not others or text.startswith("{"):
+        fields = form_of(pause.input_schema or {})
+        if len(fields) <= 1 or text.startswith("{"):
             return answer_of(pause, text)
-        found = {first.name: first.value(text)}
-        for field in others:
+        found = {fields[0].name: fields[0].value(text)}
+        for field in fields[1:]:
             if given := (self._read(f"{field.shown}> ") or "").strip():
                 found[field.name] = field.value(given)
         return found
