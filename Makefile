@@ -89,6 +89,7 @@ build/uv/bin/uv:
 # The environment of `make run` is a part of that of the other jobs, which replace it.
 $(VENV)/ready: requirements.lock
 	$(call installed,$<,750)
+	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	@touch $@ $(VENV)/runs
 
 $(VENV)/runs: requirements-run.lock
@@ -101,6 +102,5 @@ define installed
 	@echo 'Installing what $(1) says into $(VENV), once: about $(2) MB, half a minute or more without another word.'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) --no-deps --no-compile -r $(1)
-	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 endef
