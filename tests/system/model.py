@@ -25,6 +25,8 @@ Stage = Literal["act", "plan", "respond", "chat"]
 BLOCK = '**SUGGESTED_VALUES:** [{"label": "A", "value": "a"}]'
 """Of the strategy `chat`: hidden. Its marker is cut by the first calls, where there are any."""
 _CUT = 6
+COLUMN = "Name"
+"""The column of the rows that are proposed."""
 _FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
 _LINE = re.compile(r"SCRIPT(?P<script>(?: [a-z_]+=\S*)+)")
 
@@ -47,6 +49,7 @@ class Plan:
         delay_ms: before the first piece of a reply.
         fails: how many of its first requests the provider refuses: with 503, then with a pause that it asks for. With
             the strategy `planned`, of those for the plan and of those for the answer.
+        adds: rows that the answer of the strategy `chat` proposes, each named by the question.
         nth: makes the question unique.
     """
 
@@ -59,6 +62,7 @@ class Plan:
     fails: int = 0
     wrong: str = ""
     deadline_s: int = 0
+    adds: int = 0
     agent: str = "default"
     nth: str = "0"
 
@@ -86,6 +90,11 @@ class Plan:
         return f"Part {turn}: {words(self.tokens)}."
 
     @property
+    def names(self) -> list[str]:
+        """Of the rows that it proposes, in their order."""
+        return [f"{self.nth}-{number}" for number in range(self.adds)]
+
+    @property
     def calls(self) -> list[dict[str, Any]]:
         """The calls of the plan, in their order."""
         tools = [tool for turn in self.turns for tool in turn]
@@ -106,7 +115,8 @@ class Plan:
         said = dict(part.split("=", 1) for part in found["script"].split())
         turns = tuple(tuple(tools.split("+")) for tools in said["turns"].split(",") if tools)
         numbers = {
-            name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s")
+            name: int(said[name])
+            for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s", "adds")
         }
         strategy: Strategy = next(each for each in get_args(Strategy) if each == said["strategy"])
         wrong, agent, nth = (said[name] for name in ("wrong", "agent", "nth"))
@@ -122,7 +132,9 @@ class Plan:
             hidden = (BLOCK[cut:] if turn == 1 else "", BLOCK[:cut] if turn == 0 else "")
             tools = self.turns[turn] if turn < len(self.turns) else ()
             named = [{"name": tool, "arguments": json.dumps({"ms": self.call_ms})} for tool in tools]
-            return Say(text=f"{hidden[0]} {self._words(turn)}{hidden[1]}", tool_calls=named)
+            rows = [{"action": "add", "data": {COLUMN: name}} for name in self.names]
+            block = f"\nDATA_PROPOSAL: {json.dumps({'operations': rows})}" if rows and not named else ""
+            return Say(text=f"{hidden[0]} {self._words(turn)}{hidden[1]}{block}", tool_calls=named)
         if stage == "respond":
             return Say(text=self.answer)
         if stage == "plan":

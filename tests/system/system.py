@@ -9,6 +9,9 @@ from pathlib import Path
 
 import httpx
 
+from contracts.sessions.proposals import APPLY_TOOL, CHECK_TOOL
+from contracts.wire import subjects
+from services.tables.database import Database
 from tests.support.nats_server import NatsServer
 from tests.support.nats_tap import NatsTap
 from tests.support.stack import Stack
@@ -16,8 +19,10 @@ from tests.support.waiting import wait_until_blocking
 from tests.system import executions
 from tests.system.model import PlannedModel
 from tests.system.traces import Execution
+from tests.tables.conftest import Tables
 
 _TAPPED = ("planner", "tool_runner")
+_OF_TABLES = ("gateway", "tables")
 TOOLS = Path(__file__).parent / "tools.py"
 
 
@@ -30,7 +35,13 @@ class System:
     model: PlannedModel
     ledger: Path
     taps: dict[str, NatsTap] = field(default_factory=dict)
-    """Planner or tool runner -> what it sends to NATS, where that is watched."""
+    """Process -> what it sends to NATS, where that is watched."""
+    folder: Path = Path()
+    """Where the tables service has its database."""
+
+    def tables(self) -> Tables:
+        """The tools of the tables, over the same database, as the default tenant calls them."""
+        return Tables(Database(f"sqlite:///{self.folder / 'tables.db'}"), subjects.DEFAULT_TENANT)
 
     def executions(self, run: str, call: str = "") -> list[Execution]:
         """What the tools have begun for a run, or for one call of it."""
@@ -48,6 +59,7 @@ def planned(
     gateways: int = 1,
     env: dict[str, str] | None = None,
     tapped: bool = False,
+    tables: bool = False,
     tools: Path = TOOLS,
     model: type[PlannedModel] = PlannedModel,
 ) -> Iterator[System]:
@@ -57,7 +69,8 @@ def planned(
         folder: for everything that it writes.
         gateways: how many.
         env: for every process.
-        tapped: whether to watch what planners and tool runners send to NATS.
+        tapped: whether to watch what planners and tool runners send to NATS; with tables, they and gateways too.
+        tables: whether the tables service is there.
         tools: the file with the tools that are served.
         model: the provider.
     """
@@ -73,15 +86,19 @@ def planned(
                 **(env or {}),
             }
             stack = Stack(nats.url, folder / "stack", env=own, tools=tools, gateways=gateways, passwords=nats.passwords)
+            if tables:
+                stack.add("tables-1", "-m", "services.tables", sign=b"serving ")
+                stack.parts["tables-1"].env["RUNWIRE_DATA_DIR"] = str(folder)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
-            taps = {name: NatsTap(nats.port) for kind in _TAPPED if tapped for name in stack.names(kind)}
+            kinds = (*_TAPPED, *_OF_TABLES) if tables else _TAPPED
+            taps = {name: NatsTap(nats.port) for kind in kinds if tapped for name in stack.names(kind)}
             for name, tap in taps.items():
                 stack.parts[name].env["RUNWIRE_NATS_URL"] = tap.url
             with stack:
                 for url in map(stack.url_of, stack.names("gateway")):
                     wait_until_blocking(partial(_offers, url, _served(stack)), what="all tools are offered")
-                yield System(nats, stack, provider, book, taps)
+                yield System(nats, stack, provider, book, taps, folder)
             for tap in taps.values():
                 tap.close()
     finally:
@@ -95,4 +112,5 @@ def _served(stack: Stack) -> set[str]:
 
 
 def _offers(url: str, names: set[str]) -> bool:
-    return names <= {spec["name"] for spec in httpx.get(f"{url}/v1/tools", trust_env=False).json()["tools"]}
+    offered = {spec["name"] for spec in httpx.get(f"{url}/v1/tools", trust_env=False).json()["tools"]}
+    return names - {APPLY_TOOL, CHECK_TOOL} <= offered  # These two are hidden.

@@ -77,6 +77,13 @@ class World:
         context = RecordingContext(tenant=TENANT, idempotency_key=new_id())
         return json.loads(await self.tools[name].run(args, context))
 
+    async def fresh(self) -> None:
+        """Make another table with the same rows."""
+        self.table = await self.call("create_table", name=new_id(), columns=COLUMNS)
+        for row in ROWS:
+            values = dict(zip((each["name"] for each in COLUMNS), row, strict=True))
+            await self.call("create_row", table_id=self.table["table_id"], values=values)
+
     @property
     def ids(self) -> dict[str, str]:
         """Ids of the columns by name."""
@@ -167,10 +174,7 @@ async def world(own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Wo
         specs = {name: (ToolSpec.model_validate(each.spec.model_dump()), handler(name)) for name, each in tools.items()}
         await stack.enter_async_context(tools_at_work(planner, url, specs))
         made = World(served, planner, provider, tools, calls, gate, {}, failures)
-        made.table = await made.call("create_table", name="T", columns=COLUMNS)
-        for row in ROWS:
-            values = dict(zip((each["name"] for each in COLUMNS), row, strict=True))
-            await made.call("create_row", table_id=made.table["table_id"], values=values)
+        await made.fresh()
         yield made
 
 
@@ -196,34 +200,30 @@ async def test_two_of_three_are_applied_once(world: World) -> None:
     assert world.calls.count("apply_proposal") == 1
 
 
-@pytest.mark.parametrize(
-    ("row", "changes", "verdicts", "first"),
-    [
-        (1, {"Stage": "No"}, [("failed", "row_changed"), ("applied", None), ("applied", None)], ("Acme", "No", None)),
-        (1, {"Pay": 9}, [("applied", None)] * 3, ("Acme", "Talk", 9)),
-        (
-            3,
-            {"Stage": "Sent"},
-            [("applied", None), ("applied", None), ("failed", "row_changed")],
-            ("Acme", "Talk", None),
-        ),
-    ],
-)
-async def test_what_a_person_changed_meanwhile_is_not_overwritten(
-    world: World, row: int, changes: dict[str, Any], verdicts: list[tuple[str, str | None]], first: tuple[Any, ...]
-) -> None:
+REFUSED, DONE = ("failed", "row_changed"), ("applied", None)
+CHANGED: list[tuple[int, dict[str, Any], list[tuple[str, str | None]], tuple[Any, ...]]] = [
+    (1, {"Stage": "No"}, [REFUSED, DONE, DONE], ("Acme", "No", None)),
+    (1, {"Pay": 9}, [DONE, DONE, DONE], ("Acme", "Talk", 9)),
+    (3, {"Stage": "Sent"}, [DONE, DONE, REFUSED], ("Acme", "Talk", None)),
+]
+"""A person's change of a row, what becomes of the three operations, and the first row."""
+
+
+async def test_what_a_person_changed_meanwhile_is_not_overwritten(world: World) -> None:
     """Of each operation it is said before the apply and after it; the others go through."""
-    proposal = await world.proposed({"operations": world.three()})
-    await world.call("update_row", table_id=world.table["table_id"], row_id=row, changes=changes)
-    shown = (await world.ask(proposal))[1]
-    accepted = {"accepted": "applied"}
-    assert [(accepted.get(each["status"], "failed"), each.get("code")) for each in shown["verdicts"]] == verdicts
-    done = (await world.ask(proposal, "apply"))[1]
-    assert [(each["status"], each.get("code")) for each in done["verdicts"]] == verdicts
-    failed = sum(status == "failed" for status, _ in verdicts)
-    assert (done["report"]["applied"], done["report"]["failed"]) == (3 - failed, failed)
-    assert [each["code"] for each in done["report"]["refused"]] == ["row_changed"] * failed
-    assert (await world.rows())[0] == first
+    for row, changes, verdicts, first in CHANGED:
+        await world.fresh()
+        proposal = await world.proposed({"operations": world.three()})
+        await world.call("update_row", table_id=world.table["table_id"], row_id=row, changes=changes)
+        shown = (await world.ask(proposal))[1]
+        accepted = {"accepted": "applied"}
+        assert [(accepted.get(each["status"], "failed"), each.get("code")) for each in shown["verdicts"]] == verdicts
+        done = (await world.ask(proposal, "apply"))[1]
+        assert [(each["status"], each.get("code")) for each in done["verdicts"]] == verdicts
+        failed = verdicts.count(REFUSED)
+        assert (done["report"]["applied"], done["report"]["failed"]) == (3 - failed, failed)
+        assert [each["code"] for each in done["report"]["refused"]] == ["row_changed"] * failed
+        assert (await world.rows())[0] == first
 
 
 async def test_a_lost_answer_doubles_nothing(world: World) -> None:
@@ -263,9 +263,15 @@ async def test_an_apply_that_goes_on_is_shown(world: World, monkeypatch: pytest.
     assert (status, done["view"]["toast"]) == (200, "All 3 changes applied")
 
 
-@pytest.mark.parametrize(("more", "state"), [({}, "superseded"), ({"keep_proposal": True}, "pending")])
-async def test_a_new_message_supersedes(world: World, more: dict[str, Any], state: str) -> None:
+async def test_a_new_message_supersedes(world: World) -> None:
     """Unless it keeps the proposal: then that can still be dismissed, once, and no more applied."""
+    kept: list[tuple[dict[str, Any], str]] = [({}, "superseded"), ({"keep_proposal": True}, "pending")]
+    for more, state in kept:
+        await check_message(world, more, state)
+
+
+async def check_message(world: World, more: dict[str, Any], state: str) -> None:
+    """A message after a proposal."""
     proposal = await world.proposed({"operations": world.three()})
     await world.say(proposal, **more)
     assert (await world.ask(proposal))[1]["state"] == state
@@ -293,34 +299,21 @@ async def test_what_is_no_operation_is_refused_by_its_number(world: World) -> No
     assert (await world.ask(proposal, "apply"))[1]["report"]["applied"] == 0
 
 
-@pytest.mark.parametrize(("with_samples", "rows"), [(False, 0), (True, 2)])
-async def test_a_new_table(world: World, rows: int, *, with_samples: bool) -> None:
+async def test_a_new_table(world: World) -> None:
     """It is made as a whole, once, with its samples where they are wanted."""
-    proposal = await world.proposed(CREATE, "schema_proposal")
-    shown = (await world.ask(proposal))[1]
-    assert (shown["view"]["apply_label"], shown["verdicts"][0]["status"]) == ("Create Table", "accepted")
-    assert (await world.ask(proposal, "apply", operations=[0]))[0] == 422
-    done = (await world.ask(proposal, "apply", include_sample_rows=with_samples))[1]
-    assert await world.ask(proposal, "apply", include_sample_rows=with_samples) == (200, done)
-    made = await world.call("describe_table", table_id=done["report"]["table_id"])
-    assert (made["name"], made["rows"], len(made["columns"])) == ("Applications", rows, 3)
+    for with_samples, rows in ((False, 0), (True, 2)):
+        proposal = await world.proposed({**CREATE, "table_name": f"With {rows}"}, "schema_proposal")
+        shown = (await world.ask(proposal))[1]
+        assert (shown["view"]["apply_label"], shown["verdicts"][0]["status"]) == ("Create Table", "accepted")
+        assert (await world.ask(proposal, "apply", operations=[0]))[0] == 422
+        done = (await world.ask(proposal, "apply", include_sample_rows=with_samples))[1]
+        assert await world.ask(proposal, "apply", include_sample_rows=with_samples) == (200, done)
+        made = await world.call("describe_table", table_id=done["report"]["table_id"])
+        assert (made["name"], made["rows"], len(made["columns"])) == (f"With {rows}", rows, 3)
 
 
-async def test_a_failed_apply_gives_the_proposal_back(world: World) -> None:
-    """Its code is the answer's; the next attempt is another run."""
-    proposal = await world.proposed({"operations": world.three()})
-    world.failures.append(Fault(code="tool_error", reason="it is away", tool_code="database_unavailable"))
-    status, refused = await world.ask(proposal, "apply")
-    assert (status, "database_unavailable" in refused["detail"] + refused["code"]) == (503, True), refused
-    assert (await world.ask(proposal))[1]["state"] == "pending"
-    status, done = await world.ask(proposal, "apply")
-    assert (status, done["report"]["applied"]) == (200, 3)
-
-
-async def test_an_apply_whose_request_nobody_can_read_is_given_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its run fails, and the session learns that; another attempt applies it."""
+async def test_a_failed_apply_gives_the_proposal_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is the answer's; the next attempt is another run. So it is where nobody can read the run's request."""
     proposal, count = await world.proposed({"operations": world.three()}), dead_letters.count_start
 
     async def too_often(bus: Bus, delivery: Delivery) -> int:
@@ -330,6 +323,10 @@ async def test_an_apply_whose_request_nobody_can_read_is_given_back(
     status, refused = await world.ask(proposal, "apply")
     assert (status, "poisoned" in refused["detail"]) == (502, True), refused
     monkeypatch.setattr(dead_letters, "count_start", count)
+    world.failures.append(Fault(code="tool_error", reason="it is away", tool_code="database_unavailable"))
+    status, refused = await world.ask(proposal, "apply")
+    assert (status, "database_unavailable" in refused["detail"] + refused["code"]) == (503, True), refused
+    assert (await world.ask(proposal))[1]["state"] == "pending"
     status, done = await world.ask(proposal, "apply")
     assert (status, done["report"]["applied"]) == (200, 3)
 

@@ -238,9 +238,10 @@ def work(text: str, size: int) -> int:
     return scanner.characters_examined
 
 
+@pytest.mark.parametrize("to", [None, pytest.param(4 * MB, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_work_grows_with_the_text(shape: str) -> None:
+def test_the_work_grows_with_the_text(shape: str, to: int | None) -> None:
     """Twice the text, twice the characters examined."""
     make, size, chunk = SHAPES[shape]
-    half, whole = work(make(size // 2), chunk), work(make(size), chunk)
+    half, whole = work(make((to or size) // 2), chunk), work(make(to or size), chunk)
     assert half < whole < 2.1 * half

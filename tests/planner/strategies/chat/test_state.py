@@ -25,6 +25,7 @@ from services.planner.strategies.chat.strategy import Chat
 from services.shared.runs.pages.registry import load_pages
 from tests.planner.handlings import advance, later_token
 from tests.planner.run_world import World, started
+from tests.support import samples
 
 CHAT = Chat(load_pages(), native_reasoning=True, idle_s=1, total_s=1)
 WORK = ToolSpec(name="work", description="Works.", input_schema={"type": "object"})
@@ -132,6 +133,23 @@ class Turn:
 @given(parts=st.lists(texts, min_size=1, max_size=4), seed=st.integers(0, 1 << 30), dies=st.sampled_from([0.0, 0.5]))
 def test_the_chunks_joined_are_the_answer(parts: list[str], seed: int, dies: float) -> None:
     """And nothing of a block is ever shown, nor taken back: what listeners have is the beginning of the answer."""
+    check_turn(parts, seed, dies)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", samples.seeds(100))
+def test_many_turns(seed: int) -> None:
+    """The same of a hundred thousand turns, cut into parts and attempts anywhere."""
+    rng = random.Random(seed)
+    for _ in range(1_000):
+        pieces = [rng.choice(PIECES) for _ in range(rng.randint(1, 24))]
+        cuts = sorted(rng.randint(0, len(pieces)) for _ in range(rng.randint(0, 3)))
+        parts = ["".join(pieces[a:b]) for a, b in zip([0, *cuts], [*cuts, len(pieces)], strict=True)]
+        check_turn(parts, rng.randrange(1 << 30), rng.choice([0.0, 0.5]))
+
+
+def check_turn(parts: list[str], seed: int, dies: float) -> None:
+    """Play a turn, and compare it with its whole text at once."""
     turn = Turn(parts, random.Random(seed), dies=dies, max_steps=len(parts) + 1)
     done = turn.play()
     assert isinstance(done, Done)
