@@ -132,7 +132,7 @@ class Scene:
 async def scene(system: System, client: Client, bus: Bus) -> Scene:
     """All of it, with a table of its own."""
     await mended(system)
-    table_id = await asyncio.to_thread(system.tables().table, new_id(), **{COLUMN: "text"})
+    table_id = await asyncio.to_thread(lambda: system.tables().table(new_id(), **{COLUMN: "text"}))
     return Scene(system, client, bus, table_id)
 
 
@@ -159,6 +159,6 @@ async def test_a_process_dies_at_each_message(kind: str, act: Callable[[Strike],
     """Whichever message it is."""
     for nth in range(_MAX_MESSAGES):
         if not await scene.struck(kind, nth, act):
-            assert nth > 1, "some messages are sent"
+            assert nth > 0, "some message is sent"
             return
     raise AssertionError(f"more than {_MAX_MESSAGES} messages were sent")
