@@ -132,7 +132,8 @@ class Scene:
 async def scene(system: System, client: Client, bus: Bus) -> Scene:
     """All of it, with a table of its own."""
     await mended(system)
-    table_id = await asyncio.to_thread(lambda: system.tables().table(new_id(), **{COLUMN: "text"}))
+    columns: dict[str, Any] = {COLUMN: "text"}
+    table_id = await asyncio.to_thread(system.tables().table, new_id(), **columns)
     return Scene(system, client, bus, table_id)
 
 
