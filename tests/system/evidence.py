@@ -90,7 +90,7 @@ async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempoten
 
 
 async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
-    """What others find of a run; None until its request is acknowledged, and once it has ended or its time is over.
+    """What others find of a run; None until its request is acknowledged, and once it ends or its time is over.
 
     Raises BusError.
     """
@@ -103,7 +103,7 @@ async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
     status = await _status_in_index(bus, run)
     run.records = await records(bus, run.run_id)
     events = [event["type"] for _, event in events_of(run, "log")]
-    if not events or TERMINAL & set(events) or _deadline_of(run) < time.time():
+    if not events or {"stopping", *TERMINAL} & {*events} or _deadline_of(run) < time.time():
         return None
     return OpenRun(run.run_id, is_in_index=status != "", has_timer=timer is not None)
 

@@ -86,9 +86,15 @@ def knows_what_was_said(found: Conversations) -> Iterator[str]:
 
 
 def resumes_each_pause_once(found: Conversations) -> Iterator[str]:
-    """Each pause has one decision, or lies under the end of its run."""
+    """Each pause has one decision, or lies under the end of its run. Held results that a run waits for are one too."""
     for run in found.of_runs.runs:
         paused = {event["pause_id"] for _, event in events_of(run, "log") if _is_pause(event)}
+        held = {
+            pause["pause_id"]
+            for _, event in events_of(run, "log")
+            if event["type"] == "tasks_paused"
+            for pause in event["pauses"]
+        }
         resumed = Counter(
             event["pause_id"] for _, event in events_of(run, "log") if event["type"] == "resumed" and event["pause_id"]
         )
@@ -96,7 +102,7 @@ def resumes_each_pause_once(found: Conversations) -> Iterator[str]:
         for pause in sorted(paused | resumed.keys()):
             if resumed[pause] > 1:
                 yield f"{run.run_id}: pause {pause} was decided {resumed[pause]} times"
-            if pause not in paused:
+            if pause not in paused | held:
                 yield f"{run.run_id}: pause {pause} was decided and never began"
             if not resumed[pause] and end is not None and end[1]["type"] == "done":
                 yield f"{run.run_id}: done, and nobody decided pause {pause}"

@@ -76,6 +76,7 @@ class History:
     """Run -> the place and event of its end, of runs that had or awaited a turn."""
     queued: list[Event] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
+    yielded: list[str] = field(default_factory=list)
     refused: list[Event] = field(default_factory=list)
     senseless: list[str] = field(default_factory=list)
 
@@ -107,8 +108,8 @@ class History:
                 self.ended.setdefault(event["run"], (place, event))
             case "run_queued":
                 self.queued.append(event)
-            case "run_begun":
-                self.begun.append(event["run"])
+            case "run_begun" | "run_yielded":
+                (self.begun if kind == "run_begun" else self.yielded).append(event["run"])
             case "spawn_refused":
                 self.refused.append(event)
             case "group_opened" if event["group_id"] not in self.groups:

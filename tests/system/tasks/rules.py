@@ -17,6 +17,7 @@ from tests.system.traces import events_of
 _ONCE_A_GROUP = ("group_opened", "group_sealed", "group_ended", "results_rejected")
 _ONCE_A_TASK = ("task_spawned", "task_ended")
 _ACCEPTED = 200
+_BY_DECISION = {"approve": "apply", "reject": "reject"}
 
 
 def changes_each_state_once(storm: TaskStorm) -> Iterator[str]:
@@ -58,6 +59,10 @@ def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
         if control.action in {"apply", "reject"}:
             known = accepted if control.status == _ACCEPTED else unsure
             known.setdefault(control.target, set()).add(control.action)
+    held = _held_results(storm)
+    for decision in storm.talks.decisions:  # Somebody else may have decided about the group itself meanwhile.
+        if decision.pause in held:
+            unsure.setdefault(held[decision.pause], set()).add(_BY_DECISION[decision.decision])
     for session, history in storm.histories():
         for group_id, group in history.groups.items():
             names = {group_id, *group.tasks}
@@ -71,6 +76,18 @@ def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
                 decided = group.at("results_merged") or group.at("results_rejected") or ended
                 if decided < ended:
                     yield f"{session}: group {group_id}: decided before it ended"
+
+
+def _held_results(storm: TaskStorm) -> dict[str, str]:
+    """Return the pauses in which runs that wait for held results ask about them, each with its group."""
+    return {
+        pause["pause_id"]: pause["arguments"]["group_id"]
+        for run in storm.talks.of_runs.runs
+        for _, event in events_of(run, "log")
+        if event["type"] == "tasks_paused"
+        for pause in event["pauses"]
+        if pause["run_id"] == run.run_id
+    }
 
 
 def reports_each_due_group_once(storm: TaskStorm) -> Iterator[str]:
@@ -120,7 +137,10 @@ def _is_muted(group: GroupHistory) -> bool:
 
 
 def begins_each_report_once(storm: TaskStorm) -> Iterator[str]:
-    """The run of a report joins its session once, begins at most once, and has a log; there are no other reports."""
+    """The run of a report joins its session once, and has a log; there are no other reports.
+
+    It begins at most once, and once more each time after it has yielded its turn.
+    """
     runs = storm.runs()
     recorded: set[str] = set()
     for session, history in storm.histories():
@@ -132,7 +152,7 @@ def begins_each_report_once(storm: TaskStorm) -> Iterator[str]:
                 recorded.add(report)
                 if report not in runs:
                     yield f"{session}: report {report} was recorded, and there is no such run"
-                if queued[report] != 1 or begun[report] > 1:
+                if queued[report] != 1 or begun[report] > 1 + history.yielded.count(report):
                     yield f"{session}: report {report} joined {queued[report]} times and began {begun[report]} times"
                 elif not begun[report] and history.ended.get(report, (0, {"outcome": ""}))[1]["outcome"] != "cancelled":
                     yield f"{session}: report {report} never began"
