@@ -848,6 +848,12 @@ export interface TaskPolicy {
   retain_timeout_s?: number;
   merge_strategy?: "APPEND" | "REPLACE" | "HUMAN_GATED";
   group_report?: "all" | "any" | "none";
+  /**
+   * other agents that its runs may ask (`run_agent`), each with its description
+   */
+  agents?: {
+    [k: string]: string;
+  };
 }
 /**
  * A critique of the answer before the run ends. Below `threshold` it is revised, at most `max_revisions` times.
