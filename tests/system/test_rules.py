@@ -13,6 +13,8 @@ from tests.system import checker, sound_plans, sound_runs
 from tests.system.conversations import rules as of_conversations
 from tests.system.conversations import sound as sound_conversations
 from tests.system.plan_rules import PLAN_RULES, calls_with_what_was_announced
+from tests.system.proposals import rules as of_proposals
+from tests.system.proposals import sound as sound_proposals
 from tests.system.session_rules import SESSION_RULES
 from tests.system.tasks import rules as of_tasks
 from tests.system.tasks import sound as sound_tasks
@@ -78,8 +80,9 @@ def _complains(rule: Rule, found: Any) -> bool:
         (sound_plans.sound, checker.judge, OF_PLANS),
         (sound_conversations.sound, of_conversations.judge, of_conversations.RULES),
         (sound_tasks.sound, of_tasks.judge, of_tasks.RULES),
+        (sound_proposals.sound, of_proposals.judge, of_proposals.RULES),
     ],
-    ids=["runs", "plans", "conversations", "tasks"],
+    ids=["runs", "plans", "conversations", "tasks", "proposals"],
 )
 def test_each_rule_can_complain(
     sound: Callable[[], Any], judge: Callable[[Any], dict[str, list[str]]], rules: dict[str, Rule]

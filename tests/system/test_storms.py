@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.system.client import Client
 from tests.system.conversations.evidence import Conversations
 from tests.system.conversations.model import NewestPlanModel
 from tests.system.conversations.storm import TalkStorm
+from tests.system.proposals.storm import ProposalStorm
 from tests.system.run_storm import RunStorm
 from tests.system.storm import survive
 from tests.system.system import System, planned
@@ -31,11 +32,16 @@ from tests.system.traces import Evidence
 
 pytestmark = [pytest.mark.system]
 HERE = Path(__file__).parent
-STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work}
+STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work, "proposals": ProposalStorm}
+SHORT = ("runs", "conversations", "tasks")
 #: Of runs in few sessions, and in many.
 SESSIONS = {"runs": {}, "conversations": {"sessions": 6}, "tasks": {"sessions": 4}}
-MANY_SESSIONS = {"runs": {}, "conversations": {"sessions": 25}, "tasks": {"sessions": 25}}
-kinds = pytest.mark.parametrize(("kind", "storm_system"), [(kind, kind) for kind in STORMS], indirect=["storm_system"])
+MANY_SESSIONS = {"runs": {}, **{kind: {"sessions": 25} for kind in STORMS if kind != "runs"}}
+
+
+def kinds(of: Iterable[str]) -> pytest.MarkDecorator:
+    """Hold storms of these kinds, each on a system of its own."""
+    return pytest.mark.parametrize(("kind", "storm_system"), [(kind, kind) for kind in of], indirect=["storm_system"])
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +54,14 @@ def storm_system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         "runs": {},
         "conversations": {"tools": HERE / "conversations" / "tools.py", "model": NewestPlanModel},
         "tasks": {"tools": HERE / "tasks" / "tools.py", "model": TasksModel},
+        "proposals": {"tables": True, "model": NewestPlanModel},
     }[request.param]
     with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}, **more) as system:
         yield system
         assert system.nats.violations() == []
 
 
-@kinds
+@kinds(SHORT)
 @pytest.mark.sample(1)
 @pytest.mark.timeout(300)
 async def test_a_short_storm_breaks_no_promise(kind: str, storm_system: System) -> None:
@@ -63,7 +70,7 @@ async def test_a_short_storm_breaks_no_promise(kind: str, storm_system: System) 
     await survive(begin(**SESSIONS[kind]))
 
 
-@kinds
+@kinds(STORMS)
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 async def test_a_long_storm_breaks_no_promise(kind: str, storm_system: System) -> None:

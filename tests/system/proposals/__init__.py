@@ -1,0 +1,1 @@
+"""Proposals for a table, in a storm."""
