@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder)))
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
@@ -15,8 +14,7 @@ help: ## List the jobs.
 
 run: $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/runs) ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
 	@if $(BIN)/python -P -m services.planner --check 2>&1 | grep -q 'runwire.litellm'; then \
-		echo 'Installing LiteLLM, which the model needs.'; mkdir -p build; \
-		sed -n '/^litellm==/,/[^\\]$$/p' requirements.lock > build/litellm.txt && $(PIP) -c requirements.lock -r build/litellm.txt; fi
+		echo 'The model is asked through LiteLLM, which is not installed yet.'; $(MAKE) --no-print-directory $(VENV)/ready; fi
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
 # One worker more than cores: the tests wait for half of their time.
@@ -101,6 +99,6 @@ define installed
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'This Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
 	@echo 'Installing what $(1) says into $(VENV), once: about $(2) MB, half a minute or more without another word.'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --no-deps --no-compile -r $(1)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-compile -r $(1)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 endef
