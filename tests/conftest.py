@@ -65,7 +65,7 @@ def pytest_report_header() -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Mark the tests that need no server, before pytest selects by marker; begin with those that take long."""
-    for item in items:
+    for item in items if "unit" in config.option.markexpr else ():  # Seconds of each worker.
         if is_unit(item):
             item.add_marker("unit")
     chosen = set(samples.choose(config, items))
