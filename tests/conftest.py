@@ -47,7 +47,7 @@ def _shared_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **given: Any
     return (_public_context if is_usual else _new_context)(purpose, **given)
 
 
-ssl.create_default_context = _shared_context  # type: ignore[assignment]
+ssl.create_default_context = _shared_context
 
 
 def pytest_configure(config: pytest.Config) -> None:
