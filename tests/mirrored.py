@@ -58,6 +58,7 @@ THROUGH = {
     "services/planner/conversation/json_actions.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/conversation/native.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/conversation/triage_critique.py": "tests/planner/test_runs_judging.py",
+    "services/planner/conversation/task_tools.py": "tests/planner/test_runs_tasks.py",
     "services/planner/page_views.py": "tests/planner/test_runs_pages.py",
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
     "services/planner/models/litellm/model.py": "tests/planner/models/test_both_paths.py",

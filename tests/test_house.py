@@ -204,7 +204,7 @@ def test_the_document_names_every_guarded_write() -> None:
     spelt = {str(path) for path, text in python_files("services") if "Nats-Expected-Last" in text}
     assert spelt == {"services/messaging/guarded_write.py"}
     guards = re.compile(
-        r"guarded_write\.write\(|Bucket\(.*\)\.create\(|bucket\.(create|update)\(|"
+        r"guarded_write\.write\(|Bucket\(.*\)\.create\(|bucket\.(create|update)\(|\.get_or_make\(|"
         r"kv\.(create\(|update\(|delete\(.*revision=)"
     )
     guarded = {str(path) for path, text in python_files("services") if guards.search(text)}

@@ -63,7 +63,7 @@ COMMANDS = {
 }
 """Command -> what `runwire --help` says of it."""
 _MODULES = {
-    "approvals": {"approvals", "approve", "reject", "answer"},
+    "approvals": {"approvals", "approve", "reject", "answer", "tasks"},
     "config": {"config", "context"},
     "data": {"artifacts", "fetch", "tables"},
     "machine": {"up", "env", "logs"},

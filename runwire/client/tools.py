@@ -19,6 +19,7 @@ from runwire.client.transport import Transport, checked
 
 _CALL_TIMEOUT = httpx.Timeout(60, connect=5)
 """A gateway waits 30 s for the end of a call before it answers."""
+_PIECE_BYTES = 1 << 16
 
 
 class _Tools(BaseModel):
@@ -28,6 +29,18 @@ class _Tools(BaseModel):
 
 class _Object(RootModel[dict[str, Any]]):
     pass
+
+
+class _Content:
+    """The bytes of a file, from its beginning each time that they are sent."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with await asyncio.to_thread(self._file.open, "rb") as opened:
+            while piece := await asyncio.to_thread(opened.read, _PIECE_BYTES):
+                yield piece
 
 
 class CallOptions(TypedDict, total=False):
@@ -123,7 +136,7 @@ class ToolMethods:
 
         `columns`: types of columns of a new table, by their names. Raises OSError for a file that cannot be read.
         """
-        content = file if isinstance(file, bytes) else await asyncio.to_thread(file.read_bytes)
+        content = file if isinstance(file, bytes) else _Content(file)
         given = {"name": name, "table_id": table_id, "columns": None if columns is None else json.dumps(columns)}
         params = {field: value for field, value in given.items() if value is not None}
         return await self._called("POST", "/v1/tables/import", idempotency_key, content=content, params=params)

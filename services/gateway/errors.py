@@ -234,11 +234,8 @@ class NotAllowed(Problem):
 class NotFound(Problem):
     """It does not exist, or belongs to another tenant or user: the answer is the same."""
 
-    status, code, default = (
-        404,
-        "not_found",
-        "There is no such run, session, task, group, schedule, pause, artifact or address; see GET /openapi.json.",
-    )
+    status, code = 404, "not_found"
+    default = "There is no such run, session, task, group, schedule, pause, artifact or address; see GET /openapi.json."
 
 
 class ProposalGone(Problem):
@@ -268,11 +265,8 @@ class SessionBusy(Problem):
 class SessionDeleting(Problem):
     """The session is being deleted."""
 
-    status, code, default = (
-        409,
-        "session_deleting",
-        "This session is being deleted; ask again once it is gone, or with another session_id.",
-    )
+    status, code = 409, "session_deleting"
+    default = "This session is being deleted; ask again once it is gone, or with another session_id."
 
 
 class RefusedByPlanner(Problem):

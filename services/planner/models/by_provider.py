@@ -62,7 +62,7 @@ def missing_library(models: Iterable[str], endpoints: Endpoints) -> str | None:
         return None
     return (
         f"{needing[0]} is asked through LiteLLM, which is not installed here: `make run` in a clone installs it where "
-        "RUNWIRE_MODEL or a provider's key needs it, else: pip install 'runwire[litellm]'"
+        "RUNWIRE_MODEL or a provider's key needs it, else: pip install '/path/to/clone[litellm]'"
     )
 
 

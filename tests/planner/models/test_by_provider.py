@@ -82,6 +82,6 @@ def test_where_litellm_is_not_installed_the_first_model_that_needs_it_is_named(
     assert by_provider.missing_library(["*", "builtin/rehearsal", "openai/x", "own/large"], endpoints) is None
     said = by_provider.missing_library(["groq/x", "anthropic/y", "cohere/z"], endpoints) or ""
     assert said.startswith("anthropic/y is asked through LiteLLM")
-    assert "pip install 'runwire[litellm]'" in said
+    assert "pip install '/path/to/clone[litellm]'" in said
     monkeypatch.setattr(by_provider, "find_spec", lambda _name: True)
     assert by_provider.missing_library(["anthropic/y"], endpoints) is None
