@@ -16,7 +16,7 @@ PAGE = "tasks.md"
 @pytest.mark.parametrize("block", blocks(PAGE, "toml"))
 def test_the_agents_file_is_one(block: str) -> None:
     """As a planner reads it."""
-    assert all(agent.tasks is not None for agent in parse_agents(tomllib.loads(block)).values())
+    assert any(agent.tasks is not None for agent in parse_agents(tomllib.loads(block)).values())
 
 
 @pytest.mark.parametrize("block", blocks(PAGE, "json"))
@@ -30,9 +30,9 @@ def test_the_action_is_one(block: str) -> None:
 def test_the_settings_are_those_of_a_policy() -> None:
     """Each with its default."""
     listed = {in_code(name)[0]: default.strip("`") for name, default, _ in rows(PAGE, "setting", "default", "means")}
-    defaults = {name: field.default for name, field in TaskPolicy.model_fields.items()}
+    defaults = {name: getattr(TaskPolicy(), name) for name in TaskPolicy.model_fields}
     assert listed == {
-        name: "unset" if value is None else f"{value:g}" if isinstance(value, int | float) else value
+        name: "unset" if value is None else f"{value:g}" if isinstance(value, int | float) else value or "none"
         for name, value in defaults.items()
     }
 
