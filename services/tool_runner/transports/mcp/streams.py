@@ -50,7 +50,6 @@ _MAX_UNASKED, _MAX_UNASKED_PER_S = 10_000, 100
 """Messages that nobody asked for: so many may come at once, and so many a second."""
 _MAX_STREAMED_PER_S = 1 << 20
 """Bytes of an event stream, beyond two messages at once."""
-_LINES_OF_EVENT = 3
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
 _MAX_LINES, _MAX_LINE_CHARACTERS = 10, 300
 _EXIT_S = 5.0
@@ -109,14 +108,19 @@ class _Process:
         """Start it, and end it with all its children (`guard`)."""
         lifeline, kept = socket.socketpair()
         kept.setblocking(False)  # noqa: FBT003, it takes no name
-        try:
-            process = await asyncio.create_subprocess_exec(
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline.fileno()), command, *server.args,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 cwd=server.cwd, env=server.environment(), pass_fds=(lifeline.fileno(),), start_new_session=True,
-            )  # fmt: skip
+            )
+        )  # fmt: skip
+        try:
+            process = await asyncio.shield(starting)
         except BaseException:
-            kept.close()
+            kept.close()  # So the guard ends.
+            with suppress(OSError, ValueError):
+                (await starting)._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
             raise
         finally:
             lifeline.close()
@@ -132,7 +136,12 @@ class _Process:
         finally:
             for stream in (sending, received, to_send, taken):
                 stream.close()
-            await asyncio.shield(self._end(tasks))
+            ending = asyncio.create_task(self._end(tasks))
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:  # It had begun to end when the tool runner stopped.
+                await ending
+                raise
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         """Close its standard input first; then the guard ends what is left, and last it is killed from here."""
@@ -279,8 +288,6 @@ class _Bounded(httpx2.AsyncHTTPTransport):
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._max_bytes = max_bytes
-        self._lines = _Bucket(_LINES_OF_EVENT * _MAX_UNASKED, _LINES_OF_EVENT * _MAX_UNASKED_PER_S)
-        """Of all event streams: a message has one line as JSON, and two of its event."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
@@ -295,7 +302,7 @@ class _Bounded(httpx2.AsyncHTTPTransport):
             return _failed(request, REFUSED, f"its answer is encoded as {encoding[:40]}, and only plain ones are taken")
         is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         room = _Bucket(2 * self._max_bytes if is_stream else self._max_bytes, _MAX_STREAMED_PER_S if is_stream else 0)
-        response.stream = _Limited(response.stream, room, self._lines if is_stream else None)
+        response.stream = _Limited(response.stream, room)
         if response.status_code < httpx2.codes.BAD_REQUEST:
             return response
         with suppress(httpx2.StreamError):
@@ -312,8 +319,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 class _Limited(httpx2.AsyncByteStream):
     """The body of an answer, bounded; a lost connection is told as such."""
 
-    def __init__(self, stream: object, room: _Bucket, lines: _Bucket | None) -> None:
-        self._stream, self._room, self._lines = cast("httpx2.AsyncByteStream", stream), room, lines
+    def __init__(self, stream: object, room: "_Bucket") -> None:
+        self._stream, self._room = cast("httpx2.AsyncByteStream", stream), room
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -321,10 +328,6 @@ class _Limited(httpx2.AsyncByteStream):
                 self._room.take(len(part))
                 if self._room.is_empty:
                     raise httpx2.StreamError("it has more bytes than are taken; ask for less, or for a part of it")
-                if self._lines is not None:
-                    self._lines.take(part.count(b"\n"))
-                    if self._lines.is_empty:
-                        raise httpx2.StreamError(_FLOOD)
                 yield part
         except httpx2.TransportError as error:
             raise httpx2.StreamError(f"{CONNECTION_LOST}: {type(error).__name__}") from error

@@ -147,8 +147,6 @@ CASES = [
     Case("flood_of_lines", on_call({"raw": "x\n" * 100_000}), ["outcome_unknown: "]),
     Case("flood_of_requests", on_call({"send": {"id": 1, "method": "ping"}, "times": 300_000}), ["outcome_unknown: "]),
     Case("flood_of_answers", on_call({"send": {"id": "x", "result": {}}, "times": 300_000}), ["outcome_unknown: "]),
-    Case("flood_of_events", on_call({"status": 200, "headers": {"Content-Type": "text/event-stream"},
-         "body": 'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n' * 20_000}), ["outcome_unknown: "], http=True),
     Case("gone", on_call({"status": 404}, nth=1), [ECHO], http=True, log=lambda log: count(log, "initialize") == 2),
     Case("moved", on_call({"status": 307, "headers": {"Location": "http://127.0.0.1:9/"}}), ["tool_error: Redirect to"],
          http=True, config={"headers": {"Authorization": "secret"}}),
