@@ -69,7 +69,9 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('tables') / 'tables.db'}"
     else:
-        url = request.getfixturevalue("postgres").new_database("shared")
+        url = request.getfixturevalue("postgres").new_database(
+            f"t{new_id()}"
+        )  # Made again where tests of the other kind come between.
     found = Database(url)
     found.migrate()
     yield found

@@ -1,5 +1,7 @@
 """A storm of proposals in which nothing went wrong."""
 
+from typing import Any
+
 from tests.system.proposals.rules import Decided, Found, Proposed
 from tests.system.traces import Evidence, StoredRecord
 
@@ -9,8 +11,8 @@ FIRST, SECOND = "a" * 32, "b" * 32
 def sound() -> Found:
     """Of two rows one is chosen, by two people at once; the second proposal fails once, and is dismissed."""
     applied = {"state": "applied", "operations": [1], "report": {"applied": 1, "failed": 0}, "verdicts": [{"index": 1}]}
-    dismissed = {"state": "dismissed", "operations": [], "report": None, "verdicts": []}
-    log = [
+    dismissed: dict[str, Any] = {"state": "dismissed", "operations": [], "report": None, "verdicts": []}
+    log: list[dict[str, Any]] = [
         {"type": "run_ended"},
         {"type": "proposal_pending", "proposal_id": FIRST},
         {"type": "proposal_applying", "proposal_id": FIRST, "operations": [1]},

@@ -97,7 +97,7 @@ class ProposalStorm(Storm):
         """Read the table, and each proposal as it is now."""
         tables, cursor = self.system.tables(), None
         while True:
-            query = {"table_id": self.found.table_id, "limit": _PAGE_ROWS, "cursor": cursor}
+            query: dict[str, Any] = {"table_id": self.found.table_id, "limit": _PAGE_ROWS, "cursor": cursor}
             page = await asyncio.to_thread(tables.call, "query_rows", **query)
             self.found.rows += [row["cells"][COLUMN] for row in page["rows"]]
             if (cursor := page["next_cursor"]) is None:
