@@ -69,9 +69,8 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('tables') / 'tables.db'}"
     else:
-        url = request.getfixturevalue("postgres").new_database(
-            f"t{new_id()}"
-        )  # Made again where tests of the other kind come between.
+        # Made again where tests of the other kind come between.
+        url = request.getfixturevalue("postgres").new_database(f"t{new_id()}")
     found = Database(url)
     found.migrate()
     yield found
