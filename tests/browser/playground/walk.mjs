@@ -10,13 +10,14 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 async function faults(context, views) {
   const copy = await context.browser().newContext({ bypassCSP: true, viewport: { width: 390, height: 800 }, reducedMotion: "reduce" });
   const found = [];
-  for (const [url, ready] of views) {
+  for (const [number, [url, ready]] of views.entries()) {
     const page = await copy.newPage();
     await page.goto(url);
     await page.locator(ready).first().waitFor();
     await page.evaluate(AXE);
     for (const [colorScheme, rules] of [["light", {}], ["dark", { runOnly: ["color-contrast"] }]]) { // All else is the same in the dark.
       await page.emulateMedia({ colorScheme });
+      await page.screenshot({ path: `${folder}/${number}-${colorScheme}.png` }); // It shows the other colours from now on.
       const { violations } = await page.evaluate((chosen) => axe.run(chosen), rules);
       found.push(...violations.map(({ id, nodes }) => `${id} ${colorScheme} ${url}: ${nodes.map(({ html }) => html.slice(0, 160))}`));
     }
