@@ -13,7 +13,7 @@ help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 run: $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/runs) ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
-	@if $(BIN)/python -P -m services.planner --check 2>&1 | grep -q 'runwire.litellm'; then \
+	@if $(BIN)/python -P -m services.planner --check 2>&1 | grep -q 'asked through LiteLLM'; then \
 		echo 'The model is asked through LiteLLM, which is not installed yet.'; $(MAKE) --no-print-directory $(VENV)/ready; fi
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
