@@ -18,7 +18,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,10 +189,25 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
     }
 
 
+@contextlib.contextmanager
+def _port_lock() -> Iterator[int]:
+    """Open the file that the launchers of this user lock while one chooses NATS' port. Raises CannotLaunch."""
+    file = Path(tempfile.gettempdir()) / f"runwire-{os.getuid()}.lock"
+    try:
+        # The folder is everybody's: no link of somebody else is followed.
+        descriptor = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise CannotLaunch(f"{file} cannot be used: {error.strerror}; remove it, or set TMPDIR") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 async def start_nats(plan: Plan, supervisor: Supervisor, report: Callable[[str], None]) -> tuple[Child, int]:
     """Start nats-server, on the port of the last start if that is free. Returns it and its port."""
     last_port = embedded_nats.last_port(plan.data)
-    with (Path(tempfile.gettempdir()) / f"runwire-{os.getuid()}.lock").open("a") as lock:
+    with _port_lock() as lock:
         # Launchers that start at once prefer the same port: one finds it free when the other one listens or has left.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         port = free_port(last_port)

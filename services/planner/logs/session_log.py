@@ -95,7 +95,7 @@ class SessionLogs:
         return self._keep(address, written)
 
     async def trim(self, address: SessionAddress) -> None:
-        """Write a checkpoint and delete all records before it. Who listens from before that is told by its record."""
+        """Write a checkpoint and delete all records before it. Its record informs clients that resume earlier."""
         trimmed, session = None, await self.load(address, from_leader=True)
         while trimmed is None and session.exists and not session.is_deleting and checkpoint(session) is not None:
             named = [*(await self.runs(address, session)).items()][: MAX_OLDER_RUNS + 1]

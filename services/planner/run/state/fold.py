@@ -110,7 +110,7 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
             if (reserved := run.set_aside.pop(event.call_id, None)) is not None:
                 run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, event.spent)
         case events.TasksPaused() | events.Yielded():
-            _fold_told(run, event, at)
+            _fold_session_event(run, event, at)
         case events.ModelFailed():
             if event.usage is not None:
                 run.usage = spent(run.usage, event.usage)
@@ -265,11 +265,11 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
         run.pause_decisions.take_results(held, resumed)
 
 
-def _fold_told(run: Run, told: events.TasksPaused | events.Yielded, at: int) -> None:
-    if isinstance(told, events.TasksPaused):
-        run.of_tasks[told.call_id] = told
+def _fold_session_event(run: Run, event: events.TasksPaused | events.Yielded, at: int) -> None:
+    if isinstance(event, events.TasksPaused):
+        run.of_tasks[event.call_id] = event
         return
-    run.turn_news_seq, run.yields, run.waits_since = told.seq, True, run.waits_since or at
+    run.turn_news_seq, run.yields, run.waits_since = event.seq, True, run.waits_since or at
     if run.asked is not None:
         run.interrupted, run.asked = run.asked, None
 
