@@ -61,10 +61,12 @@ _STREAMS: tuple[dict[str, Any], ...] = (
         "max_consumers": 16,
         # Schedules cannot target another stream, so INBOX takes what is due from TIMERS. A change of this source
         # loses nothing. NATS may read it from its beginning: what has fired within `Nats-Schedule-TTL` then arrives
-        # again, and changes nothing.
+        # again, and changes nothing. Without `opt_start_seq` a server that has taken nothing yet, and finds TIMERS
+        # some seconds late at its start, would leave out what has fired meanwhile.
         "sources": [
             {
                 "name": subjects.TIMERS,
+                "opt_start_seq": 1,
                 "subject_transforms": [{"src": subjects.due.all, "dest": subjects.DUE_IN_CONTROL}],
             }
         ],

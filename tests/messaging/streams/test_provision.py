@@ -4,11 +4,15 @@ import asyncio
 
 import pytest
 
+from contracts.runs.inbox import TimerFired
 from contracts.wire import subjects
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import Misconfigured
 from services.messaging.streams.definitions import STREAMS, consumer
 from services.messaging.streams.provision import ensure_consumer, provision
+from services.planner.effects.messages import schedule
+from tests.support.waiting import wait_until
 
 
 async def test_a_setting_that_was_changed_is_put_back(bus: Bus) -> None:
@@ -17,6 +21,20 @@ async def test_a_setting_that_was_changed_is_put_back(bus: Bus) -> None:
     await bus.api("STREAM.UPDATE.INBOX", {**wanted, "max_age": 3_600_000_000_000})
     await provision(bus)
     assert (await bus.api("STREAM.INFO.INBOX", {}))["config"].get("max_age", 0) == 0
+
+
+async def test_a_timer_reaches_inbox_however_late_inbox_finds_timers(bus: Bus) -> None:
+    """At its start nats-server may look for TIMERS before it is there, and then again only 12 seconds later."""
+    run_id = new_id()
+    wanted = next(config for config in STREAMS if config["name"] == subjects.INBOX)
+    await bus.api("STREAM.UPDATE.INBOX", {**wanted, "sources": []})
+    await schedule(bus, "default", run_id, "retry", TimerFired(timer="retry", at=1), 1)
+    await wait_until(lambda: bus.last(subjects.TIMERS, subjects.due("default", run_id, "retry")), what="it fires")
+    await bus.publish(subjects.inbox("default", run_id, "x"), b"{}")
+    await bus.api("STREAM.PURGE.INBOX", {})
+    await provision(bus)
+    taken = subjects.control("default", run_id, "retry")
+    await wait_until(lambda: bus.last(subjects.INBOX, taken), what="INBOX takes it")
 
 
 async def test_what_cannot_be_changed_in_place_is_named(bus: Bus) -> None:
