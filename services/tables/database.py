@@ -159,7 +159,9 @@ class Database:
         @event.listens_for(engine, "connect")
         def _on_connect(connection: Any, _record: object) -> None:
             connection.isolation_level = None  # Its own transactions begin too late, and end before a change of schema.
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", f"foreign_keys={'ON' if foreign_keys else 'OFF'}"):
+            # 16 MiB of pages: a table of 100,000 rows is read twice for a sum, and stays in memory between the two.
+            keys, cache = f"foreign_keys={'ON' if foreign_keys else 'OFF'}", "cache_size=-16384"
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", keys, cache):
                 connection.execute(f"PRAGMA {pragma}")
 
         @event.listens_for(engine, "begin")

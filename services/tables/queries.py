@@ -28,7 +28,6 @@ MAX_PAGE_ROWS, MAX_PAGE_BYTES = 500, 512 << 10
 _SORTED_CHARACTERS = 100
 _MAX_TERMS = 50
 _SUMS = {"sum", "avg"}
-_BITS_OF_ROWS = row_writes.MAX_ROWS.bit_length() + 1
 _MIN_EXTRACTED, _MAX_EXTRACTED = math.ldexp(1, -900), math.ldexp(1, 990)
 """Between them no part of a value under- or overflows."""
 
@@ -145,26 +144,26 @@ def aggregates(connection: sa.Connection, table: Table, selection: Selection, of
     row = connection.execute(sa.select(*others).where(where).select_from(table.rows)).one() if others else ()
     figures = iter(row)
     return [
-        values.shown(_sum_of(connection, found, where, function) if function in _SUMS else next(figures))
+        values.shown(_sum_of(connection, table, found, where, function) if function in _SUMS else next(figures))
         for function, found in asked
     ]
 
 
 def _sum_of(
-    connection: sa.Connection, cell: sa.ColumnElement[Any], where: sa.ColumnElement[bool], function: str
+    connection: sa.Connection, table: Table, cell: sa.ColumnElement[Any], where: sa.ColumnElement[bool], function: str
 ) -> float | None:
     """Return the sum or average of cells, the same for every order of the rows; None without a value.
 
     A database adds doubles up as they come, and rounds each time. So of each value two parts are added up that are so
-    short that their sums are exact (S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, 2008, 3), then
-    the rest, which is 2^-62 of the largest value at most.
+    short that their sums are exact (S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, 2008, 3). What
+    they leave out of 100,000 values is in all below 2^-50 of the largest one, of a million below 2^-41.
     """
     of = sa.func.max(sa.func.abs(cell)), sa.func.count(cell)
     largest, count = connection.execute(sa.select(*of).where(where)).one()
     if not count:
         return None
     try:
-        total = math.fsum(_summands(connection, cell, where, largest))
+        total = math.fsum(_summands(connection, cell, where, largest, table.row_count))
     except OverflowError:
         total = math.inf
     # 15 digits of what is as good as exact are the same on both databases.
@@ -172,17 +171,17 @@ def _sum_of(
 
 
 def _summands(
-    connection: sa.Connection, cell: sa.ColumnElement[Any], where: sa.ColumnElement[bool], largest: float
+    connection: sa.Connection, cell: sa.ColumnElement[Any], where: sa.ColumnElement[bool], largest: float, rows: int
 ) -> Iterable[float]:
     if not _MIN_EXTRACTED < largest < _MAX_EXTRACTED:
         return connection.execute(sa.select(cell).where(where, cell.is_not(None))).scalars()
-    exponent, rounded = math.frexp(largest)[1] + _BITS_OF_ROWS, list[sa.ColumnElement[Any]]()
-    for _ in range(2):
-        grid = sa.literal(math.ldexp(1, exponent), sa.Double)
-        rounded.append((cell + grid) - grid)
-        exponent -= 52 - _BITS_OF_ROWS
-    coarse, fine = rounded
-    parts = coarse, fine - coarse, cell - fine
+    spare_bits = rows.bit_length() + 1
+    exponent = math.frexp(largest)[1] + spare_bits
+    coarse_grid, fine_grid = (
+        sa.literal(math.ldexp(1, each), sa.Double) for each in (exponent, exponent - 52 + spare_bits)
+    )
+    coarse = (cell + coarse_grid) - coarse_grid
+    parts = coarse, (cell - coarse + fine_grid) - fine_grid
     return tuple(connection.execute(sa.select(*map(sa.func.sum, parts)).where(where)).one())
 
 
