@@ -55,8 +55,9 @@ chaos: $(VENV)/ready ## Kill processes at random, try all seeds and cases; SHARE
 compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrade and roll back; needs Docker, Go, npm and the command nats.
 	$(BIN)/python -m pytest -m compose -p no:randomly tests/compose $(ARGS)
 
-schemas: $(VENV)/ready ## Write contracts/schemas/, asyncapi.json and docs/rules/subjects.md again, after a change of contracts/.
+schemas: $(VENV)/ready ## Write contracts/schemas/, asyncapi.json and the generated pages of docs/rules/ again.
 	$(BIN)/python -m contracts
+	$(BIN)/python -m tests.support.reference_pages
 
 playground: ## Build the playground from web/ and its types from the schemas, after a change of either; needs npm.
 	cd sdk/typescript && npm ci --ignore-scripts --no-audit --no-fund && npm run types

@@ -29,10 +29,10 @@ class ArtifactStoreSettings(BusSettings):
     s3_endpoint: str = Field(
         default="127.0.0.1:9000", description="host:port, or a URL, whose scheme then decides on TLS"
     )
-    s3_access_key: SecretStr = SecretStr("")
+    s3_access_key: SecretStr = Field(default=SecretStr(""), description="needed, here or in the file")
     s3_access_key_file: Path | None = Field(default=None, description="a secret's file, instead of the key itself")
-    s3_secret_key: SecretStr = SecretStr("")
-    s3_secret_key_file: Path | None = None
+    s3_secret_key: SecretStr = Field(default=SecretStr(""), description="needed, here or in the file")
+    s3_secret_key_file: Path | None = Field(default=None, description="a secret's file, read again for each request")
     s3_bucket: str = Field(
         default="runwire", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="of this deployment alone"
     )

@@ -48,7 +48,9 @@ class PlannerSettings(PlanSettings, PagesSettings):
         description="models whose replies begin with a thought and without the mark that opens it: their texts are "
         "shown once the thought is closed; others are known from their first such reply on",
     )
-    reasoning_effort: RequestedEffort | None = None
+    reasoning_effort: RequestedEffort | None = Field(
+        default=None, description="`low`, `medium`, `high`, or `auto`: one cheap call chooses it"
+    )
     triage_model: str | None = Field(
         default=None, description="picks the effort where it is `auto`; none: the run's own model"
     )
@@ -76,13 +78,13 @@ class PlannerSettings(PlanSettings, PagesSettings):
     vision_context: VisionContextPolicy | None = Field(
         default=None, description="which images of tools models are shown; none: no images"
     )
-    agents_file: Path | None = None
+    agents_file: Path | None = Field(default=None, description="TOML or JSON with one table per agent")
     model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")
     model_total_s: float = Field(default=900, gt=0, description="longest model call, with its retries")
     model_reply_bytes: int = Field(
         default=8 << 20, ge=64 << 10, description="of one reply as a provider sends it; more ends it"
     )
-    max_repairs: int = Field(default=2, ge=0)
+    max_repairs: int = Field(default=2, ge=0, description="complaints about unusable replies, of one decision")
     max_provider_failures: int = Field(
         default=2, ge=0, description="retries of one model in one model call; then the next fallback is called"
     )

@@ -25,7 +25,7 @@ class BusSettings(BaseSettings):
     nats_user: str | None = Field(
         default=None, description="with nats_password; takes precedence over a login in the URL"
     )
-    nats_password: SecretStr | None = None
+    nats_password: SecretStr | None = Field(default=None, description="with nats_user; set both or neither")
     nats_password_file: Path | None = Field(default=None, description="a secret's file, instead of the password itself")
     nats_ca: Path | None = Field(
         default=None,
@@ -35,12 +35,20 @@ class BusSettings(BaseSettings):
     ack_wait_s: float = Field(
         default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)"
     )
-    health_host: str = "127.0.0.1"
-    health_port: int = Field(
-        default=0, ge=0, le=65535, description="of /livez and /readyz; 0: the kernel chooses, see the log"
+    health_host: str = Field(
+        default="127.0.0.1",
+        description="of the health port, which asks for no key: let only the network of your monitoring reach it",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "console"] = "json"
+    health_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="of /livez, /readyz and /metrics, but for the gateway; 0: any, see the log",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="`debug`, `info`, `warning`, `error`"
+    )
+    log_format: Literal["json", "console"] = Field(default="json", description="on stderr; `console` for people")
     graceful_timeout_s: float = Field(
         default=5.0, ge=0, description="for work in flight when the service stops (SIGTERM)"
     )

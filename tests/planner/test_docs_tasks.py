@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskPolicy
+from contracts.sessions.tasks import TaskPolicy
 from services.planner.agents import parse_agents
 from services.planner.replies.actions import normalize_action
 from tests.support.documents import blocks, in_code, rows
@@ -35,9 +35,3 @@ def test_the_settings_are_those_of_a_policy() -> None:
         name: "unset" if value is None else f"{value:g}" if isinstance(value, int | float) else value or "none"
         for name, value in defaults.items()
     }
-
-
-def test_the_events_are_those_of_a_session() -> None:
-    """All of them, once."""
-    listed = [name for first, *_ in rows(PAGE, "event", "says") for name in in_code(first)]
-    assert sorted(listed) == sorted(TASK_EVENT_TYPES)

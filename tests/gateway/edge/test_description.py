@@ -1,16 +1,13 @@
-"""docs/http.md says what the gateway does: its routes, its codes, its frames."""
+"""docs/http.md and the pages of reference say what the gateway does: its routes, its codes, its frames."""
 
 import json
 import re
 
 from services.gateway import errors
-from services.gateway.app import build_app
 from services.gateway.edge.description import Alive, Readiness
 from services.gateway.errors import Problem, RefusedByPlanner
-from services.gateway.parts import build_parts
-from services.gateway.settings import GatewaySettings
-from services.messaging.connection import Bus
 from services.runtime.health import Health
+from tests.support import reference_pages
 from tests.support.gateways import ROOT, unconnected_routes
 
 TEXT = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
@@ -25,37 +22,45 @@ def problems(base: type[Problem] = Problem) -> set[tuple[str, str]]:
     return found
 
 
-def test_docs_and_openapi_describe_the_same_routes() -> None:
-    """And these are the routes of the gateway, with the probes that its server answers."""
-    described = re.findall(r"`(GET|HEAD|PATCH|POST|PUT|DELETE) (/[^`]*)`", TEXT)
-    in_docs = {(method, re.sub(r"{\w+}", "{id}", path.partition("?")[0])) for method, path in described}
-    settings = GatewaySettings()
-    app = build_app(build_parts(settings, Bus("test", settings), dict))
+def test_openapi_describes_the_routes() -> None:
+    """Those of the gateway but for its page, with the probes that its server answers."""
     in_openapi = {
         (method.upper(), re.sub(r"{\w+}", "{id}", path))
-        for path, operations in app.openapi()["paths"].items()
+        for path, operations in reference_pages.description()["paths"].items()
         for method in operations
-    }
+    } | {("HEAD", "/v1/artifacts/{id}")}
     served = {
         (method, re.sub(r"{\w+}", "{id}", route.path))
         for route in unconnected_routes()
         for method in route.methods or ()
     }
-    assert in_docs == in_openapi | {("HEAD", "/v1/artifacts/{id}")}
-    assert in_docs - served == {("GET", "/livez"), ("GET", "/readyz")}
-    assert served - in_docs == {("GET", path) for path in ("/", "/playground", "/playground/assets/{id}")}
+    assert in_openapi - served == {("GET", "/livez"), ("GET", "/readyz")}
+    assert served - in_openapi == {("GET", path) for path in ("/", "/playground", "/playground/assets/{id}")}
+
+
+def test_the_pages_of_reference_are_current() -> None:
+    """`make schemas` writes them."""
+    pages = reference_pages.pages()
+    assert {file: (reference_pages.FOLDER / file).read_text(encoding="utf-8") for file in pages} == pages
+
+
+def test_what_docs_ask_for_is_a_route() -> None:
+    """In examples and in prose."""
+    described = re.findall(r"`(GET|HEAD|PATCH|POST|PUT|DELETE) (/[^`?{]*)", TEXT)
+    paths = reference_pages.description()["paths"]
+    routes = {(method.upper(), path.partition("{")[0]) for path in paths for method in paths[path]}
+    assert {*described} - {("HEAD", "/v1/artifacts/")} <= routes
 
 
 def test_openapi_groups_each_operation_once() -> None:
     """Generators of clients make a class of each tag."""
-    app = build_app(build_parts(GatewaySettings(), Bus("test", GatewaySettings()), dict))
-    operations = [each for methods in app.openapi()["paths"].values() for each in methods.values()]
+    operations = [each for methods in reference_pages.description()["paths"].values() for each in methods.values()]
     assert [each["operationId"] for each in operations if len(each["tags"]) != 1 and "operationId" in each] == []
 
 
 def test_openapi_says_which_events_a_stream_has() -> None:
     """By the name of a schema, which lists all that this version knows. Every reference leads somewhere."""
-    document = build_app(build_parts(GatewaySettings(), Bus("test", GatewaySettings()), dict)).openapi()
+    document = reference_pages.description()
     schemas = document["components"]["schemas"]
     for path, name, event in (
         ("runs/{run_id}", "RunEvent", "Chunk"),
