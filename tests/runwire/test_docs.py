@@ -1,4 +1,4 @@
-"""The code in docs/tools.md, sdk.md, control.md, tasks.md and schedules.md works as it is printed there."""
+"""The code in the pages of docs that follow works as it is printed there."""
 
 import asyncio
 import json
@@ -29,11 +29,12 @@ from tests.support.waiting import wait_until
 PUBLIC = (runwire, client, errors, events, plans, serving, testing)
 
 
-async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
+async def test_the_pages_on_tools_run(nats_server: NatsServer) -> None:
     """What it serves answers."""
     login = {"NATS_URL": nats_server.url, "NATS_USER": None, "NATS_PASSWORD": None}
     names: dict[str, Any] = {**login, "__name__": __name__}
-    await run_python("tools.md", names)
+    for page in ("tools.md", "tool_protocol.md"):
+        await run_python(page, names)
 
     assert names["analyze_sales"].spec.idempotent
     async with await nats.connect(nats_server.url) as caller:
@@ -182,7 +183,7 @@ def test_every_event_is_public() -> None:
     assert {model.__name__ for model in known} <= set(events.__all__)
 
 
-@pytest.mark.parametrize("code", blocks("tools.md", "toml"))
+@pytest.mark.parametrize("code", blocks("tool_protocol.md", "toml"))
 def test_the_declaration_is_a_specification(code: str) -> None:
     """The file of tools that do not announce themselves."""
     (entry,) = tomllib.loads(code)["tools"]

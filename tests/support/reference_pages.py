@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic import BaseModel
+
 from contracts.runs.events import KNOWN
 from contracts.sessions.records import KnownSessionEvent
 from services.artifact_store.settings import ArtifactStoreSettings
@@ -20,7 +22,7 @@ from services.planner.settings import PlannerSettings
 from services.tool_runner.settings import ToolRunnerSettings
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "rules"
-SETTINGS = {
+SETTINGS: dict[str, type[BaseModel]] = {
     "gateway": GatewaySettings,
     "planner": PlannerSettings,
     "tool_runner": ToolRunnerSettings,
