@@ -119,7 +119,8 @@ class Deployment:
     def absent(self, request: RunRequested, live: Mapping[str, ToolSpec]) -> list[str]:
         """Return the tools that the agent names and the run may use, but that no tool service offers."""
         agent = agent_of(self.agents, request.agent)
-        named = agent.tools if agent is not None and agent.tools is not None else []
+        listed = request.tools if _applies(request) else agent.tools if agent is not None else None
+        named = listed if listed is not None else []
         limits = [limit for limit in (request.tools, request.key_tools) if limit is not None]
         return [name for name in named if name not in live and all(name in limit for limit in limits)]
 
@@ -158,10 +159,18 @@ def _listed(request: RunRequested) -> RunRequested:
     return request.model_copy(update={"tool_context": {}})
 
 
+def _applies(request: RunRequested) -> bool:
+    """Whether the run applies a proposal: a person does, and an agent's `tools` are what its model may call.
+
+    Other calls belong to no conversation.
+    """
+    return CAUSES[request.cause].may_call_hidden and request.session_id is not None
+
+
 def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
     may_call_hidden = CAUSES[request.cause].may_call_hidden
     names = {name for name, spec in live.items() if may_call_hidden or not spec.hidden}
-    names &= names if agent.tools is None else set(agent.tools)
+    names &= names if agent.tools is None or _applies(request) else set(agent.tools)
     if request.tools is not None:
         missing = set(request.tools) - names
         if missing:

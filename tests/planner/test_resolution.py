@@ -53,6 +53,19 @@ def test_a_hidden_tool_is_for_calls_that_no_model_makes() -> None:
     assert ([*called.tools], called.warnings) == (["apply"], [])
 
 
+def test_a_person_applies_what_an_agent_may_not_call() -> None:
+    """A proposal of a session, whatever tools its agent has; any other call is bounded by the agent."""
+    live = {**LIVE, "apply": ToolSpec(name="apply", hidden=True)}
+    call = requested(["apply"], agent="painter").model_copy(update={"cause": "call"})
+    with pytest.raises(CannotOpen, match="apply"):
+        DEPLOYMENT.started(call, live)
+    apply = call.model_copy(update={"session_id": "s"})
+    started = DEPLOYMENT.started(apply, live)
+    assert ([*started.tools], started.warnings) == (["apply"], [])
+    assert DEPLOYMENT.absent(apply, LIVE) == ["apply"]
+    assert "apply" not in DEPLOYMENT.started(apply.model_copy(update={"key_tools": ["draw"]}), live).tools
+
+
 def test_no_warning_names_a_tool_that_the_key_does_not_allow() -> None:
     """The caller would learn of it, and could do nothing about it."""
     assert DEPLOYMENT.absent(requested(agent="painter"), LIVE) == ["frame"]

@@ -33,9 +33,9 @@ from tests.system.traces import Evidence
 pytestmark = [pytest.mark.system]
 HERE = Path(__file__).parent
 STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work, "proposals": ProposalStorm}
-SHORT = ("runs", "conversations", "tasks")
+SHORT = ("runs", "conversations", "tasks", "proposals")
 #: Of runs in few sessions, and in many.
-SESSIONS = {"runs": {}, "conversations": {"sessions": 6}, "tasks": {"sessions": 4}}
+SESSIONS = {"runs": {}, "conversations": {"sessions": 6}, "tasks": {"sessions": 4}, "proposals": {"sessions": 5}}
 MANY_SESSIONS = {"runs": {}, **{kind: {"sessions": 25} for kind in STORMS if kind != "runs"}}
 
 
