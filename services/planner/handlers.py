@@ -60,18 +60,24 @@ class Planner:
             await dead_letters.dead_letter(self._parts.bus, delivery, _BEGUN_TOO_OFTEN)
             if found.kind == "control" and found.name.partition("-")[0] in _NAMES_OF_OTHERS:
                 return True
-            ended = Poisoned(delivery.headers.get(SESSION_HEADER, ""))
-            poisoned = Incoming(delivery.owner, new_id(), ended, is_first=False)
-            return await handle(self._parts, address, poisoned, time_slice)
+            return await self._end_run(delivery, address, time_slice)
         finally:
             time_slice.end()
+
+    async def _end_run(self, delivery: Delivery, address: Address, time_slice: TimeSlice) -> bool:
+        """End the run of a message that was set aside, so that who asked for it learns of it."""
+        ended = Poisoned(delivery.headers.get(SESSION_HEADER, ""))
+        poisoned = Incoming(delivery.owner, new_id(), ended, is_first=False)
+        return await handle(self._parts, address, poisoned, time_slice)
 
     async def _on_run_message(self, delivery: Delivery, address: Address, time_slice: TimeSlice) -> bool:
         try:
             message = _parsed(delivery, address)
         except (ValidationError, InvalidName) as error:
             await dead_letters.dead_letter(self._parts.bus, delivery, short(error))
-            return True
+            if delivery.stream != subjects.REQUESTS or isinstance(error, InvalidName):
+                return True
+            return await self._end_run(delivery, address, time_slice)
         if isinstance(message, inbox.GroupDue):
             await self._parts.sessions.on_timer(SessionAddress(*address), message, delivery.owner)
             return True

@@ -88,13 +88,17 @@ QUEUES: dict[str, Callable[[str], str]] = {"request": _request, "inbox": _inbox,
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("queue", QUEUES)
 async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus: Bus) -> None:
-    """Each is kept whole in DEAD with the reason, and acknowledged."""
+    """Each is kept whole in DEAD with the reason, and acknowledged. A run whose request it was has failed."""
     sent = {name: (QUEUES[queue](new_id()), body) for name, body in SHAPELESS.items()}
     for subject, body in sent.values():
         await bus.publish(subject, body)
     for subject, body in sent.values():
         assert await _dead_lettered(bus, subject, body)
     await _drained(bus)
+    if queue == "request":
+        for subject, _ in sent.values():
+            found = await client.status(subjects.parse(subject).run)
+            assert (found["status"], found["code"]) == ("error", "poisoned")
     await _runs_normally(client, queue)
 
 
