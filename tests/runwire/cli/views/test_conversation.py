@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from contracts.wire.names import new_id
-from tests.runwire.conftest import Ended, document, runwire
+from tests.runwire.conftest import Ended, document, printed, runwire
 from tests.support.images import with_metadata
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.usefixtures("slow_tools")]
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
 REPORT = "Send a report to ann@example.org: 'All is well'"
 Chat = Callable[..., Terminal]
 
@@ -116,6 +117,17 @@ def test_a_report_on_background_tasks_is_shown(chat: Chat, up: Path) -> None:
 def test_a_person_decides_in_place(up: Path, lines: list[str], options: tuple[str, ...], shown: list[str]) -> None:
     """About a call, with its arguments shown; about a question of a tool; about a background task."""
     assert_order(typed(up, *lines, options=options).stdout, *shown, "you> ")
+
+
+def test_a_table_is_made_and_filled(up: Path) -> None:
+    """A proposal is drawn and applied in place, as a whole or in part, and the next turn knows what came of it."""
+    session, name = ("--session", new_id()), f"Birds{new_id().translate(LETTERS)}"
+    made = typed(up, f"track my {name}", "a", options=(*session, "--page", "tables_list")).stdout
+    assert_order(made, "I propose a table", "Create table", "+ Name text", "apply [a]ll", "3 applied, 0 failed")
+    table_id = next(line.split()[0] for line in printed("tables", "ls", data=up).splitlines() if name in line)
+    on_page = (*session, "--page", "table_view", "--table", table_id)
+    filled = typed(up, "add three rows", "0 2", "What became of that?", options=on_page).stdout
+    assert_order(filled, "I propose 3 rows", 'Name: "Name 1"', "2 applied, 0 failed", "chose 2 of 3 operations")
 
 
 def test_ctrl_c_adds_to_the_run(chat: Chat, up: Path) -> None:
