@@ -121,6 +121,11 @@ class NatsConnection:
         """Whether the server is reachable right now."""
         return self._nc is not None and self._nc.is_connected
 
+    @property
+    def received(self) -> int:
+        """How many messages have arrived."""
+        return self._nc.stats["in_msgs"] if self._nc is not None else 0
+
     async def leave(self) -> None:
         """Close the connection at once, even during a reconnect."""
         if self._nc is not None:

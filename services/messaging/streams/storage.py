@@ -6,6 +6,7 @@ failed once accepts nothing before the server is restarted, whatever room there 
 Rule 1: a stream is suspected when a write has no answer although NATS is connected, or is rejected for lack of space. A
 probe of our own (`probe.<stream>`, which nobody reads and which expires) decides, at once and then every two seconds.
 Rule 2: nothing is probed while all other writes succeed.
+Rule 3: until something arrives from NATS again, a write without an answer is a problem by itself: NATS stands still.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ _BUSY_S = 10.0
 """How long answers may take behind other messages."""
 _EXPIRES = {"Nats-TTL": "1s"}
 _NO_ANSWER = "no answer to a write; is the disk of NATS full?"
+_SILENT = "no answer to a write, and no message from NATS since: it stands still, or its disk is full"
 
 
 class Storage:
@@ -36,18 +38,24 @@ class Storage:
         self._connection = connection
         self._suspected: set[str] = set()
         self._problems: dict[str, str] = {}
+        self._received = -1
         self._wake = asyncio.Event()
 
     def problems(self) -> list[str]:
         """Return why writes fail, as sentences; empty when they do not."""
-        return [f"{NOT_STORED}: {stream}: {reason}" for stream, reason in sorted(self._problems.items())]
+        # Not even a probe has had an answer since.
+        silent = self._suspected if self._connection.received == self._received else ()
+        found = dict.fromkeys(silent, _SILENT) | self._problems
+        return [f"{NOT_STORED}: {stream}: {reason}" for stream, reason in sorted(found.items())]
 
     def on_silence(self, subject: str) -> None:
         """Note a write without an answer."""
         stream = subjects.stream_of(subject)
-        if stream is not None and self._connection.is_connected and stream not in self._suspected:
-            self._suspected.add(stream)
-            self._wake.set()
+        if stream is not None and self._connection.is_connected:
+            self._received = self._connection.received
+            if stream not in self._suspected:
+                self._suspected.add(stream)
+                self._wake.set()
 
     def on_refusal(self, subject: str, refusal: Refused) -> None:
         """Note a write that was rejected."""

@@ -85,6 +85,16 @@ async def test_a_full_disk_fails_readiness_until_nats_stores_again(
     assert await write(bus)
 
 
+async def test_a_server_that_stands_still_fails_readiness_with_the_first_write(bus: Bus, server: NatsServer) -> None:
+    """Before anything else notices; and it is ready again with the first answer."""
+    health = Health(bus.name, NatsLink(bus).problems, started=True)
+    server.freeze()
+    assert not await write(bus, 10)
+    assert "no message from NATS since" in health.problems()[0]
+    server.thaw()
+    await wait_until(lambda: not health.problems(), what="the service is ready again")
+
+
 def test_every_subject_that_is_stored_leads_to_its_stream() -> None:
     """Otherwise a write that fails there is suspected nowhere."""
     for config in (*STREAMS, *map(bucket, BUCKETS)):
