@@ -28,6 +28,9 @@ class CallFinished(Message):
     artifacts: dict[str, Any] = Field(
         default_factory=dict, description="dotted path in the result -> JSON value or ArtifactRef"
     )
+    artifact_types: dict[str, str] = Field(
+        default_factory=dict, exclude_if=is_absent, description="dotted path -> type, where one is known"
+    )
     sources: list[Source] = Field(default_factory=list)
     warnings: list[str] = Field(
         default_factory=list, description="parts of the result that were left out, for the run's payload"

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ..wire.base import Message
+from ..wire.base import Message, is_absent
 
 CALL_RESULT = "result"
 """Key in `extra`, of a run that makes one call: the call's result, as a model would read it."""
@@ -25,6 +25,9 @@ class TaskFindings(Message):
 
     artifacts: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="`<tool>#<task id>` -> dotted path -> JSON value or ArtifactRef"
+    )
+    artifact_types: dict[str, dict[str, str]] = Field(
+        default_factory=dict, exclude_if=is_absent, description="in the same places, where one is known"
     )
     sources: list[Source] = Field(default_factory=list)
     whole: str | None = Field(default=None, description="the artifact with all results, where they were cut")
@@ -48,6 +51,11 @@ class FinalPayload(Message):
     raw_answer: str
     artifacts: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="tool -> field -> JSON value or ArtifactRef; from tools only"
+    )
+    artifact_types: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        exclude_if=is_absent,
+        description="tool -> field -> what the artifact is, such as `chart`, where the tool or its form tells",
     )
     confidence: float | None = Field(default=None, ge=0, le=1)
     sources: list[Source] = Field(default_factory=list)

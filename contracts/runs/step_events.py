@@ -197,6 +197,9 @@ class Observed(Message):
     observation: Any = None
     failure: Fault | None = None
     artifacts: dict[str, Any] = Field(default_factory=dict)
+    artifact_types: dict[str, str] = Field(
+        default_factory=dict, exclude_if=is_absent, description="dotted path -> type, where one is known"
+    )
     sources: list[Source] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list, description="parts of the result that were left out")
     latency_ms: int = 0

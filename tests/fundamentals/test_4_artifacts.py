@@ -35,8 +35,8 @@ async def test_an_artifact_has_an_address(client: Client, http: httpx.AsyncClien
     assert [each["ref"]["artifact_id"] for each in listed] == [reference["artifact_id"]]
 
 
-async def test_a_chart_is_streamed_while_it_grows(client: Client) -> None:
-    """Listeners get the pieces in order; the payload holds the finished chart."""
+async def test_a_chart_is_streamed_while_it_grows(client: Client, http: httpx.AsyncClient) -> None:
+    """Listeners get the pieces in order; the payload holds the finished chart, and payload and list say its type."""
     run_id = await client.start("Which region grew most in sales.csv? Draw a chart.")
     seen = [event async for event in client.follow(run_id)]
 
@@ -46,5 +46,8 @@ async def test_a_chart_is_streamed_while_it_grows(client: Client) -> None:
     done = seen[-1]
     assert isinstance(done, Done)
     assert "series" in done.artifacts["analyze_table"]["chart"]
+    assert done.artifact_types == {"analyze_table": {"chart": pieces[0].artifact_type}}
+    listed = (await http.get(f"/v1/runs/{run_id}/artifacts")).json()["inline"]
+    assert listed == [{"tool": "analyze_table", "field": "chart", "artifact_type": pieces[0].artifact_type}]
     observed = next(event for event in seen if isinstance(event, Observed))
     assert str(observed.observation["chart"]).startswith("<artifact:")

@@ -244,6 +244,14 @@ export interface FinalPayload {
       [k: string]: unknown;
     };
   };
+  /**
+   * tool -> field -> what the artifact is, such as `chart`, where the tool or its form tells
+   */
+  artifact_types?: {
+    [k: string]: {
+      [k: string]: string;
+    };
+  };
   confidence?: number | null;
   sources?: Source[];
   /**
@@ -617,6 +625,14 @@ export interface TaskFindings {
   artifacts?: {
     [k: string]: {
       [k: string]: unknown;
+    };
+  };
+  /**
+   * in the same places, where one is known
+   */
+  artifact_types?: {
+    [k: string]: {
+      [k: string]: string;
     };
   };
   sources?: Source[];
@@ -1352,6 +1368,12 @@ export interface Observed {
   artifacts?: {
     [k: string]: unknown;
   };
+  /**
+   * dotted path -> type, where one is known
+   */
+  artifact_types?: {
+    [k: string]: string;
+  };
   sources?: Source[];
   /**
    * parts of the result that were left out
@@ -1790,6 +1812,14 @@ export interface Done {
   artifacts?: {
     [k: string]: {
       [k: string]: unknown;
+    };
+  };
+  /**
+   * tool -> field -> what the artifact is, such as `chart`, where the tool or its form tells
+   */
+  artifact_types?: {
+    [k: string]: {
+      [k: string]: string;
     };
   };
   confidence?: number | null;

@@ -16,6 +16,7 @@ from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.parts import GatewayParts, Parts
 from services.shared.artifacts.client import Wanted
 from services.shared.artifacts.errors import ArtifactTooLarge
+from services.shared.redaction.stored_values import as_reference
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 OwnId = Annotated[
@@ -53,10 +54,21 @@ UPLOAD = {
 MAX_FILENAME_CHARACTERS = 1000
 
 
+class InlineArtifact(BaseModel):
+    """An artifact that stands in a run's payload itself, as `payload.artifacts.<tool>.<field>`."""
+
+    tool: str
+    field: str
+    artifact_type: str | None = None
+
+
 class ArtifactList(BaseModel):
     """Some artifacts, in the order in which they were stored."""
 
     artifacts: list[StoredArtifact]
+    inline: list[InlineArtifact] = Field(
+        default_factory=list, description="of a run that has ended, on its first page: what is too small to be stored"
+    )
     next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
 
 
@@ -142,10 +154,19 @@ async def list_artifacts_of_a_run(
     cursor: ListCursor = None,
 ) -> ArtifactList:
     """List the artifacts of a run: those of its tools, and its images; the oldest first."""
-    request = (await parts.runs.get(caller, run_id)).request()
+    run = await parts.runs.get(caller, run_id)
+    request, payload = run.request(), run.status().payload
     session = request.session_id if request else None
     wanted = Wanted(own_id=own_id, skill_id=skill_id, limit=limit, cursor=int(cursor or 0))
-    return await _page(parts, caller, session, run_id, **wanted)
+    page = await _page(parts, caller, session, run_id, **wanted)
+    if payload is not None and (cursor, own_id, skill_id) == (None, None, None):
+        page.inline = [
+            InlineArtifact(tool=tool, field=name, artifact_type=payload.artifact_types.get(tool, {}).get(name))
+            for tool, fields in payload.artifacts.items()
+            for name, value in fields.items()
+            if as_reference(value) is None
+        ]
+    return page
 
 
 async def _page(

@@ -72,6 +72,12 @@ class TaskResults:
             if end is not None
             for tool, fields in end.artifacts.items()
         }
+        types = {
+            f"{tool}#{task}": found
+            for task, end in ends.items()
+            if end is not None
+            for tool, found in end.artifact_types.items()
+        }
         is_large = wire_size(whole) > MAX_INLINE_BYTES
         if is_large:
             keyed = {WHOLE[0]: {WHOLE[1]: whole}, **keyed}
@@ -89,7 +95,9 @@ class TaskResults:
             return {**each, "result": middle_cut(end.raw_answer, share), **({"artifacts": made} if made else {})}
 
         sources = [source for end in ends.values() if end is not None for source in end.sources]
-        found = TaskFindings(artifacts=stored, sources=sources, whole=ref.artifact_id if ref is not None else None)
+        found = TaskFindings(
+            artifacts=stored, artifact_types=types, sources=sources, whole=ref.artifact_id if ref is not None else None
+        )
         return [completed(each) for each in shown], found if found != TaskFindings() else None
 
     async def _end(self, tenant: str, task: str) -> Done | None:

@@ -111,8 +111,8 @@ class OutcomeBuilder:
             parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled]
         )
         names = parts.claimed | {path: shown.stream_id for path, shown in streams.items()}
-        types = {path: progress.types[name] for path, name in names.items() if name in progress.types}
-        clean = await store.clean(artifacts, types, until)
+        streamed = {path: progress.types[name] for path, name in names.items() if name in progress.types}
+        clean = await store.clean(artifacts, streamed, until)
         if named is not None and named.path not in clean.artifacts:
             named = None  # Its image was dropped.
         elif named is not None and clean.artifacts[named.path] is not artifacts[named.path]:
@@ -125,8 +125,8 @@ class OutcomeBuilder:
 
         def describe(path: str) -> Description:
             if named is None or path != named.path:
-                return Description(types.get(path), None, *skill)
-            return Description(named.artifact_type or types.get(path), named.key, *skill)
+                return Description(streamed.get(path), None, *skill)
+            return Description(named.artifact_type or streamed.get(path), named.key, *skill)
 
         kept = await store.store(clean.artifacts, describe, parts.observation, value, until)
         warnings = [*clean.warnings, *dropped, *(() if named is None else (*named.warnings, *kept.warnings))]
@@ -136,7 +136,8 @@ class OutcomeBuilder:
             warnings.append(f"content_cut: the content of {call.tool} is cut, since {most}")
         responded = named.responded(kept.named_ref) if named is not None else None
         text = content.text if content is not None else None
-        return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), text, responded)
+        types = {path: known for path in kept.artifacts if (known := describe(path).artifact_type)}
+        return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), text, responded, types)
 
 
 def succeeded(
@@ -147,6 +148,7 @@ def succeeded(
     latency_ms: int,
     content: str | None = None,
     responded: RespondedArtifact | None = None,
+    types: dict[str, str] | None = None,
     limit: int = MAX_OUTCOME_BYTES,
 ) -> bytes:
     """Return the encoded outcome of a successful call. Raises ResultTooLarge or InvalidResult."""
@@ -157,6 +159,7 @@ def succeeded(
             status="succeeded",
             observation=kept.observation,
             artifacts=kept.artifacts,
+            artifact_types=types or {},
             sources=sources,
             warnings=warnings,
             latency_ms=latency_ms,

@@ -44,6 +44,7 @@ def assemble(
     *,
     last_observation: Any = None,
     artifacts: Mapping[str, Mapping[str, Any]] | None = None,
+    artifact_types: Mapping[str, Mapping[str, str]] | None = None,
     sources: Sequence[Source] = (),
     reason: Reason = "answer_complete",
     warnings: Sequence[str] = (),
@@ -58,6 +59,7 @@ def assemble(
         last_observation: the redacted result of the last call that succeeded; read only when the arguments hold no
             answer.
         artifacts: tool -> dotted path -> JSON value or reference, of the whole run.
+        artifact_types: tool -> dotted path -> type, where one is known.
         sources: collected from tools, in the order of their calls.
         reason: why the run ended; it decides the route of a stopped or failed run.
         warnings: the runtime's own, such as the budget that ran out; they stand before the model's.
@@ -91,6 +93,7 @@ def assemble(
     return FinalPayload(
         raw_answer=answer or text_in(last_observation, data=reason not in _UNSHOWN) or NO_ANSWER,
         artifacts={tool: dict(found) for tool, found in (artifacts or {}).items() if found},
+        artifact_types={tool: dict(found) for tool, found in (artifact_types or {}).items()},
         confidence=confidence,
         sources=unique_sources([*sources, *own_sources]),
         route=ROUTES.get(reason, route),

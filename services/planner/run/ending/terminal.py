@@ -53,12 +53,13 @@ TOO_LARGE = "larger than a record may be"
 def _payload(
     run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None
 ) -> FinalPayload:
-    artifacts, superseded = run.collected.artifacts()
+    artifacts, types, superseded = run.collected.artifacts()
     state = run.strategy_state
     found = payload.assemble(
         args,
         last_observation=run.last_observation,
         artifacts=artifacts,
+        artifact_types=types,
         sources=run.collected.sources(),
         reason=reason,
         warnings=(*run.warnings, *superseded, *_unchecked(run), *_shortened(run), *warnings),
@@ -278,7 +279,7 @@ def _fitting(event: RunEvent, room: int) -> RunEvent:
 def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
     """Leave out what may be large, the artifacts first, until `room` bytes hold the rest."""
     smaller: dict[str, Any] = {}
-    for name in ("artifacts", "extra", "sources", "suggested_actions", "warnings"):
+    for name in ("artifacts", "artifact_types", "extra", "sources", "suggested_actions", "warnings"):
         if not (value := getattr(payload, name)):
             continue
         smaller[name] = type(value)()

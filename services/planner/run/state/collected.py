@@ -59,11 +59,12 @@ class Collected:
         of_calls = [source for outcome in self._settled() for source in outcome.sources]
         return of_calls + [source for found in self._of_tasks for source in found.sources]
 
-    def artifacts(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Return tool -> path -> value or reference, and a warning for each tool that replaced an earlier artifact."""
+    def artifacts(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, str]], list[str]]:
+        """Return tool -> path -> value or reference, the same of known types, and warnings about replaced artifacts."""
         newest: dict[tuple[str, str], tuple[str, Any]] = {}
         found: dict[str, dict[str, Any]] = {}
         earlier: dict[str, dict[str, Any]] = {}
+        types: dict[str, dict[str, str]] = {}
         for outcome in self._settled():
             for path, value in outcome.artifacts.items():
                 call_id, before = newest.get((outcome.tool, path), ("", None))
@@ -71,10 +72,13 @@ class Collected:
                     earlier.setdefault(f"{outcome.tool}#{call_id}", {})[path] = before
                 newest[outcome.tool, path] = outcome.call_id, value
             add_artifacts(found, outcome.tool, outcome.artifacts)
-        for key, fields in ((key, each[key]) for each in (of.artifacts for of in self._of_tasks) for key in each):
+            add_artifacts(types, outcome.tool, outcome.artifact_types)
+        for made, key in ((of, key) for of in self._of_tasks for key in of.artifacts):
             tool = key.partition("#")[0]
-            found[key if tool in found else tool] = fields
-        return {**found, **earlier}, _warnings(earlier)
+            place = key if tool in found else tool
+            found[place] = made.artifacts[key]
+            add_artifacts(types, place, made.artifact_types.get(key, {}))
+        return {**found, **earlier}, types, _warnings(earlier)
 
     def _settled(self) -> Iterable[Observed]:
         return (outcome for outcome in self._outcomes.values() if outcome is not None)

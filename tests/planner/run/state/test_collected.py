@@ -17,7 +17,13 @@ def observed(call_id: str, tool: str = "draw", **artifacts: Any) -> Observed:
     """An outcome."""
     sources = [Source(title=call_id)]
     return Observed(
-        call_id=call_id, tool=tool, status="succeeded", observation="x" * 1000, artifacts=artifacts, sources=sources
+        call_id=call_id,
+        tool=tool,
+        status="succeeded",
+        observation="x" * 1000,
+        artifacts=artifacts,
+        artifact_types=dict.fromkeys(artifacts, f"of {call_id}"),
+        sources=sources,
     )
 
 
@@ -34,13 +40,14 @@ def test_outcomes_stand_in_the_order_of_their_calls() -> None:
 
     assert [source.title for source in collected.sources()] == ["1-1", "1-2", "1-3", "1-join"]
     assert [source.title for source in before.sources()] == ["1-1", "1-3"]
-    found, warnings = collected.artifacts()
+    found, types, warnings = collected.artifacts()
     assert found == {
         "draw": {"chart": "1-3"},
         "other": {"chart": "join"},
         "draw#1-1": {"chart": "1-1"},
         "draw#1-2": {"chart": "1-2"},
     }
+    assert types == {"draw": {"chart": "of 1-3"}, "other": {"chart": "of 1-join"}}
     assert warnings == [
         (
             "draw made an artifact of the same name several times: the last one counts, "
@@ -53,6 +60,8 @@ def test_what_tasks_made_takes_the_place_of_nothing() -> None:
     """It stands under the tool, or beside what the tool has there already."""
     collected = Collected()
     found = {"draw#t1": {"chart": 1}, "draw#t2": {"chart": 2}, "scan#t2": {"page": 3}}
-    collected.take_tasks(TaskFindings(artifacts=found, whole="a" * 32))
+    types = {"draw#t2": {"chart": "line"}, "scan#t2": {"page": "pdf"}}
+    collected.take_tasks(TaskFindings(artifacts=found, artifact_types=types, whole="a" * 32))
     assert collected.artifacts()[0] == {"draw": {"chart": 1}, "draw#t2": {"chart": 2}, "scan": {"page": 3}}
+    assert collected.artifacts()[1] == {"draw#t2": {"chart": "line"}, "scan": {"page": "pdf"}}
     assert collected.copy().readable == {"a" * 32}
