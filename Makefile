@@ -18,8 +18,11 @@ run: $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/runs) ## Start everyth
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
 # One worker more than cores: the tests wait for half of their time.
+# What hangs beside a test's own function, such as a fixture, ends its worker, which says where; the others go on.
+HUNG = -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+
 test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(HUNG) $(ARGS)
 
 unit: $(VENV)/ready ## Run the tests that need no server; ARGS as for test.
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m unit $(ARGS)

@@ -72,10 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
     for item in items:
-        used = set(getattr(item, "fixturenames", ()))
-        of_file = str(item.path.relative_to(TESTS))
-        item.add_marker(pytest.mark.xdist_group(next((name for name in SYSTEMS if name in used), of_file)))
-    items.sort(key=_begins_late)
+        item.add_marker(pytest.mark.xdist_group(_system_of(item) or str(item.path.relative_to(TESTS))))
+    items.sort(key=_place)
     yield
 
 
@@ -99,10 +97,26 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     assert node.config.option.dist != "loadgroup" or all("@" in each for each in ids)
 
 
-def _begins_late(item: pytest.Item) -> bool:
-    place = item.path.relative_to(TESTS)
-    is_long = any(place.is_relative_to(each) for each in LONG)
-    return not is_long and {*SYSTEMS}.isdisjoint(getattr(item, "fixturenames", ()))
+def _place(item: pytest.Item) -> tuple[bool, str]:
+    """Later, if greater. The tests of a system stand together, as their worker has them."""
+    system, path = _system_of(item), item.path.relative_to(TESTS)
+    return system is None and not any(path.is_relative_to(each) for each in LONG), system or ""
+
+
+def _system_of(item: pytest.Item | None) -> str | None:
+    used = set(getattr(item, "fixturenames", ()))
+    return next((name for name in SYSTEMS if name in used), None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """End a shared system with its last test, not with the session: it takes a tenth of a core while it idles."""
+    yield
+    name = _system_of(item)
+    if isinstance(item, pytest.Function) and name is not None and name != _system_of(nextitem):
+        for fixture in item._fixtureinfo.name2fixturedefs[name]:
+            if fixture.scope == "session":
+                fixture.finish(item._request)  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(wrapper=True)
