@@ -53,6 +53,10 @@ accepted_specs = _entry(  # It stays until an operator removes it.
     "accepted_specs", CATALOGUE_BUCKET, "accepted.{tool}",
     writes=(TOOL_RUNNER,), reads=(TOOL_RUNNER,), carries="AcceptedSpecs", watched_by=(TOOL_RUNNER,),
 )
+declared_tool = _entry(  # Written by `runwire tools declare`; it stays until `runwire tools forget`.
+    "declared_tool", CATALOGUE_BUCKET, "declared.{tool}",
+    writes=(), reads=(TOOL_RUNNER,), carries="ToolSpec", watched_by=(TOOL_RUNNER,),
+)
 tool_spec = _entry(  # Runs refer to it, so it stays.
     "tool_spec", CATALOGUE_BUCKET, "spec.{digest}",
     writes=(TOOL_RUNNER,), reads=(PLANNER, TOOL_RUNNER), carries="ToolSpec",

@@ -45,6 +45,7 @@ COMMANDS = {
     "answer": "Answer a question of a tool or agent.",
     "artifacts": "List the artifacts of a run or session. `runwire fetch NAME` gets one.",
     "fetch": "Get the bytes of an artifact.",
+    "new": "Make a project: of a tool, in one of several languages, or of an agent.",
     "serve": "Serve the tools of Python files over NATS.",
     "env": "Print how to reach the NATS server that `runwire up` started here, for tools in other languages.",
     "logs": "Show the logs of the processes that `runwire up` has started from this data folder, by time.",
@@ -68,6 +69,7 @@ _MODULES = {
     "data": {"artifacts", "fetch", "tables"},
     "machine": {"up", "env", "logs"},
     "runs": {"run", "tail", "cancel", "delete", "runs"},
+    "serve": {"new", "serve"},
     "sessions": {"chat", "sessions", "proposals"},
     "tools": {"call", "mcp", "tools"},
     "schedules": {"schedule"},
@@ -79,7 +81,7 @@ _MODULES = {
 GROUPS = {
     "Ask": "run chat tail cancel delete runs sessions artifacts fetch",
     "Decide": "approvals approve reject answer proposals tasks",
-    "Tools and data": "serve tools mcp call tables plan schedule",
+    "Tools and data": "new serve tools mcp call tables plan schedule",
     "Operate": "up doctor logs env config context credentials",
 }
 """Heading of `runwire --help` -> its commands."""

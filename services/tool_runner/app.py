@@ -16,6 +16,7 @@ from .compliance.checks import ToolChecks
 from .direct_calls import DirectCalls
 from .discovery.announcements import Announcement, Discovery
 from .discovery.catalogue_writer import CatalogueWriter
+from .discovery.file import DeclaredTools
 from .discovery.micro import MicroDiscovery
 from .execution import CallExecutor
 from .handlers import CallHandler
@@ -79,17 +80,18 @@ async def running(
     handler = CallHandler(bus, executor, direct_calls, settings.max_deliveries)
     builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
     consumers = await CallConsumers(bus, handler.on_call, settings, lambda: builtin | catalogue.live(), runners).start()
-    for kind in kinds:
-        await kind.discovery.start()
+    discoveries = [*(kind.discovery for kind in kinds), DeclaredTools(bus, changed)]
+    for discovery in discoveries:
+        await discovery.start()
 
     def announcements() -> list[Announcement]:
-        """What the tools file declares, and what instances announce now."""
-        return [*declared, *(one for kind in kinds for one in kind.discovery.announcements())]
+        """What the tools file declares, what an operator has declared, and what instances announce now."""
+        return [*declared, *(one for discovery in discoveries for one in discovery.announcements())]
 
     await consumers.open_surely(READ_ARTIFACT_SPEC)
     writer = await CatalogueWriter(
         bus,
-        [kind.discovery for kind in kinds],
+        discoveries,
         changed,
         declared,
         lambda announced: consumers.open(announced.spec),
@@ -106,7 +108,7 @@ async def running(
         await reads.stop()
         await direct_calls.stop()
         await writer.stop()
-        for kind in kinds:
-            await kind.discovery.stop()
+        for discovery in discoveries:
+            await discovery.stop()
         await consumers.stop(settings.graceful_timeout_s)
         await catalogue.stop()

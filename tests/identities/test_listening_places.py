@@ -21,7 +21,7 @@ SUBSCRIPTIONS = {
     ("CORE", "gateway"): {"$KV.catalogue.tool.*"},
     ("CORE", "planner"): {"$KV.catalogue.tool.*", "direct.here"},
     ("CORE", "tool_runner"): {
-        *("$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
+        *("$KV.catalogue.tool.*", "$KV.catalogue.accepted.*", "$KV.catalogue.declared.*"),
         *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>", "check.tool tool_runner"),
         "read.tool tool_runner",
         *(f"answer.{tool}.<id>.info" for tool in TOOLS),

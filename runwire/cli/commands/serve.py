@@ -1,4 +1,4 @@
-"""The command that serves tools."""
+"""Commands of authors: make a project, of a tool or an agent; serve the tools of files."""
 
 import contextlib
 import os
@@ -7,17 +7,66 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from runwire import serving
 from runwire.cli.exit_codes import end
+from runwire.cli.frame import Format, Found
 from runwire.cli.printing import ERR, OUT, marked
 from runwire.serving import loading, server
 
 commands = typer.Typer()
+new = typer.Typer(no_args_is_help=True)
+commands.add_typer(new, name="new")
 _POLL_S = 0.5
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+_SUFFIX = ".template"
+"""Of the files of a template, so that they are none of this program."""
+_PLACEHOLDER = "my_name"
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _, as names of functions have them.")]
+
+
+@new.command()
+def tool(
+    name: Name,
+    lang: Annotated[Literal["python", "shell"], typer.Option(help="What it is written in.")] = "python",
+    output: Format = "text",
+) -> None:
+    """Make the folder NAME: a tool with its test, a Dockerfile and a README."""
+    end(lambda: _make(lang, name).print(output))
+
+
+@new.command()
+def agent(name: Name, output: Format = "text") -> None:
+    """Make the folder NAME: an agents file with its test, a Dockerfile and a README."""
+    end(lambda: _make("agent", name).print(output))
+
+
+def _make(template: str, name: str) -> Found:
+    folder = Path(name)
+    if not (name.isascii() and name.isidentifier() and len(name) <= 64):  # noqa: PLR2004, of a tool's name
+        raise typer.BadParameter(
+            "it needs letters, digits and _, and begins with none of the digits", param_hint="NAME"
+        )
+    if folder.exists():
+        raise typer.BadParameter(f"{folder} is there already", param_hint="NAME")
+    made = []
+    for source in sorted((_TEMPLATES / template).rglob(f"*{_SUFFIX}")):
+        below = str(source.relative_to(_TEMPLATES / template)).removesuffix(_SUFFIX).replace(_PLACEHOLDER, name)
+        target = folder / below
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name), encoding="utf-8")
+        if target.suffix == ".sh":
+            target.chmod(0o755)
+        made.append(str(target))
+
+    def show() -> None:
+        OUT.print("\n".join(map(marked, made)))
+        ERR.print(f"[dim]{marked(str(folder / 'README.md'))} says how to test and to serve it[/dim]")
+
+    return Found({"made": made}, show)
 
 
 @commands.command()

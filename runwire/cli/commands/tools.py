@@ -207,8 +207,14 @@ def accept(name: str, digest: Digest = None) -> None:
 
 
 @tools.command()
+def declare(file: Annotated[Path, typer.Argument(help="JSON or TOML, as in docs/tools.md.")]) -> None:
+    """Offer the tools of a file, which speak plain NATS and announce nothing, until `forget`. Nothing is restarted."""
+    _print_result(acceptance.declare(file))
+
+
+@tools.command()
 def forget(name: str) -> None:
-    """Forget what is accepted of a tool: its next specification is accepted as the first one."""
+    """Forget what is declared and accepted of a tool: its next specification is accepted as the first one."""
     _print_result(acceptance.forget(name))
 
 

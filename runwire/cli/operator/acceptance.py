@@ -1,7 +1,9 @@
 """Accepting the specifications of tools: what an operator reads and writes in the catalogue, over NATS."""
 
+import asyncio
 import contextlib
 import json
+import tomllib
 from difflib import unified_diff
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +23,8 @@ from runwire.nats_client import NatsClient
 from runwire.serving.loading import load_tools
 
 _ATTEMPTS = 3
+_TAKEN_S, _POLL_S = 10.0, 0.1
+"""Until a tool runner has taken a declaration; how often that is looked at."""
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -50,19 +54,47 @@ async def accept(name: str, digest: str | None) -> str:
 
 
 async def forget(name: str) -> str:
-    """Forget what is accepted of a tool, so that its next specification is accepted as the first one.
+    """Forget what is declared and accepted of a tool, so that its next specification is accepted as the first one.
 
     Raises as `accept` does.
     """
-    key = keys.accepted_specs(name)
+    forgotten = []
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
-        try:
-            await catalogue.get(key)
-        except KeyNotFoundError as error:
-            raise OperatorRefused(f"nothing is accepted of a tool {name}") from error
-        await catalogue.delete(key)
+        for key in (keys.declared_tool(name), keys.accepted_specs(name)):
+            with contextlib.suppress(KeyNotFoundError):
+                await catalogue.get(key)
+                forgotten.append(key)
+                await catalogue.delete(key)
+    if not forgotten:
+        raise OperatorRefused(f"nothing is accepted or declared of a tool {name}")
     return f"{name}: the next specification that is seen is accepted"
+
+
+async def declare(file: Path) -> str:
+    """Store the specifications of a file as those of tools that announce nothing; return once they are offered.
+
+    Raises ToolsNotLoaded, and as `accept` does.
+    """
+    specs = read_specs(file)
+    async with connected_operator() as client:
+        catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
+        for spec in specs:
+            await catalogue.put(keys.declared_tool(spec.name), spec.model_dump_json().encode())
+        for spec in specs:
+            for _ in range(round(_TAKEN_S / _POLL_S)):
+                if (await _read(catalogue, keys.live_tool(spec.name), ToolSpec))[0] == spec:
+                    break
+                refused, _ = await _read(catalogue, keys.refused_tool(spec.name), RefusedTool)
+                if refused is not None and not refused.digests:
+                    raise OperatorRefused(f"{spec.name} is refused: {refused.reason}")
+                await asyncio.sleep(_POLL_S)
+            else:
+                raise OperatorRefused(
+                    f"{spec.name} is declared, and after {_TAKEN_S:g} s it is not offered: another process serves a "
+                    "tool of this name, or no tool runner works"
+                )
+    return f"{', '.join(spec.name for spec in specs)}: offered, whether served or not, until `runwire tools forget`"
 
 
 async def compare(name: str, digest: str | None) -> str:
@@ -134,11 +166,11 @@ async def _read(catalogue: KeyValue, key: str, kind: type[M]) -> tuple[M | None,
 
 
 def read_specs(file: Path) -> list[ToolSpec]:
-    """Return the specifications in a file: of the tools in a Python file, or as JSON, one or a list of them.
+    """Return the specifications in a file: of the tools in a Python file, or as JSON or TOML, as a tools file has them.
 
     Raises ToolsNotLoaded.
     """
-    if file.suffix != ".json":
+    if file.suffix not in {".json", ".toml"}:
         try:
             return [_canonical(tool.spec) for tool in load_tools(file)]
         except ToolsNotLoaded:
@@ -146,7 +178,9 @@ def read_specs(file: Path) -> list[ToolSpec]:
         except Exception as error:
             raise ToolsNotLoaded(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
     try:
-        content = orjson.loads(file.read_bytes())
+        data = file.read_bytes()
+        content = tomllib.loads(data.decode()) if file.suffix == ".toml" else orjson.loads(data)
+        content = content.get("tools", content) if isinstance(content, dict) else content
         specs = content if isinstance(content, list) else [content]
         return [_canonical(ToolSpec.model_validate(one)) for one in specs]
     except OSError as error:
@@ -154,7 +188,7 @@ def read_specs(file: Path) -> list[ToolSpec]:
     except ValidationError as error:
         raise ToolsNotLoaded(f"{file} is not a specification of a tool: {describe(error, limit=1)}") from error
     except ValueError as error:
-        raise ToolsNotLoaded(f"{file} is not JSON: {error}") from error
+        raise ToolsNotLoaded(f"{file} is not {file.suffix[1:].upper()}: {error}") from error
 
 
 def _canonical(spec: ToolSpec) -> ToolSpec:

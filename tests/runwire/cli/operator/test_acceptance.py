@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 
 import nats
@@ -23,7 +23,7 @@ from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
-from tests.runwire.conftest import started
+from tests.runwire.conftest import runwire
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ A, B, C = "a" * 24, "b" * 24, "c" * 24
 
 async def called(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it printed."""
-    ended = await asyncio.to_thread(started, *arguments, data=data, **env)
+    ended = await asyncio.to_thread(runwire, *arguments, data=data, **env)
     return ended.returncode, ended.stdout + ended.stderr
 
 
@@ -145,6 +145,34 @@ async def test_a_rollout_is_accepted(operator: Operator, server: NatsServer) -> 
         assert await operator.accepted() == [OLD.digest(), NEW.digest()]
         assert runner.denied is None
     await catalogue.stop()
+
+
+async def test_a_tool_is_declared_while_everything_runs(server: NatsServer, operator: Operator, tmp_path: Path) -> None:
+    """It is offered at once and by a tool runner that starts later, until it is forgotten. A wrong one is refused."""
+    file, wrong = tmp_path / "tools.toml", tmp_path / "wrong.json"
+    file.write_text('[[tools]]\nname = "weather"\ndescription = "old"\n')
+    wrong.write_text('{"name": "wrong", "input_schema": {"$ref": "#/nowhere"}}')
+    configured = settings(server, TOOL_RUNNER).model_copy(update={"trust_tools": False})
+
+    async def is_offered() -> bool:
+        return (await operator.catalogue.get(keys.live_tool("weather"))).parsed(ToolSpec) == OLD
+
+    async with connected(server.url, TOOL_RUNNER, configured) as runner:
+        async with running(runner, configured, []):
+            code, said = await operator.calls("declare", str(file))
+            assert (code, said.split(":")[0], await is_offered()) == (0, "weather", True), said
+            code, said = await operator.calls("declare", str(wrong))
+            assert (code, "wrong is refused: its declaration cannot be used: input_schema" in said) == (1, True), said
+        await operator.catalogue.delete(keys.live_tool("weather"))
+        async with running(runner, configured, []):
+            await wait_until(is_offered, what="it is offered after a restart")
+            assert (await operator.calls("forget", "weather"))[0] == 0
+            await wait_until(lambda: _not(is_offered()), what="it is offered no more")
+        assert runner.denied is None
+
+
+async def _not(asked: Awaitable[bool]) -> bool:
+    return not await asked
 
 
 async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> None:
