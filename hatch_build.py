@@ -1,4 +1,4 @@
-"""Build the wheel: `contracts` goes inside it, as `runwire._contracts`.
+"""Build the wheel: `contracts` goes inside it, as `runwire._contracts`, and so do the SDKs that `runwire new` copies.
 
 In a checkout `runwire` imports the package `contracts` that lies beside it. In the wheel that name would collide with
 a package of the user's own, so each import of it is rewritten. Lines keep their numbers, so tracebacks stay right.
@@ -27,6 +27,7 @@ class ContractsInside(BuildHookInterface[Any]):
         root, self._rewritten = Path(self.root), Path(tempfile.mkdtemp())
         included = build_data["force_include"]
         included[str(root / "contracts")] = "runwire/_contracts"
+        included[str(root / "sdk" / "go")] = "runwire/_sdk/go"
         for module in sorted((root / "runwire").rglob("*.py")):
             text, count = _IMPORT.subn(r"\1from runwire._contracts", module.read_text(encoding="utf-8"))
             if count:

@@ -35,10 +35,12 @@ def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_wheel_brings_one_name(installed: Path) -> None:
-    """With the contracts and their schemas inside, typed, and with its licence."""
+    """With the contracts and their schemas inside, what `runwire new` copies, typed, and with its licence."""
     assert {path.name.partition("-")[0] for path in installed.iterdir()} == {"runwire"}
     assert (installed / "runwire" / "py.typed").exists()
     assert (installed / "runwire" / "_contracts" / "schemas" / "ToolSpec.json").exists()
+    assert (installed / "runwire" / "_sdk" / "go" / "serve.go").exists()
+    assert (installed / "runwire" / "cli" / "templates" / "python" / "Dockerfile.template").exists()
     assert list(installed.glob("*.dist-info/licenses/LICENSE"))
 
 

@@ -2,6 +2,10 @@ module runwire-examples
 
 go 1.23.0
 
+replace runwire => ../../sdk/go
+
+require runwire v0.1.0
+
 require github.com/nats-io/nats.go v1.48.0
 
 require (

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from contracts.tools.messages import ToolSpec
 from services.shared.json_schema.checks import check_schema, complaints
 from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
 from tests.examples.conftest import EXAMPLES, Running, Start, build, program
+from tests.runwire.conftest import printed
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until
@@ -224,14 +226,17 @@ async def test_it_finishes_its_work_before_it_goes(client: Client, example: Exam
     assert await example.running.ended() == 0
 
 
-def test_the_go_example_is_vetted_and_its_own_tests_pass(go: list[str]) -> None:
-    """`go vet` and `go test`, as a reader would run them."""
+@pytest.mark.parametrize("folder", ["sdk/go", "examples/go", "new"])
+def test_go_is_vetted_and_its_own_tests_pass(folder: str, go: list[str], tmp_path: Path) -> None:
+    """`go vet` and `go test`, as a reader would run them, also of a project that `runwire new` makes."""
     assert go
+    if folder == "new":
+        printed("new", "tool", "words_in_go", "--lang", "go", data=tmp_path)
+    here = tmp_path / "words_in_go" if folder == "new" else EXAMPLES.parent / folder
     command = str(needs_program("go"))
-    build([command, "vet", "./..."], EXAMPLES / "go")
-    build([command, "test", "./..."], EXAMPLES / "go")
+    build([command, "test", "-vet", "all", "./..."], here)
     formatted = subprocess.run(
-        [str(needs_program("gofmt")), "-l", "."], cwd=EXAMPLES / "go", capture_output=True, text=True, check=True
+        [str(needs_program("gofmt")), "-l", "."], cwd=here, capture_output=True, text=True, check=True
     )
     assert formatted.stdout == ""
 

@@ -12,11 +12,11 @@ import (
 
 // Question says what to simulate. Times are in seconds; arrivals and service are exponentially distributed.
 type Question struct {
-	ArrivalsPerS float64 `json:"arrivals_per_s"`
-	ServiceS     float64 `json:"service_s"`
-	Servers      int     `json:"servers"`
-	Customers    int     `json:"customers"`
-	Seed         uint64  `json:"seed"`
+	ArrivalsPerS float64 `json:"arrivals_per_s" schema:"exclusiveMinimum=0"`
+	ServiceS     float64 `json:"service_s" schema:"exclusiveMinimum=0" doc:"mean time that one customer needs"`
+	Servers      int     `json:"servers" schema:"minimum=1 maximum=10000"`
+	Customers    int     `json:"customers,omitempty" schema:"minimum=1 maximum=1000000000 default=200000"`
+	Seed         uint64  `json:"seed,omitempty" schema:"default=0" doc:"the same seed gives the same figures"`
 }
 
 // Figures are what came out. ExpectedWaitS is the mean wait by Erlang's formula, to compare with.

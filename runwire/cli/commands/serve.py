@@ -22,8 +22,12 @@ new = typer.Typer(no_args_is_help=True)
 commands.add_typer(new, name="new")
 _POLL_S = 0.5
 _TEMPLATES = Path(__file__).parents[1] / "templates"
+_PACKAGE = Path(__file__).parents[2]
+_SDKS = next(folder for folder in (_PACKAGE / "_sdk", _PACKAGE.parent / "sdk") if folder.exists())
+"""Of other languages: in the wheel, or in the checkout."""
 _SUFFIX = ".template"
 """Of the files of a template, so that they are none of this program."""
+_COPIED = {".go", ".mod", ".sum"}
 _PLACEHOLDER = "my_name"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _, as names of functions have them.")]
 
@@ -31,7 +35,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _
 @new.command()
 def tool(
     name: Name,
-    lang: Annotated[Literal["python", "shell"], typer.Option(help="What it is written in.")] = "python",
+    lang: Annotated[Literal["python", "go", "shell"], typer.Option(help="What it is written in.")] = "python",
     output: Format = "text",
 ) -> None:
     """Make the folder NAME: a tool with its test, a Dockerfile and a README."""
@@ -61,6 +65,14 @@ def _make(template: str, name: str) -> Found:
         if target.suffix == ".sh":
             target.chmod(0o755)
         made.append(str(target))
+    if (sdk := _SDKS / template).exists():
+        for source in (path for path in sdk.rglob("*") if path.suffix in _COPIED and "test" not in path.name):
+            for target in (
+                folder / "runwire" / source.relative_to(sdk),
+                *([folder / "go.sum"] * (source.suffix == ".sum")),
+            ):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(source.read_bytes())
 
     def show() -> None:
         OUT.print("\n".join(map(marked, made)))

@@ -5,38 +5,32 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"runwire-examples/program"
-	"runwire-examples/tool"
+	"runwire"
 )
 
-var spec = tool.Spec{
+var spec = runwire.Spec{
 	Name:        "book_seat",
 	Description: "Book a seat on a flight. A person chooses the seat",
-	InputSchema: json.RawMessage(`{
-		"type": "object",
-		"properties": {"flight": {"type": "string"}},
-		"required": ["flight"]
-	}`),
 	SideEffects: "external",
 }
 
 var seatSchema = json.RawMessage(`{"type": "string", "pattern": "^[0-9]{1,2}[A-F]$"}`)
 
-func bookSeat(ctx *tool.Context) (any, error) {
-	var args struct{ Flight string }
-	if err := ctx.Bind(&args); err != nil {
-		return nil, err
-	}
+type flight struct {
+	Flight string `json:"flight"`
+}
+
+func bookSeat(ctx *runwire.Context, args flight) (map[string]any, error) {
 	// The function runs again when there is an answer. What it must not do twice, it notes in the state.
 	if ctx.State["offer"] == nil {
 		ctx.State["offer"] = "offer of " + ctx.Call.IdempotencyKey
 	}
 	var seat string
-	question := tool.Question{Title: "Which seat on " + args.Flight + "?", InputSchema: seatSchema}
+	question := runwire.Question{Title: "Which seat on " + args.Flight + "?", InputSchema: seatSchema}
 	if err := ctx.Pause(question, &seat); err != nil {
 		return nil, err
 	}
 	return map[string]any{"answer": fmt.Sprintf("%s: seat %s is booked", args.Flight, seat), "by": ctx.State["offer"]}, nil
 }
 
-func main() { program.Run(spec, bookSeat) }
+func main() { runwire.Main(spec, bookSeat) }

@@ -20,8 +20,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"runwire-examples/bus"
-	"runwire-examples/runs"
+	"runwire"
+	"runwire/runs"
 )
 
 const retryPause = time.Second
@@ -44,7 +44,7 @@ func main() {
 }
 
 func decide(tenant string, tools []string) error {
-	nc, closed, err := bus.Connect("decide")
+	nc, closed, err := runwire.Connect("decide")
 	if err != nil {
 		return err
 	}

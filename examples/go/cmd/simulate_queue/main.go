@@ -3,12 +3,10 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 
-	"runwire-examples/program"
+	"runwire"
 	"runwire-examples/queue"
-	"runwire-examples/tool"
 )
 
 const (
@@ -16,29 +14,9 @@ const (
 	lookEvery        = 10_000
 )
 
-var spec = tool.Spec{
+var spec = runwire.Spec{
 	Name:        "simulate_queue",
 	Description: "Simulate a waiting line: how long customers wait when they arrive at random and are served by several servers",
-	InputSchema: json.RawMessage(`{
-		"type": "object",
-		"properties": {
-			"arrivals_per_s": {"type": "number", "exclusiveMinimum": 0},
-			"service_s": {"type": "number", "exclusiveMinimum": 0, "description": "mean time that one customer needs"},
-			"servers": {"type": "integer", "minimum": 1, "maximum": 10000},
-			"customers": {"type": "integer", "minimum": 1, "maximum": 1000000000, "default": 200000},
-			"seed": {"type": "integer", "minimum": 0, "default": 0, "description": "the same seed gives the same figures"}
-		},
-		"required": ["arrivals_per_s", "service_s", "servers"]
-	}`),
-	OutputSchema: json.RawMessage(`{
-		"type": "object",
-		"properties": {
-			"answer": {"type": "string"},
-			"figures": {"type": "object"},
-			"chart": {"type": "object", "description": "ECharts option", "artifact": true, "stream": true, "stream_id": "chart"}
-		},
-		"required": ["answer", "figures", "chart"]
-	}`),
 	Idempotent:  true,
 	SideEffects: "none",
 	TimeoutS:    30,
@@ -46,16 +24,12 @@ var spec = tool.Spec{
 }
 
 type result struct {
-	Answer  string        `json:"answer"`
-	Figures queue.Figures `json:"figures"`
-	Chart   any           `json:"chart"`
+	Answer  string         `json:"answer"`
+	Figures queue.Figures  `json:"figures"`
+	Chart   map[string]any `json:"chart" doc:"ECharts option" schema:"artifact=true stream=true stream_id=chart"`
 }
 
-func simulateQueue(ctx *tool.Context) (any, error) {
-	var question queue.Question
-	if err := ctx.Bind(&question); err != nil {
-		return nil, err
-	}
+func simulateQueue(ctx *runwire.Context, question queue.Question) (*result, error) {
 	question.Customers = cmp.Or(question.Customers, defaultCustomers)
 	var points [][2]float64
 	next := 0
@@ -75,7 +49,7 @@ func simulateQueue(ctx *tool.Context) (any, error) {
 	}
 	answer := fmt.Sprintf("With %d servers a customer waits %.3g s on average (theory: %.3g s), 99 %% wait at most %.3g s; servers are busy %.0f %% of the time.",
 		question.Servers, figures.MeanWaitS, figures.ExpectedWaitS, figures.P99WaitS, figures.Utilisation*100)
-	return result{Answer: answer, Figures: figures, Chart: chart(points)}, nil
+	return &result{Answer: answer, Figures: figures, Chart: chart(points)}, nil
 }
 
 // chart is what Apache ECharts takes; every piece replaces the one before.
@@ -88,4 +62,4 @@ func chart(points [][2]float64) map[string]any {
 	}
 }
 
-func main() { program.Run(spec, simulateQueue) }
+func main() { runwire.Main(spec, simulateQueue) }

@@ -8,10 +8,7 @@ import (
 	"os/signal"
 	"regexp"
 
-	"github.com/nats-io/nats.go"
-
-	"runwire-examples/bus"
-	"runwire-examples/runs"
+	"runwire/runs"
 )
 
 var (
@@ -32,28 +29,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: watch <run id> [tenant]")
 		os.Exit(2)
 	}
-	if err := watch(tenant, run); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := runs.Follow(ctx, tenant, run, func(event runs.Event) {
+		fmt.Println(event.Kind, event.Sequence, event.Type, string(event.Body))
+	})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "watch:", err)
 		os.Exit(1)
 	}
-}
-
-func watch(tenant, run string) error {
-	reconnected := make(chan struct{}, 1)
-	nc, closed, err := bus.Connect("watch", nats.ReconnectHandler(func(*nats.Conn) {
-		select {
-		case reconnected <- struct{}{}:
-		default: // It is signalled already.
-		}
-	}))
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	follower := runs.NewFollower(nc, tenant, run, reconnected, func(event runs.Event) {
-		fmt.Println(event.Kind, event.Sequence, event.Type, string(event.Body))
-	})
-	return follower.Follow(ctx, closed)
 }

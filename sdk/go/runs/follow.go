@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"runwire"
 )
 
 const (
@@ -21,26 +23,31 @@ const (
 	buffered = 4096
 )
 
-// Follower is one listener of one run.
-type Follower struct {
+// follower is one listener of one run.
+type follower struct {
 	nc      *nats.Conn
 	name    string // tenant.run
 	at      map[string]uint64
 	live    chan *nats.Msg
-	stale   <-chan struct{}
 	history *history
 	show    func(Event)
 	ended   bool
 }
 
-// NewFollower prepares to follow a run. stale signals that messages may have been missed: after a reconnect.
-func NewFollower(nc *nats.Conn, tenant, run string, stale <-chan struct{}, show func(Event)) *Follower {
-	live := make(chan *nats.Msg, buffered)
-	return &Follower{nc: nc, name: tenant + "." + run, at: map[string]uint64{}, live: live, stale: stale, history: historyOf(run), show: show}
-}
-
-// Follow shows every event in order, until the run has ended, the context is done, or the connection is closed for good.
-func (f *Follower) Follow(ctx context.Context, closed <-chan error) error {
+// Follow shows every event of a run in order, until the run has ended, the context is done, or the connection is closed for good.
+func Follow(ctx context.Context, tenant, run string, show func(Event)) error {
+	reconnected := make(chan struct{}, 1) // Messages may have been missed.
+	nc, closed, err := runwire.Connect("runs", nats.ReconnectHandler(func(*nats.Conn) {
+		select {
+		case reconnected <- struct{}{}:
+		default: // It is signalled already.
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	f := &follower{nc: nc, name: tenant + "." + run, at: map[string]uint64{}, live: make(chan *nats.Msg, buffered), history: historyOf(run), show: show}
 	subscription, err := f.nc.ChanSubscribe("run."+f.name+".*", f.live)
 	if err != nil {
 		return err
@@ -59,7 +66,7 @@ func (f *Follower) Follow(ctx context.Context, closed <-chan error) error {
 			return ctx.Err()
 		case err := <-closed:
 			return err
-		case <-f.stale:
+		case <-reconnected:
 			f.checkLog(ctx)
 		case <-time.After(quiet):
 			f.checkLog(ctx)
@@ -71,7 +78,7 @@ func (f *Follower) Follow(ctx context.Context, closed <-chan error) error {
 }
 
 // receive shows a live record, after what was missed before it.
-func (f *Follower) receive(ctx context.Context, message *nats.Msg) {
+func (f *follower) receive(ctx context.Context, message *nats.Msg) {
 	next, err := read(message)
 	if err != nil {
 		return
@@ -86,7 +93,7 @@ func (f *Follower) receive(ctx context.Context, message *nats.Msg) {
 }
 
 // checkLog shows what the log has and this follower lacks.
-func (f *Follower) checkLog(ctx context.Context) {
+func (f *follower) checkLog(ctx context.Context) {
 	message, err := f.nc.Request("$JS.API.DIRECT.GET.RUNS.emit."+f.name+".log", nil, quiet)
 	if err != nil {
 		log.Printf("the log cannot be checked: %v", err)
@@ -102,7 +109,7 @@ func (f *Follower) checkLog(ctx context.Context) {
 }
 
 // catchUp shows what is stored up to this sequence of a subject, for as long as the gateway is unavailable.
-func (f *Follower) catchUp(ctx context.Context, kind string, sequence uint64) {
+func (f *follower) catchUp(ctx context.Context, kind string, sequence uint64) {
 	for ctx.Err() == nil && f.at[kind] < sequence && !f.ended {
 		if f.history == nil {
 			log.Printf("earlier events of the %s may be missing, before number %d: set RUNWIRE_URL and RUNWIRE_API_KEY to see them", kind, sequence)
@@ -119,7 +126,7 @@ func (f *Follower) catchUp(ctx context.Context, kind string, sequence uint64) {
 	}
 }
 
-func (f *Follower) pass(one *record) {
+func (f *follower) pass(one *record) {
 	if f.ended || one.sequence <= f.at[one.kind] {
 		return
 	}

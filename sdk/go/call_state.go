@@ -1,4 +1,4 @@
-package tool
+package runwire
 
 import (
 	"context"
@@ -101,12 +101,4 @@ func (c *Context) Artifact(streamID, kind string, chunk any, done bool) {
 	c.state.send(replyOf("artifact_chunk", map[string]any{
 		"stream_id": streamID, "seq": seq, "chunk": chunk, "done": done, "artifact_type": kind,
 	}))
-}
-
-// Bind reads the call's arguments into a struct. They have been checked against the input schema; an Error says what else is wrong.
-func (c *Context) Bind(into any) error {
-	if err := json.Unmarshal(c.Call.Args, into); err != nil {
-		return &Error{Reason: err.Error(), Code: "invalid_args"}
-	}
-	return nil
 }

@@ -1,6 +1,4 @@
-// Package bus connects to NATS. It takes the first of: a credential file (RUNWIRE_NATS_CREDENTIALS), RUNWIRE_NATS_URL, NATS_URL, and
-// nats://127.0.0.1:4222.
-package bus
+package runwire
 
 import (
 	"cmp"
@@ -28,7 +26,8 @@ type login struct {
 	CA       string `json:"ca"`
 }
 
-// Connect waits for a server that is not there yet. The channel receives the reason when the connection is closed for good, as after the
+// Connect takes the first of: a credential file (RUNWIRE_NATS_CREDENTIALS), RUNWIRE_NATS_URL, NATS_URL, and nats://127.0.0.1:4222. It
+// waits for a server that is not there yet. The channel receives the reason when the connection is closed for good, as after the
 // login was revoked. Nothing is buffered while the server is unavailable, to be sent late: a caller repeats its request.
 func Connect(name string, more ...nats.Option) (*nats.Conn, <-chan error, error) {
 	login, err := find()
@@ -36,7 +35,7 @@ func Connect(name string, more ...nats.Option) (*nats.Conn, <-chan error, error)
 		return nil, nil, err
 	}
 	closed := make(chan error, 1)
-	options := append(more, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(pause), nats.ReconnectBufSize(-1),
+	options := append(more, nats.Name(name+" (runwire-go "+Version+")"), nats.MaxReconnects(-1), nats.ReconnectWait(pause), nats.ReconnectBufSize(-1),
 		nats.ClosedHandler(func(nc *nats.Conn) { closed <- explained(nc.LastError(), login.User) }))
 	if login.User != "" {
 		options = append(options, nats.UserInfo(login.User, login.Password), nats.CustomInboxPrefix("_INBOX."+login.User))

@@ -1,6 +1,7 @@
-package tool
+package runwire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,9 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 )
-
-// Work is a tool's function. It may take its time; it ends early when the context is done.
-type Work func(*Context) (any, error)
 
 const (
 	heartbeatEvery = 500 * time.Millisecond
@@ -33,7 +31,7 @@ var heartbeat = replyOf("heartbeat", map[string]float64{"every_s": heartbeatS})
 type Served struct {
 	nc            *nats.Conn
 	spec          Spec
-	work          Work
+	work          func(*Context) (any, error)
 	service       micro.Service
 	subscriptions []*nats.Subscription
 	running       sync.WaitGroup
@@ -53,9 +51,25 @@ type callKey struct {
 func (c Call) key() callKey { return callKey{c.IdempotencyKey, c.Round} }
 
 // Serve serves calls on tool.<name> and announces the tool: a NATS micro service whose metadata is its specification.
-func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
-	spec.HeartbeatS = heartbeatS
-	s := &Served{nc: nc, spec: spec, work: work, calls: map[callKey]*callState{}, clock: callerClock{declined: map[callKey]bool{}}}
+//
+// The schemas are made of the types of arguments and result, unless the specification has them: see SchemaOf. The function may take its
+// time; it ends early when its context is done.
+func Serve[A, R any](nc *nats.Conn, spec Spec, work func(*Context, A) (R, error)) (*Served, error) {
+	spec.HeartbeatS, spec.Version = heartbeatS, cmp.Or(spec.Version, "1.0.0")
+	if spec.InputSchema == nil {
+		spec.InputSchema = SchemaOf[A]()
+	}
+	if spec.OutputSchema == nil {
+		spec.OutputSchema = SchemaOf[R]()
+	}
+	called := func(ctx *Context) (any, error) {
+		var args A
+		if err := json.Unmarshal(ctx.Call.Args, &args); err != nil {
+			return nil, &Error{Reason: err.Error(), Code: "invalid_args"}
+		}
+		return work(ctx, args)
+	}
+	s := &Served{nc: nc, spec: spec, work: called, calls: map[callKey]*callState{}, clock: callerClock{declined: map[callKey]bool{}}}
 	described, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -69,7 +83,7 @@ func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
 		}
 		s.subscriptions = append(s.subscriptions, subscription)
 	}
-	s.service, err = micro.AddService(nc, micro.Config{Name: spec.Name, Version: "1.0.0", Description: spec.Description})
+	s.service, err = micro.AddService(nc, micro.Config{Name: spec.Name, Version: spec.Version, Description: spec.Description})
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,7 @@
-// Package tool serves a function as a Runwire tool, on the plain NATS client.
+// Package runwire serves functions as tools of Runwire, over NATS. Package runs follows runs.
 //
-// protocol.go holds the words between tool_runner and a tool: contracts/tools/messages.py in Go. The folder contracts/schemas has all of them as
-// JSON Schema.
-package tool
+// protocol.go holds the words between tool_runner and a tool. contracts/schemas has them as JSON Schema; a test compares both.
+package runwire
 
 import (
 	"encoding/json"
@@ -11,11 +10,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// Version is that of this library.
+const Version = "0.1.0"
+
 // Spec is what a tool says about itself.
 type Spec struct {
+	Version      string          `json:"-"` // of the tool, by SemVer: the highest that is served is used; 1.0.0 unless set
 	Name         string          `json:"name"`
 	Description  string          `json:"description"`
-	InputSchema  json.RawMessage `json:"input_schema"`
+	InputSchema  json.RawMessage `json:"input_schema"` // Serve makes both of types
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 	Idempotent   bool            `json:"idempotent"`             // a call may be repeated under the same idempotency key
 	SideEffects  string          `json:"side_effects,omitempty"` // none, read, write, external

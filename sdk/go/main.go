@@ -1,5 +1,4 @@
-// Package program is the main function of a tool.
-package program
+package runwire
 
 import (
 	"fmt"
@@ -8,27 +7,24 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"runwire-examples/bus"
-	"runwire-examples/tool"
 )
 
 const grace = 10 * time.Second
 
-// Run serves a function until a signal, or until the connection is closed for good.
-func Run(spec tool.Spec, work tool.Work) {
+// Main is the main function of a tool: it serves a function, as Serve does, until a signal, or until the connection is closed for good.
+func Main[A, R any](spec Spec, work func(*Context, A) (R, error)) {
 	if err := run(spec, work); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(spec tool.Spec, work tool.Work) error {
-	nc, closed, err := bus.Connect(spec.Name)
+func run[A, R any](spec Spec, work func(*Context, A) (R, error)) error {
+	nc, closed, err := Connect(spec.Name)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	served, err := tool.Serve(nc, spec, work)
+	served, err := Serve(nc, spec, work)
 	if err != nil {
 		return err
 	}
