@@ -2,9 +2,10 @@
 
 `mcp_server.py SCRIPT [PORT]`: a JSON file with `tools` and `rules`: `{"on": method, "nth": 2, "do": [action, …]}`, the
 first that fits. Actions: `{"send": message, "times": n}`, `{"result": …}`, `{"error": {…}}`, `{"raw": text}`,
-`{"stderr": n}`, `{"sleep": s}`, `{"exit": code}`, `{"spawn": s}`; over HTTP `{"status": 404, "headers": {…}}`, which
-forgets the session with 404. `$id` and `$token` stand for those of the request, `{"$x": n}` for n letters. Without a
-rule it answers as a plain server of the version 2025-11-25 would. Each request is a line of `<script>.log`.
+`{"stderr": n}`, `{"sleep": s}`, `{"exit": code}`, `{"spawn": s}`, `{"work": ledger}` (a line with the key of a call,
+which then takes its `ms`); over HTTP `{"status": 404, "headers": {…}}`, which forgets the session with 404. `$id` and
+`$token` stand for those of the request, `{"$x": n}` for n letters. Without a rule it answers as a plain server of the
+version 2025-11-25 would. Each request is a line of `<script>.log`.
 """
 
 import json
@@ -79,15 +80,27 @@ def perform(found: list[dict[str, Any]], message: dict[str, Any], out: Callable[
                     out(json.dumps({"jsonrpc": "2.0", **filled(sent, message)}) + "\n")
             case {"raw": text}:
                 out(text)
-            case {"stderr": size}:
-                sys.stderr.write("e" * size + "\n")
-                sys.stderr.flush()
-            case {"sleep": seconds}:
-                time.sleep(seconds)
-            case {"exit": code}:
-                os._exit(code)
-            case {"spawn": seconds}:
-                subprocess.Popen([sys.executable, "-S", "-c", f"import time; time.sleep({seconds})", str(SCRIPT)])
+            case _:
+                act(action, message)
+
+
+def act(action: dict[str, Any], message: dict[str, Any]) -> None:
+    """Do what is no message."""
+    match action:
+        case {"stderr": size}:
+            sys.stderr.write("e" * size + "\n")
+            sys.stderr.flush()
+        case {"sleep": seconds}:
+            time.sleep(seconds)
+        case {"work": ledger}:
+            args = message["params"]["arguments"]
+            with Path(ledger).open("ab", 0) as lines:
+                lines.write(f"{args['key']} {os.getpid()} {time.time():.6f}\n".encode())
+            time.sleep(args["ms"] / 1000)
+        case {"exit": code}:
+            os._exit(code)
+        case {"spawn": seconds}:
+            subprocess.Popen([sys.executable, "-S", "-c", f"import time; time.sleep({seconds})", str(SCRIPT)])
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -133,7 +146,10 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     """Serve."""
+    script = json.loads(SCRIPT.read_text(encoding="utf-8"))
     if len(sys.argv) > 2:
+        sys.stdout.write(f"serving {script.get('serves', '')}\n")
+        sys.stdout.flush()
         ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
     writing = threading.Lock()
 
@@ -142,7 +158,6 @@ def main() -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
 
-    script = json.loads(SCRIPT.read_text(encoding="utf-8"))
     if any(rule["on"] == "(start)" for rule in script.get("rules", ())):
         perform(actions({"method": "(start)"}), {}, out)
     for line in sys.stdin:

@@ -46,6 +46,11 @@ class RunStorm(Storm):
     plans: dict[str, Plan] = field(default_factory=dict)
     connections: int = 0
     open_runs: list[OpenRun] = field(default_factory=list)
+    idempotent: dict[str, bool] = field(default_factory=lambda: IDEMPOTENT)
+
+    def draw(self, rng: random.Random, nth: int) -> Plan:
+        """Choose what a run does."""
+        return draw(rng, nth)
 
     async def work(self, client: Client) -> None:
         """Start runs, a few at once, until there were enough of them and the storm is over."""
@@ -70,7 +75,7 @@ class RunStorm(Storm):
         requests = self.system.model.requests()
         for run in self.of_runs.runs:
             run.requests = dict(requests[self.plans[run.run_id].nth])
-        self.of_runs = await evidence.gather(bus, self.of_runs.runs, self.system.ledger, IDEMPOTENT)
+        self.of_runs = await evidence.gather(bus, self.of_runs.runs, self.system.ledger, self.idempotent)
         self.of_runs.open_runs, self.of_runs.blows = self.open_runs, [at for at, _, _ in self.history]
 
     def judge(self) -> dict[str, list[str]]:
@@ -137,7 +142,7 @@ def planned(plan: Plan, rng: random.Random) -> Plan:
 
 
 async def _one(storm: RunStorm, client: Client, nth: int, rng: random.Random) -> None:
-    plan = draw(rng, nth)
+    plan = storm.draw(rng, nth)
     run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0, may_fail=plan.deadline_s > 0, script=plan)
     async with asyncio.TaskGroup() as tasks:
         run.run_id = await client.ask(plan.query, key=f"chaos-{storm.seed}-{nth}", **plan.request)

@@ -1,7 +1,7 @@
 """A whole system: nats-server, every service twice, tools, and a model whose script is in the query."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,7 +60,8 @@ def planned(
     env: dict[str, str] | None = None,
     tapped: bool = False,
     tables: bool = False,
-    tools: Path = TOOLS,
+    tools: Path | None = TOOLS,
+    also: Callable[[Stack, Path], None] | None = None,
     model: type[PlannedModel] = PlannedModel,
 ) -> Iterator[System]:
     """Start it, and return once all of it is ready.
@@ -72,6 +73,7 @@ def planned(
         tapped: whether to watch what planners and tool runners send to NATS; with tables, they and gateways too.
         tables: whether the tables service is there.
         tools: the file with the tools that are served.
+        also: plans more processes; it gets the ledger.
         model: the provider.
     """
     nats = NatsServer(folder / "nats", identities=True)
@@ -86,6 +88,8 @@ def planned(
                 **(env or {}),
             }
             stack = Stack(nats.url, folder / "stack", env=own, tools=tools, gateways=gateways, passwords=nats.passwords)
+            if also is not None:
+                also(stack, book)
             if tables:
                 stack.add("tables-1", "-m", "services.tables", sign=b"serving ")
                 stack.parts["tables-1"].env["RUNWIRE_DATA_DIR"] = str(folder)

@@ -19,6 +19,8 @@ from tests.system.client import Client
 from tests.system.conversations.evidence import Conversations
 from tests.system.conversations.model import NewestPlanModel
 from tests.system.conversations.storm import TalkStorm
+from tests.system.mcp_storm import AGENTS as MCP_AGENTS
+from tests.system.mcp_storm import McpModel, McpStorm, add_servers
 from tests.system.proposals.storm import ProposalStorm
 from tests.system.run_storm import RunStorm
 from tests.system.storm import survive
@@ -32,11 +34,12 @@ from tests.system.traces import Evidence
 
 pytestmark = [pytest.mark.system]
 HERE = Path(__file__).parent
-STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work, "proposals": ProposalStorm}
+STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work, "proposals": ProposalStorm, "mcp": McpStorm}
+AGENTS = {"tasks": workload.AGENTS, "mcp": json.dumps(MCP_AGENTS)}
 SHORT = ("runs", "conversations", "tasks", "proposals")
 #: Of runs in few sessions, and in many.
 SESSIONS = {"runs": {}, "conversations": {"sessions": 6}, "tasks": {"sessions": 4}, "proposals": {"sessions": 5}}
-MANY_SESSIONS = {"runs": {}, **{kind: {"sessions": 25} for kind in STORMS if kind != "runs"}}
+MANY_SESSIONS = {kind: {} if kind in {"runs", "mcp"} else {"sessions": 25} for kind in STORMS}
 
 
 def kinds(of: Iterable[str]) -> pytest.MarkDecorator:
@@ -49,12 +52,17 @@ def storm_system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """Two copies of everything, with the tools, the agents and the model of a kind of storm."""
     folder = tmp_path_factory.mktemp("storm")
     agents = folder / ("agents.toml" if request.param == "tasks" else "agents.json")
-    agents.write_text(workload.AGENTS if request.param == "tasks" else json.dumps(model.AGENTS))
+    agents.write_text(
+        workload.AGENTS
+        if request.param == "tasks"
+        else json.dumps(MCP_AGENTS if request.param == "mcp" else model.AGENTS)
+    )
     more: dict[str, Any] = {
         "runs": {},
         "conversations": {"tools": HERE / "conversations" / "tools.py", "model": NewestPlanModel},
         "tasks": {"tools": HERE / "tasks" / "tools.py", "model": TasksModel},
         "proposals": {"tables": True, "model": NewestPlanModel},
+        "mcp": {"tools": None, "also": add_servers, "model": McpModel},
     }[request.param]
     with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}, **more) as system:
         yield system

@@ -20,6 +20,7 @@ from contracts.wire.faults import describe
 from services.tool_runner.discovery.announcements import SERVER_TAG
 
 _REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_URL = r"^https?://[^/\s@]+(/|$)"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SYSTEMROOT", "TMPDIR", "USER")
 """Of the machine: what a program needs to be found and to start."""
@@ -29,6 +30,29 @@ Patterns = list[str]
 
 class InvalidServersFile(ValueError):
     """The file of MCP servers cannot be used; the text says why in one sentence."""
+
+
+class ClientCredentials(BaseModel):
+    """How tokens are asked for (OAuth). The secret goes to one place, which the operator names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    client_id: str
+    client_secret: str
+    token_url: Annotated[str | None, Field(pattern=_URL)] = None
+    issuer: Annotated[str | None, Field(pattern=_URL)] = None
+    """Its metadata name the address of tokens."""
+    scope: str = ""
+    resource: str | None = None
+    """What the token is for. Default: the server's `url`; empty: it is not said."""
+    client_auth: Literal["header", "body"] = "header"
+    """Of the request for a token."""
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Self:
+        if (self.token_url is None) == (self.issuer is None):
+            raise ValueError("either `token_url` or `issuer` is needed")
+        return self
 
 
 class McpServer(BaseModel):
@@ -43,6 +67,7 @@ class McpServer(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
+    oauth: ClientCredentials | None = None
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,32}$")]
     """Before the name of each tool. Default: the server's name and `_`."""
     tools: Patterns = Field(default=["*"])
@@ -80,8 +105,10 @@ class McpServer(BaseModel):
     def _has_one_address(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("either `command` or `url` is needed")
-        if self.url is not None and not re.match(r"https?://[^/\s@]+(/|$)", self.url):
+        if self.url is not None and not re.match(_URL, self.url):
             raise ValueError("`url` is no http:// or https:// address without a login")
+        if self.oauth is not None and (self.url is None or "authorization" in map(str.lower, self.headers)):
+            raise ValueError("`oauth` needs a `url`, and no header Authorization beside it")
         return self
 
     @property
@@ -138,7 +165,8 @@ def read_servers_file(path: Path) -> list[McpServer]:
         place = f"{path}, line {_line_of(text, name)}: server {name}"
         try:
             server = McpServer.model_validate({**entry, "name": name} if isinstance(entry, dict) else entry)
-            for value in (*server.env.values(), *server.headers.values()):
+            secrets = (server.oauth.client_id, server.oauth.client_secret) if server.oauth is not None else ()
+            for value in (*server.env.values(), *server.headers.values(), *secrets):
                 resolved(value)
         except ValidationError as error:
             raise InvalidServersFile(f"{place}: {describe(error, limit=1).replace('Value error, ', '')}") from error

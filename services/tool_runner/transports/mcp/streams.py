@@ -25,6 +25,7 @@ from typing import cast
 import anyio
 import httpx2
 import orjson
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -41,6 +42,7 @@ from mcp_types import (
 
 from . import guard
 from .config import McpServer, resolved
+from .oauth import NoToken, Tokens
 
 NOT_DONE, LOST, REFUSED = -31001, -31002, -31003
 """Codes of errors that are made here: of the connection, and of an answer that is no message."""
@@ -52,7 +54,7 @@ _MAX_STREAMED_PER_S = 1 << 20
 """Bytes of an event stream, beyond two messages at once."""
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
 _MAX_LINES, _MAX_LINE_CHARACTERS = 10, 300
-_EXIT_S = 5.0
+_EXIT_S, _IDLE_S = 5.0, 2.0
 _FLOOD = "it was ended, since it sent too many messages that nobody asked for"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 _HEAD_BYTES = 256
@@ -74,13 +76,16 @@ class Notes:
 @asynccontextmanager
 async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
     """Return the streams to a server, while it is there. Raises OSError, ValueError and httpx2.HTTPError."""
-    if server.command is not None:
-        async with _Process.started(server, server.command, notes) as streams:
-            yield streams
-        return
+    async with (_Process.started if server.command is not None else _over_http)(server, notes) as (received, to_send):
+        unasked = _Unasked()
+        yield _Received(received, unasked, notes), _Sent(to_send, unasked)
+
+
+@asynccontextmanager
+async def _over_http(server: McpServer, _notes: Notes) -> AsyncIterator[Streams]:
     headers = httpx2.Headers({name: resolved(value) for name, value in server.headers.items()})
     headers["accept-encoding"] = "identity"  # A few bytes could be unpacked to any number.
-    transport, timeout = _Bounded(server.max_message_bytes), httpx2.Timeout(30, read=server.timeout_s + 300)
+    transport, timeout = _Bounded(server), httpx2.Timeout(30, read=server.timeout_s + 300)
     async with (
         httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout) as client,
         streamable_http_client(
@@ -88,6 +93,45 @@ async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
         ) as streams,
     ):
         yield streams
+
+
+class _Received(ObjectReceiveStream[SessionMessage | Exception]):
+    """What a server sends, without what nobody uses. It ends with a flood."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception], unasked: "_Unasked", notes: Notes) -> None:
+        self._stream, self._unasked, self._notes = stream, unasked, notes
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        while True:
+            found = await self._stream.receive()
+            message = found.message if isinstance(found, SessionMessage) else None
+            self._unasked.receive(message)
+            if self._unasked.is_empty:
+                self._notes.end = _FLOOD
+                raise anyio.EndOfStream
+            if message is not None and (not isinstance(message, JSONRPCNotification) or message.method in _USED):
+                return found
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+
+class _Sent(ObjectSendStream[SessionMessage]):
+    """What a server is sent."""
+
+    def __init__(self, stream: WriteStream[SessionMessage], unasked: "_Unasked") -> None:
+        self._stream, self._unasked = stream, unasked
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message."""
+        self._unasked.send(item.message)
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
 
 
 class _Process:
@@ -100,17 +144,17 @@ class _Process:
         self, process: asyncio.subprocess.Process, lifeline: socket.socket, server: McpServer, notes: Notes
     ) -> None:
         self._process, self._lifeline, self._server, self._notes = process, lifeline, server, notes
-        self._unasked = _Unasked()
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, server: McpServer, command: str, notes: Notes) -> AsyncIterator[Streams]:
+    async def started(cls, server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
         """Start it, and end it with all its children (`guard`)."""
         lifeline, kept = socket.socketpair()
         kept.setblocking(False)  # noqa: FBT003, it takes no name
         starting = asyncio.create_task(
             asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline.fileno()), command, *server.args,
+                sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline.fileno()),
+                str(server.command), *server.args,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 cwd=server.cwd, env=server.environment(), pass_fds=(lifeline.fileno(),), start_new_session=True,
             )
@@ -172,7 +216,6 @@ class _Process:
         stdin = self._process.stdin
         with suppress(OSError, anyio.ClosedResourceError):
             async for message in taken:
-                self._unasked.send(message.message)
                 if stdin is not None:
                     stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                     await stdin.drain()
@@ -186,35 +229,24 @@ class _Process:
                 for end in ends:
                     size += len(end)
                     line += end[: self._server.max_message_bytes - len(line)]
-                    if (message := self._message(bytes(line), size)) is not None:
-                        await sending.send(SessionMessage(message))
+                    await sending.send(self._message(bytes(line), size))
                     line, size = bytearray(), 0
                 size += len(rest)
                 line += rest[: self._server.max_message_bytes - len(line)]
-                if self._unasked.is_empty:
-                    self._notes.end = _FLOOD
-                    break
             self._is_closed = True
         sending.close()
 
-    def _message(self, line: bytes, size: int) -> JSONRPCMessage | None:
+    def _message(self, line: bytes, size: int) -> SessionMessage | Exception:
         if size > self._server.max_message_bytes:
             found = _ID.search(line[:_HEAD_BYTES])
             limit = f"the answer has {size:,} bytes, and at most {self._server.max_message_bytes:,} are taken"
             error = ErrorData(code=REFUSED, message=f"{limit}; ask for less, or for a part of it")
-            answer = JSONRPCError(jsonrpc="2.0", id=int(found[1]) if found else None, error=error)
-            self._unasked.receive(answer)
-            return answer if found else None
-        if not line.strip():
-            self._unasked.take(1)
-            return None
-        with suppress(ValueError):
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            self._unasked.receive(message)
-            return None if isinstance(message, JSONRPCNotification) and message.method not in _USED else message
-        self._unasked.take(1)
-        self._notes.skipped += 1
-        return None
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(found[1]) if found else None, error=error))
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:
+            self._notes.skipped += bool(line.strip())
+            return error
 
     async def _drain_errors(self) -> None:
         stderr, line = self._process.stderr, b""
@@ -259,8 +291,8 @@ class _Unasked(_Bucket):
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._asked.discard((message.params or {}).get("requestId", ""))
 
-    def receive(self, message: JSONRPCMessage) -> None:
-        """Take one, unless it is the answer to something."""
+    def receive(self, message: JSONRPCMessage | None) -> None:
+        """Take one, unless it is the answer to something. None: it is no message."""
         answers = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
         if answers in self._asked:
             self._asked.discard(answers)
@@ -285,12 +317,30 @@ def _shown(line: bytes) -> str:
 class _Bounded(httpx2.AsyncHTTPTransport):
     """HTTP that answers with an error of JSON-RPC wherever a request fails. It uses no proxy."""
 
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__()
-        self._max_bytes = max_bytes
+    def __init__(self, server: McpServer) -> None:
+        # Many servers close an idle connection after 5 s: a call that meets this end would be taken for lost.
+        super().__init__(limits=httpx2.Limits(keepalive_expiry=_IDLE_S))
+        self._max_bytes = server.max_message_bytes
+        self._tokens = Tokens(server, super().handle_async_request) if server.oauth is not None else None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request."""
+        """Send a request, with a token if the file asks for one. One that is refused is replaced once."""
+        if request.method == "DELETE":  # The end of a session waits for nobody.
+            request.extensions = {**request.extensions, "timeout": httpx2.Timeout(_EXIT_S).as_dict()}
+        token = ""
+        for is_last in (self._tokens is None, True):
+            if self._tokens is not None:
+                try:
+                    token = await self._tokens.other_than(token)
+                except NoToken as error:
+                    return _failed(request, NOT_DONE, f"there is no token for it: {error}")
+                request.headers["authorization"] = f"Bearer {token}"
+            response = await self._sent(request)
+            if is_last or response.status_code != httpx2.codes.UNAUTHORIZED:
+                break
+        return response
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await super().handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
@@ -313,7 +363,9 @@ class _Bounded(httpx2.AsyncHTTPTransport):
         with suppress(ValueError, KeyError, TypeError, httpx2.StreamError):
             told = orjson.loads(response.content[:_MAX_ERROR_BYTES])["error"]
             return _failed(request, int(told["code"]), str(told["message"]), told.get("data"))
-        return _failed(request, REFUSED, f"it answered with the HTTP status {response.status_code}")
+        return _failed(
+            request, REFUSED, f"it answered with the HTTP status {response.status_code}", status=response.status_code
+        )
 
 
 class _Limited(httpx2.AsyncByteStream):
@@ -337,8 +389,8 @@ class _Limited(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _failed(request: httpx2.Request, code: int, message: str, data: object = None) -> httpx2.Response:
+def _failed(
+    request: httpx2.Request, code: int, message: str, data: object = None, status: int = httpx2.codes.BAD_GATEWAY
+) -> httpx2.Response:
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return httpx2.Response(
-        httpx2.codes.BAD_GATEWAY, request=request, json={"jsonrpc": "2.0", "id": None, "error": error}
-    )
+    return httpx2.Response(status, request=request, json={"jsonrpc": "2.0", "id": None, "error": error})

@@ -20,6 +20,12 @@ prefix = ""
 approval = "always"
 trust_hints = true
 """
+OAUTH = """[servers.a]
+url = "http://x/"
+[servers.a.oauth]
+client_id = "x"
+client_secret = "{}"
+{}"""
 
 
 def test_both_forms_say_the_same(tmp_path: Path) -> None:
@@ -44,6 +50,12 @@ def test_both_forms_say_the_same(tmp_path: Path) -> None:
         ("[servers.a]\ncommand = 'x'\nenv = {T = '${file:/not/there}'}\n", "/not/there cannot be read"),
         ("[servers.a]\ncommand = 'x'\napproval = 'perhaps'\n", "approval"),
         ("[servers.a]\ncommand = 'x'\ncomand = 'x'\n", "comand"),
+        (OAUTH.format("x", ""), "line 1: server a: oauth: either `token_url` or `issuer`"),
+        (OAUTH.format("x", "issuer = 'http://x'\n").replace("url = ", "command = "), "server a: `oauth` needs a `url`"),
+        (
+            OAUTH.format("${NOT_THERE_29}", "issuer = 'http://x'\n"),
+            "line 1: server a: the variable NOT_THERE_29 is not",
+        ),
         ("[servers.'A b']\ncommand = 'x'\n", "its name has not the form"),
         ("[servers.a\n", "line 1"),
         ("x = 1\n", "expected servers under [servers.NAME]"),
