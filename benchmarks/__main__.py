@@ -1,9 +1,9 @@
 """`make bench`: what a token, a step, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
 
-`--quick` measures fewer rounds, `--only abcdegh` chooses questions, `--sync always|default|both` the durability of (a)
-to (e). (h) is the whole product beside a bare loop; `python -m benchmarks.product` measures parts of it. Artifacts (f)
-need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m benchmarks.beside_penguiflow` sets
-the planner beside the best-known one.
+`--quick` measures fewer rounds, `--only abcdeghn` chooses questions, `--sync always|default|both` the durability of
+(a) to (e). (h) is the whole product beside a bare loop, (n) a call over MCP; `python -m benchmarks.product` measures
+parts of it. Artifacts (f) need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m
+benchmarks.beside_penguiflow` sets the planner beside the best-known one.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import uvloop
 
-from benchmarks import run_costs, streams
+from benchmarks import mcp, run_costs, streams
 from benchmarks.instant_model import Script
 from benchmarks.long_replies import long_replies
 from benchmarks.product import parts as product
@@ -25,7 +25,7 @@ from benchmarks.system import System, started
 from services.runtime.service import collect_garbage_rarely
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
-ALL = "abcdegh"
+ALL = "abcdeghn"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,9 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...], *, with_peers:
         print((await long_replies(effort.megabytes * 2, effort.searched_s)).text(), flush=True)
     if "h" in only:
         await product.show(product.QUICK if effort is QUICK else product.FULL, with_peers=with_peers)
-    for sync in syncs if set(only) - {"g", "h"} else ():
+    if "n" in only:
+        print((await mcp.compared(effort.rounds, effort.runs)).text(), flush=True)
+    for sync in syncs if set(only) - {"g", "h", "n"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):
                 print(table.text(), flush=True)

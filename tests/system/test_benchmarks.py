@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import conversations, fairness, identities, plans
+from benchmarks import conversations, fairness, identities, mcp, plans
 from benchmarks.__main__ import ALL, SMALLEST, measure
 from benchmarks.long_replies import long_replies
 from benchmarks.product import parts as product
@@ -21,6 +21,7 @@ async def _every_question_is_answered() -> None:
         tables = [
             reading(1, SMALLEST.megabytes),
             await long_replies(SMALLEST.megabytes, 0.2),
+            await mcp.compared(1, 5),
             *[table async for table in measure(system, SMALLEST)],
         ]
     assert {table.title[1] for table in tables} == set(ALL) - {"h"}
