@@ -88,10 +88,11 @@ def provider() -> Iterator[ModelServer]:
         yield running
 
 
-@pytest.fixture
-async def mcp(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Mcp]:
-    """A gateway with a planner, the tools and the agent `helper`."""
-    url = own_nats_server.url
+@contextlib.asynccontextmanager
+async def running(
+    url: str, provider: ModelServer, folder: Path, specs: dict[str, ToolSpec], **settings: Any
+) -> AsyncIterator[Mcp]:
+    """A gateway with a planner, these tools and the agent `helper`."""
     called: list[tuple[str, dict[str, Any]]] = []
 
     async def work(name: str, args: dict[str, Any]) -> Any:
@@ -99,17 +100,24 @@ async def mcp(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path
         if name == "endless":
             await asyncio.sleep(60)
         if name == "slow":
-            steps = [("progress", Progress(message=f"step {n}").model_dump_json().encode()) for n in (1, 2)]
+            steps = [("progress", Progress(message=f"step {n}").model_dump_json().encode()) for n in (1, 2, 3)]
             return Replied([*steps, ("result", b'{"sum": 3}')])
         return "told" if name == "tell" else {"sum": args.get("a", 0) + args.get("b", 0)}
 
     async with contextlib.AsyncExitStack() as stack:
-        lines = ",".join(line for _, line in KEYS.values())
-        gateway = await stack.enter_async_context(serving(url, api_keys=lines))
+        gateway = await stack.enter_async_context(serving(url, **settings))
         agents = {"helper": {"tools": ["add"]}}
-        planner = await stack.enter_async_context(planning(url, provider, agents=agents, folder=tmp_path))
-        handlers = {name: (spec, lambda args, name=name: work(name, args)) for name, spec in SPECS.items()}
+        planner = await stack.enter_async_context(planning(url, provider, agents=agents, folder=folder))
+        handlers = {name: (spec, lambda args, name=name: work(name, args)) for name, spec in specs.items()}
         await stack.enter_async_context(tools_at_work(planner, url, handlers))
         profile = ModelProfile(model=MODEL, images="seen", agents=["helper"], descriptions={"helper": "Helps."})
         await Bucket(planner.bus, keys.CATALOGUE_BUCKET, attempts=1).put(keys.model_key(MODEL), profile, ttl_s=600)
         yield Mcp(gateway, provider, called)
+
+
+@pytest.fixture
+async def mcp(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Mcp]:
+    """With the keys."""
+    lines = ",".join(line for _, line in KEYS.values())
+    async with running(own_nats_server.url, provider, tmp_path, SPECS, api_keys=lines) as found:
+        yield found
