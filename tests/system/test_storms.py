@@ -52,19 +52,15 @@ def storm_system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """Two copies of everything, with the tools, the agents and the model of a kind of storm."""
     folder = tmp_path_factory.mktemp("storm")
     agents = folder / ("agents.toml" if request.param == "tasks" else "agents.json")
-    agents.write_text(
-        workload.AGENTS
-        if request.param == "tasks"
-        else json.dumps(MCP_AGENTS if request.param == "mcp" else model.AGENTS)
-    )
-    more: dict[str, Any] = {
+    agents.write_text(AGENTS.get(request.param, json.dumps(model.AGENTS)))
+    more: dict[str, dict[str, Any]] = {
         "runs": {},
         "conversations": {"tools": HERE / "conversations" / "tools.py", "model": NewestPlanModel},
         "tasks": {"tools": HERE / "tasks" / "tools.py", "model": TasksModel},
         "proposals": {"tables": True, "model": NewestPlanModel},
         "mcp": {"tools": None, "also": add_servers, "model": McpModel},
-    }[request.param]
-    with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}, **more) as system:
+    }
+    with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}, **more[request.param]) as system:
         yield system
         assert system.nats.violations() == []
 

@@ -99,9 +99,10 @@ async def running(
         called.append((name, args))
         if name == "endless":
             await asyncio.sleep(60)
-        if name == "slow":
-            steps = [("progress", Progress(message=f"step {n}").model_dump_json().encode()) for n in (1, 2, 3)]
-            return Replied([*steps, ("result", b'{"sum": 3}')])
+        if name in {"slow", "test_tool_with_progress"}:
+            steps = [Progress(message="step 1"), Progress(message="step 2", fraction=1)]
+            shown = [("progress", step.model_dump_json().encode()) for step in steps]
+            return Replied([*shown, ("result", b'{"sum": 3}')])
         return "told" if name == "tell" else {"sum": args.get("a", 0) + args.get("b", 0)}
 
     async with contextlib.AsyncExitStack() as stack:

@@ -32,14 +32,12 @@ SCHEMA = {
     "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
     "additionalProperties": False,
 }
-SPECS = {
-    "tell": ToolSpec(name="test_simple_text", description="Tells."),
-    "pay": ToolSpec(
-        name="test_error_handling", description="Fails.", input_schema={"type": "object", "required": ["a"]}
-    ),
-    "slow": ToolSpec(name="test_tool_with_progress", description="Works."),
-    "add": ToolSpec(name="json_schema_2020_12_tool", description="Adds.", input_schema=SCHEMA),
-}
+SPECS = [
+    ToolSpec(name="test_simple_text", description="Tells."),
+    ToolSpec(name="test_error_handling", description="Fails.", input_schema={"type": "object", "required": ["a"]}),
+    ToolSpec(name="test_tool_with_progress", description="Works."),
+    ToolSpec(name="json_schema_2020_12_tool", description="Adds.", input_schema=SCHEMA),
+]
 CLIENT = """
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -69,11 +67,13 @@ async def test_what_npm_has(own_nats_server: NatsServer, provider: ModelServer, 
     (tmp_path / "package.json").write_text('{"private": true, "allowScripts": {"node": true}}')
     await ran(tmp_path, needs_program("npm"), "install", "--no-audit", "--no-fund", *PACKAGES)
     node, conformance = (tmp_path / "node_modules" / ".bin" / name for name in ("node", "conformance"))
-    async with running(own_nats_server.url, provider, tmp_path, SPECS) as mcp:  # Without keys, from loopback.
+    async with running(
+        own_nats_server.url, provider, tmp_path, {spec.name: spec for spec in SPECS}
+    ) as mcp:  # Without keys, from loopback.
         for scenario in SCENARIOS:
             await ran(tmp_path, node, conformance, "server", "--url", mcp.url, "--scenario", scenario)
         (tmp_path / "client.mjs").write_text(CLIENT)
         said = json.loads(await ran(tmp_path, node, "client.mjs", mcp.url))
         assert said["structuredContent"] == {"sum": 3}
-        assert said["progress"] == [f"test_tool_with_progress: step {n}" for n in (1, 2, 3)]
-        assert {spec.name for spec in SPECS.values()} < set(said["tools"])
+        assert said["progress"][-1] == "test_tool_with_progress: step 2 (100%)"
+        assert {spec.name for spec in SPECS} < set(said["tools"])
