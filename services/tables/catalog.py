@@ -80,10 +80,10 @@ def create(connection: sa.Connection, tenant: str, name: str, description: str, 
     count = sa.select(sa.func.count()).select_from(schema.tables).where(schema.tables.c.tenant == tenant)
     if (found := connection.execute(count).scalar_one()) >= MAX_TABLES:
         raise LimitExceeded("tables of a tenant", MAX_TABLES, found + 1)
-    named = _named(connection, tenant, name, description)
-    table = Table(f"tab_{secrets.token_hex(8)}", named["name"], description, 1, 1, 0, tuple(columns))
+    names = named(connection, tenant, name, description)
+    table = Table(f"tab_{secrets.token_hex(8)}", names["name"], description, 1, 1, 0, tuple(columns))
     connection.execute(
-        schema.tables.insert().values(id=table.table_id, tenant=tenant, version=1, next_row_id=1, row_count=0, **named)
+        schema.tables.insert().values(id=table.table_id, tenant=tenant, version=1, next_row_id=1, row_count=0, **names)
     )
     _save_columns(connection, table)
     table.rows.create(connection)
@@ -124,10 +124,10 @@ def alter(
     for column in table.columns:
         for each in schema.physical_columns(column) if column.column_id not in kept else ():
             operations.drop_column(table.rows.name, each.name)
-    named = _named(connection, tenant, name, description, table.table_id)
-    connection.execute(schema.tables.update().where(schema.tables.c.id == table.table_id).values(**named))
+    names = named(connection, tenant, name, description, table.table_id)
+    connection.execute(schema.tables.update().where(schema.tables.c.id == table.table_id).values(**names))
     altered = replace(
-        touch(connection, table), columns=tuple(columns), name=named["name"], description=named["description"]
+        touch(connection, table), columns=tuple(columns), name=names["name"], description=names["description"]
     )
     _save_columns(connection, altered)
     return altered
@@ -167,9 +167,10 @@ def _convert(connection: sa.Connection, operations: Operations, table: Table, be
         operations.alter_column(table.rows.name, each.name, new_column_name=final.name)
 
 
-def _named(
+def named(
     connection: sa.Connection, tenant: str, name: str, description: str, own: str | None = None
 ) -> dict[str, str]:
+    """Return the names of a table as they are stored. `own`: its id, where it has one. Raises Refused."""
     name = name.strip(values.BLANKS)
     for what, text, limit in (
         ("characters of a table's name", name, values.MAX_NAME_CHARACTERS),

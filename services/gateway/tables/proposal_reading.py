@@ -5,6 +5,7 @@ cannot be read of the table now is left out, and the proposal is shown still.
 """
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request, Response
@@ -115,12 +116,9 @@ async def shown(parts: Parts, request: Request, caller: Caller, found: Found, st
     """Return the answer that shows a proposal as it is."""
     event, proposal, state = found.event, found.proposal, found.state()
     applying = proposal.applying if proposal is not None and state != "pending" else None
-    numbers = [*range(len(found.operations))]
     verdicts: list[dict[str, Any]] = []
     if state == "pending":
-        arguments = found.arguments(numbers, with_samples=False)
-        checked = await _read_or_none(parts, request, caller, facts.CHECK_TOOL, arguments)
-        verdicts = outcomes_of(checked)
+        verdicts = await _expected(parts, request, caller, found)
     elif state == "applied" and proposal is not None and proposal.job is not None:
         verdicts = await _outcomes(parts, caller, proposal.job)
     view = facts.ProposalView(
@@ -142,6 +140,21 @@ async def shown(parts: Parts, request: Request, caller: Caller, found: Found, st
         view=await _view(parts, request, caller, found, verdicts),
     )
     return await json_response(view, request.headers, status=status)
+
+
+async def _expected(parts: Parts, request: Request, caller: Caller, found: Found) -> list[dict[str, Any]]:
+    """Return what would come of each operation now; nothing, if the tables do not say."""
+    numbers = [*range(len(found.operations))]
+    try:
+        arguments = found.arguments(numbers, with_samples=False)
+        return outcomes_of(await read_tool(parts, request, caller, facts.CHECK_TOOL, arguments))
+    except (NotAllowed, TryAgain):
+        return []
+    except ToolFailed as refused:
+        if refused.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return []
+        why = {"status": "failed", "code": refused.code, "reason": refused.detail}  # The table is gone, for instance.
+        return [{"index": number, **why} for number in numbers]
 
 
 async def _outcomes(parts: Parts, caller: Caller, job: str) -> list[dict[str, Any]]:

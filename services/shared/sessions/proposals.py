@@ -3,6 +3,7 @@
 Pure. The newest 50 payloads are kept; the data of each is in the log of its run.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from contracts.wire.base import Message
 from services.shared.runs.pages.payload_types import one_line
 
 MAX_KEPT = 50
+_OF_OPERATION = re.compile(r"@operations\[([0-9]{1,9})\]")
 TRANSITIONS: dict[str, tuple[frozenset[ProposalState | None], ProposalState]] = {
     "proposal_pending": (frozenset({None}), "pending"),
     "proposal_applying": (frozenset({"pending"}), "applying"),
@@ -137,7 +139,11 @@ def report_of(result: Any) -> facts.ProposalReport | None:
         return None
     errors = result.get("errors")
     refused = [
-        facts.Verdict(index=-1, code=_code(each.partition("@")[0]), reason=_reason(each))
+        facts.Verdict(
+            index=int(found[1]) if (found := _OF_OPERATION.search(each)) else -1,
+            code=_code(each.partition("@")[0]),
+            reason=_reason(each),
+        )
         for each in (errors if isinstance(errors, list) else ())
         if isinstance(each, str)
     ]
@@ -150,7 +156,7 @@ def report_of(result: Any) -> facts.ProposalReport | None:
             reason=_reason(each["reason"]),
         )
         for each in failed
-        if "code" in each
+        if "code" in each and result.get("kind") != "schema"  # There it may be that of another one.
     ]
     counts, table_id, version = (result.get(name) for name in ("counts", "table_id", "version"))
     return facts.ProposalReport(

@@ -117,22 +117,39 @@ def apply_to_columns(
     if (table is None) != (proposal.get("mode") == "create") and not errors:
         errors.append("mode_invalid@mode")
     operations = proposal.get("operations") or []
-    status = "failed" if errors else "accepted"
-    if not errors and not check_only:
+    if not errors:
         try:
-            with connection.begin_nested():
-                table = _changed(connection, tenant, table, proposal, checked, with_samples=with_samples)
-            status = "applied"
+            if check_only:
+                name, own = (table.name, table.table_id) if table else ("", None)
+                catalog.named(connection, tenant, proposal.get("table_name") or name, "", own)
+            else:
+                with connection.begin_nested():
+                    table = _changed(connection, tenant, table, proposal, checked, with_samples=with_samples)
         except Refused as error:
-            errors, status = [f"{error.code}@{error.field or 'operations'}: {error.reason}"], "failed"
+            errors = [f"{error.code}@{error.field or 'operations'}: {error.reason}"]
+    status = "failed" if errors else "accepted" if check_only else "applied"
     outcomes = [
-        {"index": number, "action": each.get("action") if isinstance(each, Mapping) else None, "status": status}
+        {
+            "index": number,
+            "action": each.get("action") if isinstance(each, Mapping) else None,
+            "status": status,
+            **_refusal(errors, number),
+        }
         for number, each in enumerate(operations)
     ]
     report = _report("schema", table, outcomes, errors, checked.warnings)
     if not check_only:
         rows.save_outcome(connection, tenant, key, _WHOLE, digest, report)
     return report
+
+
+def _refusal(errors: Sequence[str], number: int) -> dict[str, str]:
+    """Return why an operation is not carried out: its own error, or the first one, since the change is a whole."""
+    if not errors:
+        return {}
+    error = next((each for each in errors if each.partition("@")[2].startswith(f"operations[{number}]")), errors[0])
+    code, _, place = error.partition("@")
+    return {"code": code, "field": place.partition(": ")[0], "reason": error}
 
 
 def _changed(

@@ -299,6 +299,24 @@ async def test_what_is_no_operation_is_refused_by_its_number(world: World) -> No
     assert (await world.ask(proposal, "apply"))[1]["report"]["applied"] == 0
 
 
+async def test_each_operation_says_why_it_cannot_be_applied(world: World) -> None:
+    """Before the apply: of a change of columns, which is made as a whole, of a name that is taken, of a lost table."""
+    operations = [{"action": "add", "column": {"name": "Note", "type": "text"}}, {"action": "remove", "column_id": "?"}]
+    change = await world.proposed({"mode": "update", "operations": operations}, "schema_proposal")
+    taken = await world.proposed({**CREATE, "table_name": world.table["name"]}, "schema_proposal")
+    lost = await world.proposed({"operations": world.three()})
+
+    async def codes(proposal: PayloadProposed) -> list[str]:
+        return [each["code"] for each in (await world.ask(proposal))[1]["verdicts"]]
+
+    assert (await codes(change), await codes(taken)) == (["column_id_unknown"] * 2, ["table_name_taken"] * 3)
+    refused = (await world.ask(change, "apply"))[1]["report"]["refused"]
+    assert [(each["index"], each["code"]) for each in refused] == [(1, "column_id_unknown")]
+    await world.call("delete_table", table_id=world.table["table_id"])
+    assert await codes(lost) == ["table_not_found"] * 3
+    assert (await world.ask(lost))[1]["view"]["action_bar"]["apply_enabled"] is False
+
+
 async def test_a_new_table(world: World) -> None:
     """It is made as a whole, once, with its samples where they are wanted."""
     for with_samples, rows in ((False, 0), (True, 2)):

@@ -229,7 +229,7 @@ def test_a_block_has_a_greatest_size() -> None:
 def test_a_quotation_stays() -> None:
     """A block that the conversation has shown the model is text, with any blanks; markers inside it are text too."""
     quoted = f'DATA_PROPOSAL: {{"operations": [{{"action": "delete", "row_id":  1}}], "x": "{N}: []"}}'
-    echoes = Echoes(["cell", f"row: {quoted}".replace(" ", "\n")])
+    echoes = Echoes(["cell", f"row: {quoted}".replace(" ", "\n").replace('{"', '{ "')])
     response = read(f"The cell says\n**{quoted}**.\n{N}: {V}", echoes=echoes)
     assert response["message"] == f"The cell says\n**{quoted}**."
     assert (response["custom_payload"], response["warnings"]) == (None, ["echoed_block"])

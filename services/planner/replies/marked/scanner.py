@@ -44,7 +44,7 @@ class Echoes:
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._texts = list(texts)
         self._folded: list[str] = []
-        """Those that may hold a block, blanks folded: only a block asks for that."""
+        """Those that may hold a block, without blanks, since who quotes JSON may lay it out anew."""
         self._compared: dict[str, bool] = {}
         """Blocks, and whether they were found."""
 
@@ -67,7 +67,7 @@ class Echoes:
 
 
 def _folded(text: str) -> str:
-    return _BLANK_RUNS.sub(" ", text)
+    return _BLANK_RUNS.sub("", text)
 
 
 class _Block:
