@@ -5,6 +5,7 @@ Rule 2: a write saves its outcome under the call's idempotency key, so a call th
 nothing twice; that is why all tools are idempotent.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -19,6 +20,10 @@ from services.tables.proposals import applying
 from services.tables.proposals import columns as column_rules
 
 M = TypeVar("M", bound=BaseModel)
+_MAX_LISTED_BYTES = 16 << 10
+"""Of the outcomes of an apply in its result as JSON, and of those that it lists where there are more."""
+_MAX_LISTED = 8
+"""Errors and warnings that it lists then."""
 
 
 class ColumnView(BaseModel):
@@ -137,6 +142,11 @@ class Applied(BaseModel):
     errors: list[str]
     warnings: list[str]
     operations: list[dict[str, Any]]
+    all_operations: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="where they are many; then `operations` has the first refused ones",
+        json_schema_extra={"artifact": True},
+    )
 
 
 def view_of(table: catalog.Table) -> TableView:
@@ -261,7 +271,7 @@ def _of_tables(database: Database) -> list[Tool[..., Any]]:
     @tool(side_effects="write", idempotent=True, hidden=True, timeout_s=120, tags=["tables"])
     def apply_proposal(proposal: Proposal, ctx: ToolContext) -> Applied:
         """Apply a proposal that a person has accepted. Repeated with the same proposal_id it completes what is open."""
-        return _applied(database, ctx.tenant, proposal)
+        return _listed(_applied(database, ctx.tenant, proposal))
 
     @tool(side_effects="read", idempotent=True, hidden=True, timeout_s=120, tags=["tables"])
     def check_proposal(proposal: Proposal, ctx: ToolContext) -> Applied:
@@ -269,6 +279,20 @@ def _of_tables(database: Database) -> list[Tool[..., Any]]:
         return _applied(database, ctx.tenant, proposal.model_copy(update={"check_only": True}))
 
     return [create_table, delete_table, apply_proposal, check_proposal]
+
+
+def _listed(found: Applied) -> Applied:
+    """Return what came of a proposal, with its counts in a result that is not kept apart as a whole for its size."""
+    if len(found.model_dump_json()) <= _MAX_LISTED_BYTES:
+        return found
+    listed: list[dict[str, Any]] = []
+    for each in found.operations:
+        if each["status"] == "failed" and len(json.dumps([*listed, each])) <= _MAX_LISTED_BYTES:
+            listed.append(each)
+    changes = {"operations": listed, "all_operations": found.operations}
+    return found.model_copy(
+        update={**changes, "errors": found.errors[:_MAX_LISTED], "warnings": found.warnings[:_MAX_LISTED]}
+    )
 
 
 def _applied(database: Database, tenant: str, proposal: Proposal) -> Applied:

@@ -29,6 +29,8 @@ from services.shared.sessions.proposals import Proposal, outcomes_of
 from .proposal_view import render_data, render_outcome, render_schema
 from .routes import read_tool
 
+ALL_OPERATIONS = "all_operations"
+"""The artifact of `apply_proposal` where its result lists the first refused operations alone."""
 MAX_ROWS = 500
 """Rows that a proposal changes, as they are shown with it."""
 
@@ -164,8 +166,9 @@ async def _outcomes(parts: Parts, caller: Caller, job: str) -> list[dict[str, An
     if payload is None:
         return []
     result = payload.extra.get(CALL_RESULT)
-    if not isinstance(result, dict) or not isinstance(result.get("operations"), list):  # It is an artifact.
-        result = (await parts.inliner.payload(caller.tenant, payload)).artifacts.get(facts.APPLY_TOOL)
+    if isinstance(result, dict) and result.get(ALL_OPERATIONS) is not None:
+        of_tool = (await parts.inliner.payload(caller.tenant, payload)).artifacts.get(facts.APPLY_TOOL, {})
+        result = {"operations": of_tool.get(ALL_OPERATIONS)}
     return outcomes_of(result)
 
 

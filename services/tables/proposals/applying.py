@@ -20,6 +20,8 @@ from services.tables.errors import Refused
 from services.tables.proposals import columns as column_rules
 from services.tables.proposals import data as row_rules
 
+_MAX_CHARACTERS = 200
+"""Of each text in a report: a model may have written any name."""
 _WHOLE = -1
 """The number of the outcome of a change of columns."""
 
@@ -68,7 +70,7 @@ class RowsApply:
         digest = rows.fingerprint(self._table_id, given)
         if (before := rows.find_outcome(connection, self._tenant, self._key, number, digest)) is not None:
             return dict(before)
-        action = given.get("action") if isinstance(given, Mapping) else None
+        action = _action(given)
         outcome: dict[str, Any] = {"index": number, "action": action, "row_id": None, "version": table.version}
         try:
             operation = row_rules.check(given, table.columns)
@@ -131,7 +133,7 @@ def apply_to_columns(
     outcomes = [
         {
             "index": number,
-            "action": each.get("action") if isinstance(each, Mapping) else None,
+            "action": _action(each),
             "status": status,
             **_refusal(errors, number),
         }
@@ -186,7 +188,15 @@ def _report(
         "applied": len(done),
         "failed": len(operations) - len(done),
         "counts": dict(Counter(str(each["action"]) for each in done)),
-        "errors": list(errors),
-        "warnings": list(warnings),
-        "operations": list(operations),
+        "errors": [each[:_MAX_CHARACTERS] for each in errors],
+        "warnings": [each[:_MAX_CHARACTERS] for each in warnings],
+        "operations": [
+            {key: value[:_MAX_CHARACTERS] if isinstance(value, str) else value for key, value in each.items()}
+            for each in operations
+        ],
     }
+
+
+def _action(given: Any) -> str | None:
+    action = given.get("action") if isinstance(given, Mapping) else None
+    return action if isinstance(action, str) else None

@@ -27,10 +27,12 @@ from services.messaging.pull_consumer import Delivery
 from services.planner.logs.index import place_proposals
 from services.tables.csv_tools import tools_of
 from services.tables.database import Database
+from tests.support import stores
 from tests.support.gateways import Served, Writer, serving
 from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
+from tests.support.s3_servers import S3Server
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -315,6 +317,17 @@ async def test_each_operation_says_why_it_cannot_be_applied(world: World) -> Non
     await world.call("delete_table", table_id=world.table["table_id"])
     assert await codes(lost) == ["table_not_found"] * 3
     assert (await world.ask(lost))[1]["view"]["action_bar"]["apply_enabled"] is False
+
+
+async def test_a_large_report_has_its_counts(world: World, own_nats_server: NatsServer, rclone: S3Server) -> None:
+    """All outcomes are read from an artifact then."""
+    added = {"action": "add", "data": {world.ids["Company"]: "New"}}
+    proposal = await world.proposed({"operations": [*[{"action": "\u00e9" * 300}] * 150, added]})
+    async with stores.serving(rclone, own_nats_server.url):
+        status, done = await world.ask(proposal, "apply")
+    assert (status, done["state"], done["report"]["applied"], done["report"]["failed"]) == (200, "applied", 1, 150)
+    assert [each["status"] for each in done["verdicts"]] == ["failed"] * 150 + ["applied"]
+    assert {each["code"] for each in done["report"]["refused"]} == {"action_unknown"}
 
 
 async def test_a_new_table(world: World) -> None:
