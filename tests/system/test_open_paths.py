@@ -54,7 +54,7 @@ async def test_without_a_key_the_gateway_answers_on_the_open_paths_alone(own_nat
                     answered.add(path)
                 else:
                     assert reply.status_code in {401, 404, 405}, (method, path)
-        assert answered == OPEN_PATHS == {"/", "/livez", "/readyz", "/openapi.json", "/playground"}
+        assert answered == OPEN_PATHS == {"/", "/livez", "/readyz", "/openapi.json", "/docs", "/playground"}
 
 
 async def test_a_route_that_forgets_to_ask_for_the_tenant_is_closed(own_nats_server: NatsServer) -> None:

@@ -21,7 +21,7 @@ from .caller import KEYLESS, Caller
 from .key_file import KeyFile
 from .tickets import Tickets
 
-OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/playground"})
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/docs", "/playground"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
 OPEN_ROUTES = frozenset({"/playground/assets/{name}"})
 """Files of the playground, in the same way."""

@@ -1,14 +1,21 @@
-"""What the gateway says of itself: a few words at `/`, and the OpenAPI document.
+"""What the gateway says of itself: a few words at `/`, the OpenAPI document, and that document as a page at `/docs`.
 
 The document is FastAPI's, with the bodies that the gateway reads itself, one shape for every error, and the two
-addresses of health, which `services/runtime/http_server.py` answers, also without NATS.
+addresses of health, which `services/runtime/http_server.py` answers, also without NATS. The page is one file of HTML
+without a script.
 """
 
+import asyncio
+import base64
+import hashlib
+import json
+import re
+from html import escape
 from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
@@ -24,7 +31,7 @@ _EVENTS: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
 _UNUSED = ("HTTPValidationError", "ValidationError")
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 
-_WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it. In a browser: /playground
+_WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON: /openapi.json and /docs. In a browser: /playground
 
 Ask something:
 
@@ -42,6 +49,14 @@ async def welcome(request: Request) -> Response:
         # Relative, so that it is right behind a proxy that serves the gateway below a path.
         return Response(status_code=303, headers={"Location": "playground", "Vary": "Accept"})
     return PlainTextResponse(_WELCOME, headers={"Vary": "Accept"})
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Return the OpenAPI document as a page."""
+    document = await asyncio.to_thread(openapi, request.app)
+    text = await asyncio.to_thread(page, document)
+    return HTMLResponse(text, headers={"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"})
 
 
 class Alive(BaseModel):
@@ -112,3 +127,94 @@ def openapi(app: FastAPI) -> dict[str, Any]:
             document["paths"][path] = {method: {**each, "security": []} for method, each in operations.items()}
         app.openapi_schema = document
     return app.openapi_schema
+
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+code, pre { font: 0.9em ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
+details { border-top: 1px solid #8886; padding: 0.4rem 0; }
+summary { cursor: pointer; }
+td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; }
+"""
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_PAGE_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+def page(document: dict[str, Any]) -> str:
+    """Return an OpenAPI document as HTML: the operations by tag, then the schemas."""
+    tags: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            tags.setdefault(operation["tags"][0], []).append(_operation_html(f"{method.upper()} {path}", operation))
+    tags["schemas"] = [
+        _details(f"<code>{escape(name)}</code>", f'<div id="{escape(name)}">{_schema_html(schema)}</div>')
+        for name, schema in sorted(document["components"]["schemas"].items())
+    ]
+    title = escape(document["info"]["title"])
+    sections = "".join(f"<h2>{escape(tag)}</h2>{''.join(parts)}" for tag, parts in tags.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+        f'</head><body><h1>{title}</h1><p><a href="openapi.json">openapi.json</a> · '
+        f'<a href="playground">playground</a></p>'
+        f"{sections}</body></html>"
+    )
+
+
+def _details(summary: str, body: str) -> str:
+    return f"<details><summary>{summary}</summary>{body}</details>"
+
+
+def _operation_html(address: str, operation: dict[str, Any]) -> str:
+    rows = [(f"{each['name']} ({each['in']})", each["schema"], each) for each in operation.get("parameters", ())]
+    rows += [("body", each["schema"], {}) for each in operation.get("requestBody", {}).get("content", {}).values()]
+    for status, answer in operation["responses"].items():
+        kinds = [(f"{status} {kind}", each) for kind, each in answer.get("content", {"": {}}).items()]
+        rows += [(name, each.get("schema", each.get("itemSchema", {})), answer) for name, each in kinds]
+    table = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{_type_html(schema)}</td>"
+        f"<td>{_text_html(about.get('description', ''))}</td></tr>"
+        for name, schema, about in rows
+    )
+    summary = f"<code>{escape(address)}</code> {escape(operation['summary'])}"
+    return _details(summary, f"<p>{_text_html(operation.get('description', ''))}</p><table>{table}</table>")
+
+
+def _schema_html(schema: dict[str, Any]) -> str:
+    required = schema.get("required", ())
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code>{'' if name in required else '?'}</td><td>{_type_html(field)}</td>"
+        f"<td>{_text_html(field.get('description', ''))}</td></tr>"
+        for name, field in schema.get("properties", {}).items()
+    )
+    return f"<p>{_text_html(schema.get('description', ''))}</p><table>{rows}</table>" + (
+        "" if rows else _type_html(schema)
+    )
+
+
+def _type_html(schema: dict[str, Any]) -> str:
+    """A type in a few words, with links to the schemas that it names."""
+    match schema:
+        case {"$ref": str(reference)}:
+            name = escape(reference.rpartition("/")[2])
+            return f'<a href="#{name}">{name}</a>'
+        case {"anyOf": several} | {"oneOf": several}:
+            return " or ".join(map(_type_html, several))
+        case {"allOf": [only]}:
+            return _type_html(only)
+        case {"const": value}:
+            return f"<code>{escape(json.dumps(value))}</code>"
+        case {"enum": values}:
+            return ", ".join(f"<code>{escape(json.dumps(value))}</code>" for value in values)
+        case {"type": "array"}:
+            return f"list of {_type_html(schema.get('items', {}))}"
+        case {"type": "object", "additionalProperties": dict(values)}:
+            return f"object of {_type_html(values)}"
+    return escape(schema.get("format") or schema.get("type") or "anything")
+
+
+def _text_html(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -2,13 +2,15 @@
 
 import json
 import re
+from html import unescape
 
 from services.gateway import errors
 from services.gateway.edge.description import Alive, Readiness
 from services.gateway.errors import Problem, RefusedByPlanner
 from services.runtime.health import Health
 from tests.support import reference_pages
-from tests.support.gateways import ROOT, unconnected_routes
+from tests.support.gateways import ROOT, serving, unconnected_routes
+from tests.support.nats_server import NatsServer
 
 TEXT = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 
@@ -35,7 +37,7 @@ def test_openapi_describes_the_routes() -> None:
         for method in route.methods or ()
     }
     assert in_openapi - served == {("GET", "/livez"), ("GET", "/readyz")}
-    assert served - in_openapi == {("GET", path) for path in ("/", "/playground", "/playground/assets/{id}")}
+    assert served - in_openapi == {("GET", path) for path in ("/", "/docs", "/playground", "/playground/assets/{id}")}
 
 
 def test_the_pages_of_reference_are_current() -> None:
@@ -50,6 +52,21 @@ def test_what_docs_ask_for_is_a_route() -> None:
     paths = reference_pages.description()["paths"]
     routes = {(method.upper(), path.partition("{")[0]) for path in paths for method in paths[path]}
     assert {*described} - {("HEAD", "/v1/artifacts/")} <= routes
+
+
+async def test_a_page_shows_the_description(nats_server: NatsServer) -> None:
+    """Every route and schema, with links that lead to one, under a policy that lets nothing run or load."""
+    async with serving(nats_server.url) as served:
+        answer = await served.http.get("/docs")
+    document = reference_pages.description()
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert "<script" not in answer.text
+    assert {unescape(found) for found in re.findall(r"<summary><code>([A-Z]+ /\S+)</code>", answer.text)} == {
+        f"{method.upper()} {path}" for path, operations in document["paths"].items() for method in operations
+    }
+    assert {*re.findall(r'id="([^"]+)"', answer.text)} == document["components"]["schemas"].keys()
+    assert {*re.findall(r'href="#([^"]+)"', answer.text)} <= document["components"]["schemas"].keys()
+    assert "`" not in re.sub("<style>.*</style>", "", answer.text, flags=re.DOTALL)
 
 
 def test_openapi_groups_each_operation_once() -> None:
