@@ -1,12 +1,31 @@
 """The client of nats-py for programs that demand TLS, or whose login may be renewed: commands, tools and services."""
 
+import importlib
+import sys
 from typing import Any
 
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
+_takes_aiohttp = "aiohttp" not in sys.modules
+if _takes_aiohttp:  # nats-py imports it, for websockets: 8 MB in every process.
+    sys.modules["aiohttp"] = None  # type: ignore[assignment]
+
+from nats.aio import transport  # noqa: E402
+from nats.aio.client import Client  # noqa: E402
+from nats.errors import Error as NatsError  # noqa: E402
 
 DENIED = "permissions violation"
 """In lower case, in each error of NATS about a subject."""
+
+
+class _Aiohttp:
+    """The library, imported when it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("aiohttp"), name)
+
+
+if _takes_aiohttp:
+    del sys.modules["aiohttp"]
+    transport.aiohttp = _Aiohttp()  # type: ignore[assignment]
 
 
 class TlsNotOffered(NatsError):

@@ -102,13 +102,14 @@ def is_ready(port: int) -> bool:
 class Plan:
     """What to start.
 
-    `tools` are files for `runwire serve`. `planners` and `tool_runners` count processes. `sync` is JetStream's
-    `sync_interval`: "always", or a time such as "1s". `trust_tools`: offer specifications that nobody has accepted.
+    `tools` are files for `runwire serve`, by process. `planners` and `tool_runners` count processes. `sync` is the
+    `sync_interval` of JetStream: "always", or a time such as "1s". `trust_tools`: offer specifications that nobody has
+    accepted.
     """
 
     data: Path
     port: int
-    tools: list[Path]
+    tools: list[list[Path]]
     planners: int = 1
     tool_runners: int = 1
     sync: str = "always"
@@ -176,9 +177,9 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
         *map(supervisor.start, services),
         supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port))),
         supervisor.start(Child("tables", _module("services.tables"), tables | {"RUNWIRE_DATA_DIR": str(plan.data)})),
-        *(supervisor.start(_served(path, tools)) for path in plan.tools),
+        *(supervisor.start(_served(files, tools)) for files in plan.tools),
     )
-    await _await_tools(port, len(plan.tools))
+    await _await_tools(port, sum(map(len, plan.tools)))
     health_ports = [port, *(int(child.env["RUNWIRE_HEALTH_PORT"]) for child in services)]
     supervisor.beside(_restart_after_full_disk(supervisor, nats, plan.data, health_ports))
     return {
@@ -276,9 +277,14 @@ async def _await_tools(port: int, files: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def _served(file: Path, env: dict[str, str]) -> Child:
-    command = _module("runwire", "serve", str(file))
-    return Child(f"tools-{file.stem}", command, env, refusal_code=_TOOLS_REFUSED_EXIT_CODE)
+def _served(files: list[Path], env: dict[str, str]) -> Child:
+    command = _module("runwire", "serve", *map(str, files))
+    return Child(
+        f"tools-{files[0].stem if len(files) == 1 else files[0].parent.name}",
+        command,
+        env,
+        refusal_code=_TOOLS_REFUSED_EXIT_CODE,
+    )
 
 
 def _module(name: str, *arguments: str) -> list[str]:

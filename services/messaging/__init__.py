@@ -2,3 +2,5 @@
 
 Knows subjects and streams, not runs or tools.
 """
+
+import services.runtime  # noqa: F401, before anything else imports nats-py

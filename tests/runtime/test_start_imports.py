@@ -7,11 +7,11 @@ import sys
 import pytest
 
 SERVICES = ("planner", "tool_runner", "artifact_store", "gateway")
-UNWANTED = ("PIL", "httpx", "litellm", "numpy", "openai", "tiktoken", "typer")
+UNWANTED = ("PIL", "httpx", "litellm", "numpy", "openai", "rich", "tiktoken", "typer")
 """Imported by no service at its start. A decoder of images has a process of its own."""
-ONLY = {"fastapi": "gateway", "faststream": "artifact_store", "minio": "artifact_store"}
+ONLY = {"aiohttp": "planner", "fastapi": "gateway", "faststream": "artifact_store", "minio": "artifact_store"}
 """Imported by this service and no other."""
-MAX_MODULES = {"planner": 935, "tool_runner": 775, "artifact_store": 1115, "gateway": 990}
+MAX_MODULES = {"planner": 895, "tool_runner": 620, "artifact_store": 970, "gateway": 895}
 """A tenth more than today. A library that brings many modules is a decision: raise the number with it."""
 
 
@@ -37,7 +37,7 @@ def test_a_service_starts_without_what_it_does_not_need(service: str) -> None:
         ("runwire.cli.app", {"aiohttp", "asyncio", "httpx", "nats", "pydantic"}),
         ("runwire.cli.commands.machine", {"aiohttp", "httpx", "nats", "pydantic"}),
         ("runwire.cli.entry_point", {"asyncio", "rich", "typer"}),
-        ("runwire.serving", {"httpx", "rich", "typer"}),
+        ("runwire.serving", {"aiohttp", "httpx", "rich", "typer"}),
         ("runwire", {"httpx", "nats", "pydantic"}),
     ],
 )

@@ -1,12 +1,15 @@
-"""The client of commands, tools and services, where the server is not trusted."""
+"""The client of commands, tools and services."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runwire.nats_client import NatsClient
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 
@@ -29,4 +32,19 @@ async def test_a_certificate_that_is_not_trusted_is_tried_again(tmp_path: Path) 
         await asyncio.wait([connecting])
         async with asyncio.timeout(5):
             await client.close()
+        server.kill()
+
+
+@pytest.mark.filterwarnings("ignore:parameter 'timeout'")  # nats-py calls aiohttp as earlier versions wanted it.
+async def test_a_client_connects_over_a_websocket(tmp_path: Path) -> None:
+    """The library for that is imported then, and not before."""
+    port = free_port()
+    server = NatsServer(tmp_path / "nats", extra=f'websocket {{ listen: "127.0.0.1:{port}", no_tls: true }}')
+    server.start()
+    client = NatsClient()
+    try:
+        await client.connect(f"ws://127.0.0.1:{port}")
+        await client.flush()
+    finally:
+        await client.close()
         server.kill()

@@ -74,7 +74,8 @@ def up(
 
     def run() -> int:
         examples = launch.example_tools()  # refuses what is no checkout, whatever is served
-        files = [] if no_tools else tools or examples
+        # A file of somebody else may fail without the others; ours cost the memory of one process.
+        files = [] if no_tools else [[each] for each in tools or ()] or [examples]
         plan = launch.Plan(data_dir(), port, files, planners or copies, tool_runners or copies, sync, trust_tools)
         try:
             return asyncio.run(_run(plan, demo=demo or once or kill, once=once, kill=kill))
@@ -157,7 +158,7 @@ def env() -> None:
 def logs(
     service: Annotated[
         list[str] | None,
-        typer.Option("-s", "--service", help="Of this process only, such as planner or tools-table; may be repeated."),
+        typer.Option("-s", "--service", help="Of this process only, such as planner or tools-demo; may be repeated."),
     ] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is written, until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last lines.")] = 50,
