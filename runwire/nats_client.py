@@ -25,7 +25,7 @@ class _Aiohttp:
 
 if _takes_aiohttp:
     del sys.modules["aiohttp"]
-    transport.aiohttp = _Aiohttp()  # type: ignore[assignment]
+    transport.aiohttp = _Aiohttp()  # type: ignore[assignment, attr-defined]
 
 
 class TlsNotOffered(NatsError):
