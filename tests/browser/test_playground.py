@@ -52,10 +52,10 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "playground"
 
 
-def seen(scripts: Path, name: str, gateway: str, folder: Path) -> dict[str, Any]:
+def seen(scripts: Path, name: str, gateway: str, folder: Path, *more: str) -> dict[str, Any]:
     """Run a script, and return what it has seen; fails for what no page may do."""
     node, chromium = str(needs_program("node")), str(needs_program("chromium"))
-    command = [node, f"{name}.mjs", gateway, str(folder), chromium]
+    command = [node, f"{name}.mjs", gateway, str(folder), chromium, *more]
     ran = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=False, timeout=240)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found: dict[str, Any] = json.loads(ran.stdout)
@@ -74,6 +74,23 @@ def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> Non
     assert "All is well indeed" in found["approved"]
     assert "Which region grew most" in found["listed"]
     assert found["wrong"] == []
+
+
+def test_the_sample_of_the_client_sees_each_event_once(
+    scripts: Path, gateway: str, checkout: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Although it loses its connection in the middle of the run; and it asks once for a run that is not there."""
+    (sample,) = re.findall(r"```ts\n(.*?)```", (ROOT / "docs" / "playground.md").read_text("utf-8"), re.DOTALL)
+    assert sample.count("\n") <= 10
+    with built_once(tmp_path_factory, "client") as (folder, to_do):
+        if to_do:
+            shutil.copytree(checkout / "sdk" / "typescript", folder, symlinks=True, dirs_exist_ok=True)
+            build([str(needs_program("npm")), "run", "build"], folder)
+    sample = sample.replace('"http://127.0.0.1:8080"', "location.origin").replace("the sales of the year", "sales.csv")
+    found = seen(scripts, "resume", gateway, tmp_path, str(folder), sample)
+    assert (found["same"], found["lost"], found["refused"]) == (True, 2, 404), found
+    assert (found["types"][0], found["types"][-1]) == ("run_started", "done")
+    assert found["asked"].count(f"/v1/runs/{'0' * 32}/events") == 1
 
 
 NAMES = re.compile(
