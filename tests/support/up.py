@@ -17,14 +17,15 @@ UP_S = 90
 
 
 @contextlib.contextmanager
-def running_up(data: Path) -> Iterator[None]:
-    """Start it with this data folder; return once it says where it is."""
+def running_up(data: Path, **more: str) -> Iterator[None]:
+    """Start it with this data folder and more of an environment; return once it says where it is."""
     needs_program("nats-server")
     env = environment(data) | {
         "RUNWIRE_MODEL": "builtin/rehearsal",
         "RUNWIRE_SYNC": "1s",
         "RUNWIRE_OUTBOX": str(data / "outbox"),
         "RUNWIRE_AGENTS_FILE": str(ROOT / "examples" / "background" / "agents.toml"),
+        **more,
     }
     log = (data / "up.log").open("wb")
     process = subprocess.Popen(

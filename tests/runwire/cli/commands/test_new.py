@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.planner.agents import load_agents
-from tests.runwire.conftest import printed, runwire
+from tests.runwire.conftest import document, printed, runwire
 from tests.support.needs import needs_program
 from tests.support.up import environment
 
@@ -46,8 +46,11 @@ def test_a_tool_in_shell(tmp_path: Path) -> None:
 
 
 def test_an_agent(tmp_path: Path) -> None:
-    """The planner takes its file."""
+    """The planner takes its file, which `runwire up` finds."""
     project = made(tmp_path, "agent", "accountant")
+    assert {"name": "RUNWIRE_AGENTS_FILE", "value": "agents.toml", "source": "runwire.toml"} in document(
+        "config", "show", data=project
+    )
     assert load_agents(project / "agents.toml").keys() == {"default", "accountant"}
 
 
