@@ -76,4 +76,8 @@ def remarks(payload: dict[str, Any]) -> list[str]:
     ]
     lines = [", ".join(judged)] if judged else []
     lines += [f"suggests: {', '.join(actions)}"] if actions else []
+    extra = payload.get("extra") or {}
+    suggested = [] if extra.get("custom_payload") else extra.get("suggested_values") or []
+    values = [one_line(each["value"]) for each in suggested]
+    lines += [f"you could say: {' · '.join(values)}"] if values else []
     return [f"[cyan]{marked(line)}[/cyan]" for line in lines]

@@ -127,7 +127,9 @@ def test_a_table_is_made_and_filled(up: Path) -> None:
     table_id = next(line.split()[0] for line in printed("tables", "ls", data=up).splitlines() if name in line)
     on_page = (*session, "--page", "table_view", "--table", table_id)
     filled = typed(up, "add three rows", "0 2", "What became of that?", options=on_page).stdout
-    assert_order(filled, "I propose 3 rows", 'Name: "Name 1"', "2 applied, 0 failed", "chose 2 of 3 operations")
+    assert_order(
+        filled, "I propose 3 rows", 'Name: "Name 1"', "2 applied, 0 failed", "chose 2 of 3 operations", "could say"
+    )
 
 
 def test_ctrl_c_adds_to_the_run(chat: Chat, up: Path) -> None:
