@@ -323,8 +323,8 @@ def test_openapi_describes_what_is_accepted(served_document: dict[str, Any]) -> 
     assert "pattern" in json.dumps(schemas["RunInput"]["properties"]["tools"])
     assert schemas["TopUpInput"]["properties"]["limits"]["minProperties"] == 1
     assert not paths["/v1/artifacts"]["post"]["requestBody"].get("required")
-    events = paths["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]["schema"]
-    assert events["contentSchema"] == {"$ref": "#/components/schemas/RunEvent"}
+    events = paths["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    assert events["itemSchema"]["properties"]["data"]["contentSchema"] == {"$ref": "#/components/schemas/RunEvent"}
     ids = [
         each["schema"]
         for each in paths["/v1/runs/{run_id}/events"]["get"]["parameters"]

@@ -3,12 +3,14 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from contracts.runs.requests import State
+from contracts.runs.events import RunStarted
+from contracts.runs.requests import RunInput, State
 from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE
 from runwire.cli.frame import (
     NEWEST,
@@ -173,6 +175,7 @@ async def show(
     return EXIT_CANCELLED if kind == "cancelled" else EXIT_ERROR
 
 
+@asks(runs, "cancel")
 @asks(commands)
 async def cancel(
     client: Client,
@@ -183,6 +186,22 @@ async def cancel(
     before = await client.cancel(run_id, reason)
     what = "had ended before" if before.ended_at is not None else "is cancelled"
     sys.stderr.write(f"{run_id} {what}: {one_line(before.query)}\n")
+
+
+@asks(runs)
+async def retry(client: Client, run_id: RunId = NEWEST, output: Format = "text") -> int:
+    """Ask the same question again, as a new run of the same session, and show how it is answered.
+
+    Nobody is told the `tool_context` of a run, so the new one has none.
+    """
+    async with aclosing(aiter(client.follow(run_id, artifacts="refs"))) as events:
+        started = await anext(events)
+    if not isinstance(started, RunStarted) or started.request.cause != "user":
+        raise typer.BadParameter(f"{run_id} was not asked by a caller", param_hint="RUN")
+    asked = started.request
+    options = asked.model_dump(include=RunInput.model_fields.keys() - {"query", "images"}, exclude_defaults=True)
+    images = [image.artifact_id for image in asked.images]
+    return await show(client, await client.start(asked.query, images=images, **options), output)
 
 
 @asks(commands)

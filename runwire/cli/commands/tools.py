@@ -136,6 +136,7 @@ def add(
 Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
 
 
+@asks(tools)
 @asks(commands)
 async def call(
     client: Client,

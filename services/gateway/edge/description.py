@@ -28,6 +28,8 @@ _EVENTS: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
     ("RunEvent", "validation", TypeAdapter(RunEvent)),
     ("SessionEvent", "validation", TypeAdapter(SessionEvent)),
 ]
+_OPENAPI = "3.2.0"
+"""The first version with `itemSchema`, which says what the events of a stream are."""
 _UNUSED = ("HTTPValidationError", "ValidationError")
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 
@@ -100,7 +102,12 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     """Return the document, which is generated once per application."""
     if app.openapi_schema is None:
         document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes, servers=app.servers
+            title=app.title,
+            version=app.version,
+            openapi_version=_OPENAPI,
+            description=app.description,
+            routes=app.routes,
+            servers=app.servers,
         )
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         described: list[type[BaseModel]] = [*BODY_MODELS.values(), ProblemBody, Alive, Readiness]
@@ -209,6 +216,8 @@ def _type_html(schema: dict[str, Any]) -> str:
             return f"<code>{escape(json.dumps(value))}</code>"
         case {"enum": values}:
             return ", ".join(f"<code>{escape(json.dumps(value))}</code>" for value in values)
+        case {"properties": {"data": {"contentSchema": dict(event)}}}:
+            return f"events of {_type_html(event)}"
         case {"type": "array"}:
             return f"list of {_type_html(schema.get('items', {}))}"
         case {"type": "object", "additionalProperties": dict(values)}:

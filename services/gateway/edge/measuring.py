@@ -5,6 +5,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from services.gateway.edge.routing import needs, new_router
@@ -15,7 +16,12 @@ from services.shared import metrics
 router = new_router("Gateway")
 
 
-@router.get("/metrics", dependencies=[needs("operate")], summary="What this gateway counts, for Prometheus")
+@router.get(
+    "/metrics",
+    dependencies=[needs("operate")],
+    summary="What this gateway counts, for Prometheus",
+    response_class=PlainTextResponse,
+)
 async def get_metrics(request: Request) -> Response:
     """Return all metrics in Prometheus' text format. Those of the other services are at their health ports."""
     health: Health = request.app.state.health

@@ -84,8 +84,8 @@ def test_openapi_says_which_events_a_stream_has() -> None:
         ("sessions/{session_id}", "SessionEvent", "RunBegun"),
     ):
         answer = document["paths"][f"/v1/{path}/events"]["get"]["responses"]["200"]
-        body = answer["content"]["text/event-stream"]["schema"]
-        assert body["contentSchema"] == {"$ref": f"#/components/schemas/{name}"}
+        item = answer["content"]["text/event-stream"]["itemSchema"]
+        assert item["properties"]["data"]["contentSchema"] == {"$ref": f"#/components/schemas/{name}"}
         assert f"#/components/schemas/{event}" in json.dumps(schemas[name])
     referred = set(re.findall(r"#/components/schemas/([\w.-]+)", json.dumps(document)))
     assert referred <= {*schemas}

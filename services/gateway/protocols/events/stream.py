@@ -40,8 +40,10 @@ logger = structlog.get_logger(__name__)
 
 def described(description: str, event: str) -> dict[str, Any]:
     """Return what OpenAPI says of a stream. `event`: the schema of each event's `data`, whose `type` is its `event`."""
-    content = {"contentMediaType": "text/event-stream", "contentSchema": {"$ref": f"#/components/schemas/{event}"}}
-    return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string", **content}}}}
+    content = {"contentMediaType": "application/json", "contentSchema": {"$ref": f"#/components/schemas/{event}"}}
+    fields = {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string", **content}}
+    item = {"type": "object", "properties": fields, "required": ["data"]}
+    return {"description": description, "content": {"text/event-stream": {"itemSchema": item}}}
 
 
 EVENT_STREAM = described("The run's events, as docs/http.md says.", "RunEvent")

@@ -27,7 +27,7 @@ PARSE_ERROR, INVALID_REQUEST, SESSION_NOT_FOUND = -32700, -32600, -32001
 _CANCELLED = "notifications/cancelled"
 _JSON = {"application/json": {"schema": {"type": "object"}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The answer.", "content": {**_JSON, "text/event-stream": {"schema": {"type": "string"}}}},
+    200: {"description": "The answer.", "content": {**_JSON, "text/event-stream": {"itemSchema": {"type": "object"}}}},
     202: {"description": "The notification was received."},
     "4XX": {"description": "An error of JSON-RPC, or a problem.", "content": _JSON},
 }

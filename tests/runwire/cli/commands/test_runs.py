@@ -46,9 +46,23 @@ def test_a_beginning_is_an_id_and_none_is_the_newest(up: Path) -> None:
     lines = printed("runs", "-n", "2", "--since", "1h", "-o", "jsonl", data=up).splitlines()
     assert [json.loads(line)["run_id"] for line in lines] == [second, first]
     assert [run["run_id"] for run in document("runs", "ls", "--session", "char", data=up)] == [second]
-    assert f"{second} had ended before" in runwire("cancel", second[:24], data=up).stderr
+    assert f"{second} had ended before" in runwire("runs", "cancel", second[:24], data=up).stderr
     refused = runwire("tail", "f" * 32, "-o", "json", data=up)
     assert (refused.returncode, json.loads(refused.stdout)["error"]["code"]) == (6, "not_found")
+
+
+def test_a_run_is_asked_again(up: Path) -> None:
+    """As it was asked; what no caller has asked is not."""
+    first = asked(up, "What is 6*7?", "--max-steps", "5", "--tool", "calculate")
+    again = document("runs", "retry", first, data=up)
+    assert (again["run_id"] != first, "42" in again["payload"]["raw_answer"]) == (True, True)
+    requests = [
+        json.loads(printed("tail", run, "-o", "jsonl", data=up).splitlines()[0])["request"]
+        for run in (first, again["run_id"])
+    ]
+    assert len({json.dumps([each["query"], each["limits"], each["tools"]]) for each in requests}) == 1
+    called = document("tools", "call", "calculate", '{"expression": "6*7"}', data=up)["run_id"]
+    assert runwire("runs", "retry", called, data=up).returncode == 2
 
 
 def test_a_run_is_shown(up: Path) -> None:
