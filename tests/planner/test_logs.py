@@ -1,10 +1,11 @@
 """The cache of run logs: two handlings that read one run at the same time, and two runs that have one id."""
 
 import time
+from typing import Any
 
 import pytest
 
-from contracts.runs.events import PayloadProposed
+from contracts.runs.events import PayloadProposed, Redelivered
 from contracts.runs.requests import Memory, RunRequested
 from contracts.sessions.proposals import PayloadKept, ProposalApplying, ProposalPending
 from contracts.sessions.records import (
@@ -24,6 +25,7 @@ from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
 from services.planner.effects.messages import request_run
 from services.planner.effects.sessions import Sessions
+from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
@@ -112,6 +114,27 @@ async def test_a_dead_letter_gives_a_proposal_back(
         found = (await sessions.load(address)).proposals[payload_id]
         goes_on = is_requested and not is_end
         assert (found.state, found.code) == (("applying", None) if goes_on else ("pending", "poisoned"))
+
+
+async def test_a_record_follows_what_it_was_decided_from(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process writes, and this one reads that, between the decision and its record: it is decided again."""
+    where, place = Address("default", new_id()), index.place_proposals
+    async with connected(nats_server.url, "planner") as bus:
+        await provision(bus)
+        logs, others = (RunLogs(bus, SessionLogs(bus), STRATEGIES.of, cached_runs=1) for _ in range(2))
+        await logs.append(where, await logs.load(where, fresh=True), 1, [started()])
+        run = await logs.load(where, fresh=True)
+
+        async def meanwhile(*_: Any) -> None:
+            monkeypatch.setattr(index, "place_proposals", place)
+            theirs = await others.load(where, fresh=True)
+            assert await others.append(where, theirs, 2, [Redelivered(by="a", holder="b")])
+            assert (await logs.load(where, fresh=True)).seq == run.seq
+
+        monkeypatch.setattr(index, "place_proposals", meanwhile)
+        assert await logs.append(where, run, 3, [Redelivered(by="c", holder="d")]) == []
 
 
 async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_server: NatsServer) -> None:

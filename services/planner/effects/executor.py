@@ -62,7 +62,6 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
             rules = _rules_of(parts, run, progress, is_first=incoming.is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
             if isinstance(command, commands.Append):
-                await index.place_proposals(parts.bus, *address, command.events)
                 written = await parts.logs.append(address, run, progress.now, command.events)
                 progress, fresh, is_current, read_at = progress.wrote(written), False, True, time.monotonic()
                 effects.open_soon(run)

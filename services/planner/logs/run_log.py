@@ -24,6 +24,7 @@ from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.messaging.reads import StoredMessage, sequence_of
 from services.planner.errors import short
+from services.planner.logs import index
 from services.planner.logs.offload import Offloader
 from services.planner.logs.ownership_watch import Address, Tail
 from services.planner.logs.session_log import SessionAddress, SessionLogs
@@ -156,6 +157,8 @@ class RunLogs:
 
         If another record came first, apply it and return an empty list: the caller must decide again.
         """
+        seen = run.seq  # What `events` were decided from: others may fold newer records into the run from here on.
+        await index.place_proposals(self._bus, *address, events)
         session = run.started.request.session_id if run.started else None
         record, data = terminal.fitting(
             await self._offloader.offloaded(Record(at=at, events=events), *address, session)
@@ -165,9 +168,9 @@ class RunLogs:
         if open_pauses := pauses.open_after(run, events):
             headers[PAUSES_HEADER] = str(open_pauses)
         try:
-            sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, run.seq), headers=headers)
+            sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, seen), headers=headers)
         except Outdated:
-            newer = await self._read(subject, run.seq + 1)
+            newer = await self._read(subject, seen + 1)
             if not newer:
                 # The log was purged meanwhile, so the cached run is invalid.
                 self._runs.pop(address, None)

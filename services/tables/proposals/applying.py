@@ -51,22 +51,36 @@ class RowsApply:
     def run(self, operations: Sequence[tuple[int, Any]]) -> dict[str, Any]:
         """Carry out operations, each with its number in the proposal. Raises Refused, code `table_not_found`."""
         errors = [] if operations else ["operations_empty@operations"]
-        found = []
-        transaction = self._database.read if self._check_only else self._database.write
-        for number, given in operations:
-            outcome = transaction(partial(self._outcome, number=number, given=given))
-            if outcome["status"] != "failed":
-                self._seen.note(outcome["action"], outcome["row_id"])
-                if not self._check_only:  # Else it is the version of what somebody else has written last.
-                    self._own.add(outcome["version"])
-            found.append(outcome)
+        if self._check_only:
+            found = self._database.read(partial(self._checked, operations=operations))
+        else:
+            found = [
+                self._noted(self._database.write(partial(self._outcome, number=number, given=given)))
+                for number, given in operations
+            ]
         if operations and all(each["status"] == "failed" for each in found):
             errors.append("no_valid_operations@operations")
         table = self._database.read(lambda connection: catalog.find(connection, self._tenant, self._table_id))
         return _report("data", table, found, errors)
 
-    def _outcome(self, connection: sa.Connection, number: int, given: Any) -> dict[str, Any]:
-        table = catalog.find(connection, self._tenant, self._table_id, locked=not self._check_only)
+    def _checked(self, connection: sa.Connection, operations: Sequence[tuple[int, Any]]) -> list[dict[str, Any]]:
+        self._seen = row_rules.SeenRows()  # It may be repeated.
+        table = catalog.find(connection, self._tenant, self._table_id)
+        return [self._noted(self._outcome(connection, number, given, table)) for number, given in operations]
+
+    def _noted(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        """Note what the operations after this one must know of it."""
+        if outcome["status"] != "failed":
+            self._seen.note(outcome["action"], outcome["row_id"])
+            if not self._check_only:  # Else it is the version of what somebody else has written last.
+                self._own.add(outcome["version"])
+        return outcome
+
+    def _outcome(
+        self, connection: sa.Connection, number: int, given: Any, table: catalog.Table | None = None
+    ) -> dict[str, Any]:
+        """Carry out one operation, or check it against `table`."""
+        table = table or catalog.find(connection, self._tenant, self._table_id, locked=True)
         digest = rows.fingerprint(self._table_id, given)
         if (before := rows.find_outcome(connection, self._tenant, self._key, number, digest)) is not None:
             return dict(before)
