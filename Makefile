@@ -7,7 +7,7 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit coverage check lint format bench chaos compose schemas playground models providers wheel lock clean
+.PHONY: help run test unit coverage check lint format bench chaos compose schemas docs playground models providers wheel lock clean
 
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ schemas: $(VENV)/ready ## Write contracts/schemas/, asyncapi.json and the genera
 	$(BIN)/python -m contracts
 	$(BIN)/python -m tests.support.reference_pages
 
+docs: build/docs/ready ## Build the site of docs/ into build/site, with search and llms.txt; in an environment of its own.
+	build/docs/bin/mkdocs --quiet build --strict
+
 playground: ## Build the playground from web/ and its types from the schemas, after a change of either; needs npm.
 	cd sdk/typescript && npm ci --ignore-scripts --no-audit --no-fund && npm run types
 	cd web && npm ci --ignore-scripts --no-audit --no-fund && npm run check && npm run build
@@ -76,9 +79,10 @@ wheel: $(VENV)/ready ## Build the wheel for users into dist/.
 	$(BIN)/python -m hatchling build --target wheel
 
 lock: COMPILE = build/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --quiet
-lock: build/uv/bin/uv ## Write both locks again, of all jobs and of `make run`; UPGRADE=1 takes newer versions.
+lock: build/uv/bin/uv ## Write the locks again, of all jobs, of `make run` and of `make docs`; UPGRADE=1 takes newer versions.
 	$(COMPILE) --extra all --group dev $(if $(UPGRADE),--upgrade) --output-file requirements.lock
 	$(COMPILE) --extra run --group build --constraint requirements.lock --output-file requirements-run.lock
+	$(subst pyproject.toml,,$(COMPILE)) --group docs $(if $(UPGRADE),--upgrade) --output-file requirements-docs.lock
 
 clean: ## Remove what the jobs made, .venv too.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
@@ -86,6 +90,11 @@ clean: ## Remove what the jobs made, .venv too.
 build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+build/docs/ready: requirements-docs.lock
+	$(PYTHON) -m venv --clear build/docs
+	build/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: -r $<
+	@touch $@
 
 # Nothing outside a lock is fetched: the checkout itself is built by the hatchling that the lock installed, without dependencies.
 # The environment of `make run` is a part of that of the other jobs, which replace it.
