@@ -45,7 +45,7 @@ def add_servers(stack: Stack, ledger: Path) -> None:
     stack.add("mcp-1", mcp_server.__file__, str(far), sign=b"serving ")
     part = stack.parts["mcp-1"]
     part.command.append(str(part.port))
-    where = {
+    where: dict[str, dict[str, object]] = {
         "near": {"command": sys.executable, "args": ["-S", mcp_server.__file__, str(near)]},
         "far": {"url": f"http://127.0.0.1:{part.port}/mcp"},
     }
