@@ -83,10 +83,11 @@ class Client:
 
         A record that came only in part is forgotten at a hop.
         """
-        until = time.monotonic() + _LIMIT_S
+        until, fruitless = time.monotonic() + _LIMIT_S, 0
         while True:
-            began = time.monotonic()
-            patience = min(hop() or _LIMIT_S, until - began)
+            began, known = time.monotonic(), len(seen)
+            # A loaded machine may need longer for the first record than until the next hop.
+            patience = min((hop() or _LIMIT_S) * 2**fruitless, until - began)
             assert patience > 0, (
                 f"run {run} has not ended for {_LIMIT_S} s; it has shown {[event['type'] for _, event in seen]}"
             )
@@ -98,6 +99,7 @@ class Client:
                         if frames[-1][1]["type"] in TERMINAL:
                             return frames[-1][1]
             except TimeoutError:
+                fruitless = fruitless + 1 if len(seen) == known else 0
                 continue
             except httpx.HTTPError:
                 pass
