@@ -111,6 +111,12 @@ CASES = [
          says="; it ended with the exit code 3; it is tried again"),
     Case("repeated", [{"on": "tools/list", "do": [{"result": {"tools": [LOOK], "nextCursor": "same"}}]}], [ECHO],
          says="repeats a cursor", log=lambda log: count(log, "tools/list") <= 3),
+    Case("pages", [{"on": "tools/list", "nth": 1, "do": [{"result": {"tools": [LOOK], "nextCursor": "2"}}]},
+                   {"on": "tools/list", "nth": 2, "do": [{"result": {"tools": [{**LOOK, "name": "later"}]}}]}], [ECHO],
+         tool="later"),
+    Case("null", [], [json.dumps({"q": None})], args={"q": None}),
+    Case("no_null", [], ["invalid_args: q: null is not"], args={"q": None},
+         tools=[{**LOOK, "inputSchema": {"type": "object", "properties": {"q": {"type": "string"}}}}]),
     Case("nulls", [{"on": "tools/list", "do": [{"result": {"nextCursor": None, "ttlMs": -5, "tools": [
         {**LOOK, "title": None, "icons": [], "annotations": None, "outputSchema": None, "_meta": None}]}}]}], [ECHO]),
     Case("changes", [{"on": "notifications/initialized", "do": [
