@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support import mcp_server
 from tests.support.model_server import Say, Seen, action
@@ -13,6 +14,7 @@ from tests.support.stack import Stack
 from tests.system import run_storm
 from tests.system.model import Plan, PlannedModel
 from tests.system.run_storm import RunStorm
+from tests.system.traces import planned_calls
 
 SERVERS = {"near": "", "far": "far_"}
 """The servers, with the prefix of their tools."""
@@ -21,7 +23,7 @@ AGENTS = {"default": {"tools": [*IDEMPOTENT]}}
 
 
 class McpModel(PlannedModel):
-    """Says in the arguments of each call which one it is, for the ledger: servers are not told."""
+    """Gives each call an argument of its own, which is its key in the ledger: servers are not told the call's."""
 
     def reply_to(self, seen: Seen) -> Say:
         """Read the script."""
@@ -29,7 +31,7 @@ class McpModel(PlannedModel):
         if plan is None or said.status != 200 or seen.turns >= len(plan.turns):
             return said
         tools = plan.turns[seen.turns]
-        args = [{"ms": plan.call_ms, "key": f"{plan.nth}.{seen.turns + 1}-{n}"} for n in range(1, len(tools) + 1)]
+        args = [{"ms": plan.call_ms, "key": new_id()} for _ in tools]
         steps = [{"node": tool, "args": each} for tool, each in zip(tools, args, strict=True)]
         call = action(tools[0], **args[0]) if len(tools) == 1 else action("plan", steps=steps)
         return replace(said, text=call.text)
@@ -71,9 +73,9 @@ class McpStorm(RunStorm):
         return replace(drawn, strategy="react", turns=turns, wrong="", deadline_s=0, agent="default")
 
     async def gather(self, bus: Bus) -> None:
-        """The ledger has the numbers of runs in the place of their ids."""
+        """The log says which call has which key."""
         await super().gather(bus)
-        runs = {plan.nth: run for run, plan in self.plans.items()}
+        planned = [(run, call) for run in self.of_runs.runs for _, call in planned_calls(run)]
+        known = {call["args"]["key"]: f"{run.run_id}.{call['call_id']}" for run, call in planned}
         for each in self.of_runs.executions:
-            nth, _, call = each.key.partition(".")
-            each.key = f"{runs.get(nth, nth)}.{call}"
+            each.key = known.get(each.key, each.key)

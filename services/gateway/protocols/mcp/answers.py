@@ -4,7 +4,7 @@ Pure, and without the SDK.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,8 +118,3 @@ def progress_of(data: bytes) -> Iterable[str]:
             yield f"{event.tool}: {event.message}{part}"
         elif isinstance(event, Step) and event.status == "started":
             yield ", ".join(call.tool for call in event.calls) or event.node
-
-
-def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of arguments, which MCP wants to say that they are an object."""
-    return {**schema, "type": "object"}

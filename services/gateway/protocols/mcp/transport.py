@@ -36,43 +36,30 @@ from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.names import model_name
 
 from . import answers, resources
-from .scene import Context, Scene, check_cursor, is_new, scene_of
+from .resources import Context, Scene, check_cursor, is_new, scene_of
 
 Args = TypeVar("Args", bound=BaseModel)
 WAIT_FOR_RUN = "wait_for_run"
 _AGENT_PREFIX = "run_agent_"
 _LIST_TTL_MS = 10_000
 _STOPPED = "The gateway stopped waiting; the run {run} goes on. Its result: {tool} with this run_id."
-_QUESTION = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "minLength": 1, "description": "the question, with all that it needs"},
-        "session_id": {"type": "string", "description": "of an earlier answer: continues that conversation"},
-    },
-    "required": ["query"],
-    "additionalProperties": False,
-}
-_RUN_ID = {
-    "type": "object",
-    "properties": {"run_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"}},
-    "required": ["run_id"],
-    "additionalProperties": False,
-}
 
 
-class _Question(BaseModel):
+class Question(BaseModel):
     """The arguments of an agent's tool."""
 
     model_config = ConfigDict(extra="forbid")
 
-    query: str = Field(min_length=1)
-    session_id: str | None = Field(default=None, min_length=1, max_length=200)
+    query: str = Field(min_length=1, description="the question, with all that it needs")
+    session_id: str = Field(default="", max_length=200, description="of an earlier answer: continues that conversation")
 
 
-class _RunId(BaseModel):
+class RunId(BaseModel):
+    """The arguments of `wait_for_run`."""
+
     model_config = ConfigDict(extra="forbid")
 
-    run_id: str
+    run_id: str = Field(pattern="^[0-9a-f]{32}$")
 
 
 class _State(BaseModel):
@@ -147,11 +134,15 @@ def _tool(name: str, description: str, schema: dict[str, Any], spec: ToolSpec | 
 async def _list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     check_cursor(params)
     parts, caller, *_ = scene_of(context)
-    found = {WAIT_FOR_RUN: _tool(WAIT_FOR_RUN, "Wait for a run that was begun before, and return its result.", _RUN_ID)}
+    found = {
+        WAIT_FOR_RUN: _tool(
+            WAIT_FOR_RUN, "Wait for a run that was begun before, and return its result.", RunId.model_json_schema()
+        )
+    }
     for name, agent in (await _agents(parts, caller)).items():
-        found[name] = _tool(name, agent.description or f"Ask the agent {agent.name}.", _QUESTION)
+        found[name] = _tool(name, agent.description or f"Ask the agent {agent.name}.", Question.model_json_schema())
     for name, spec in _tools(parts, caller).items():
-        found[name] = _tool(name, spec.description, answers.object_schema(spec.input_schema), spec)
+        found[name] = _tool(name, spec.description, {**spec.input_schema, "type": "object"}, spec)
     return types.ListToolsResult(tools=[found[name] for name in sorted(found)])
 
 
@@ -182,12 +173,12 @@ async def _start_of(scene: Scene, name: str, args: dict[str, Any]) -> Callable[[
     if name in _tools(parts, caller):
         return lambda: accept_call(parts, request, caller, name, CallInput(args=args), run)
     if name == WAIT_FOR_RUN:
-        return lambda: _known(scene, _checked(_RunId, args).run_id)
+        return lambda: _known(scene, _checked(RunId, args).run_id)
     if (agent := (await _agents(parts, caller)).get(name)) is None:
         return None
 
     async def ask() -> Accepted:
-        given = _checked(_Question, args).model_dump(exclude_none=True)
+        given = _checked(Question, args).model_dump(exclude_defaults=True)
         run_input = RunInput(agent=agent.name, **given)
         return await accept_input(parts, request, caller, run_input, is_followed=True, run=run)
 

@@ -140,7 +140,7 @@ class ServerLink:
         async with streams_of(self.server, self._notes) as (read, write), anyio.create_task_group() as group:
             dispatcher: JSONRPCDispatcher = JSONRPCDispatcher(read, write)
             await group.start(self._receive, dispatcher)
-            session = Session(dispatcher)
+            session = Session(dispatcher, read.expect)
             async with asyncio.timeout(_START_S):
                 try:
                     await session.open(is_old=self._is_old)

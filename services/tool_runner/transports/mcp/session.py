@@ -4,6 +4,7 @@ Answers are read here as they come, not by the SDK's models: one odd tool or one
 whole list or result.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import structlog
@@ -56,10 +57,10 @@ class ListedTools(NamedTuple):
 
 
 class Session:
-    """Requests to a server. `version`: of the protocol, once it is negotiated."""
+    """Requests to a server. `version`: of the protocol, once it is negotiated. `expect` is told of each request."""
 
-    def __init__(self, dispatcher: JSONRPCDispatcher) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, dispatcher: JSONRPCDispatcher, expect: Callable[[], None]) -> None:
+        self._dispatcher, self._expect = dispatcher, expect
         self.version = ""
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
 
@@ -147,6 +148,7 @@ class Session:
             options["timeout"] = timeout_s
         if method in {"initialize", "server/discover"}:
             options["cancel_on_abandon"] = False
+        self._expect()
         try:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:

@@ -25,7 +25,7 @@ from typing import cast
 import anyio
 import httpx2
 import orjson
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from anyio.abc import ObjectReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -33,10 +33,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import (
     ErrorData,
     JSONRPCError,
-    JSONRPCMessage,
     JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
     jsonrpc_message_adapter,
 )
 
@@ -74,11 +71,10 @@ class Notes:
 
 
 @asynccontextmanager
-async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[Streams]:
+async def streams_of(server: McpServer, notes: Notes) -> AsyncIterator[tuple["Received", WriteStream[SessionMessage]]]:
     """Return the streams to a server, while it is there. Raises OSError, ValueError and httpx2.HTTPError."""
     async with (_Process.started if server.command is not None else _over_http)(server, notes) as (received, to_send):
-        unasked = _Unasked()
-        yield _Received(received, unasked, notes), _Sent(to_send, unasked)
+        yield Received(received, notes), to_send
 
 
 @asynccontextmanager
@@ -95,39 +91,28 @@ async def _over_http(server: McpServer, _notes: Notes) -> AsyncIterator[Streams]
         yield streams
 
 
-class _Received(ObjectReceiveStream[SessionMessage | Exception]):
-    """What a server sends, without what nobody uses. It ends with a flood."""
+class Received(ObjectReceiveStream[SessionMessage | Exception]):
+    """What a server sends, without what nobody uses. It ends where too much comes that nobody has asked for."""
 
-    def __init__(self, stream: ReadStream[SessionMessage | Exception], unasked: "_Unasked", notes: Notes) -> None:
-        self._stream, self._unasked, self._notes = stream, unasked, notes
+    def __init__(self, stream: ReadStream[SessionMessage | Exception], notes: Notes) -> None:
+        self._stream, self._notes = stream, notes
+        self._room = _Bucket(_MAX_UNASKED, _MAX_UNASKED_PER_S)
+
+    def expect(self) -> None:
+        """Make room for an answer."""
+        self._room.take(-1)
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message."""
         while True:
             found = await self._stream.receive()
-            message = found.message if isinstance(found, SessionMessage) else None
-            self._unasked.receive(message)
-            if self._unasked.is_empty:
+            self._room.take(1)
+            if self._room.is_empty:
                 self._notes.end = _FLOOD
                 raise anyio.EndOfStream
+            message = found.message if isinstance(found, SessionMessage) else None
             if message is not None and (not isinstance(message, JSONRPCNotification) or message.method in _USED):
                 return found
-
-    async def aclose(self) -> None:
-        """Close it."""
-        await self._stream.aclose()
-
-
-class _Sent(ObjectSendStream[SessionMessage]):
-    """What a server is sent."""
-
-    def __init__(self, stream: WriteStream[SessionMessage], unasked: "_Unasked") -> None:
-        self._stream, self._unasked = stream, unasked
-
-    async def send(self, item: SessionMessage) -> None:
-        """Send a message."""
-        self._unasked.send(item.message)
-        await self._stream.send(item)
 
     async def aclose(self) -> None:
         """Close it."""
@@ -275,29 +260,6 @@ class _Bucket:
         now = time.monotonic()
         self._left = min(self._capacity, self._left + (now - self._at) * self._per_s) - amount
         self._at = now
-
-
-class _Unasked(_Bucket):
-    """What a server sends that answers nothing: notifications, requests of its own, answers to what nobody asks."""
-
-    def __init__(self) -> None:
-        super().__init__(_MAX_UNASKED, _MAX_UNASKED_PER_S)
-        self._asked: set[int | str] = set()
-
-    def send(self, message: JSONRPCMessage) -> None:
-        """Remember what is asked, until it is cancelled."""
-        if isinstance(message, JSONRPCRequest):
-            self._asked.add(message.id)
-        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._asked.discard((message.params or {}).get("requestId", ""))
-
-    def receive(self, message: JSONRPCMessage | None) -> None:
-        """Take one, unless it is the answer to something. None: it is no message."""
-        answers = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
-        if answers in self._asked:
-            self._asked.discard(answers)
-        else:
-            self.take(1)
 
 
 async def _has_ended(process: asyncio.subprocess.Process, wait_s: float) -> bool:

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from contracts.artifacts.references import BytesGiven
 from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
+from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled, code_locations
 from services.tool_runner.calls import events
@@ -144,7 +145,8 @@ class McpConnection:
     async def _call(self, request: int, call: ToolCall) -> None:
         session = await self._link.opened()
         tool = self._link.tools.get(self._spec.name)
-        if session is None or tool is None:
+        is_late = call.start_by is not None and unix_ms() > call.start_by  # This process was stopped meanwhile.
+        if session is None or tool is None or is_late:
             self._queue.put(events.NoResponders(request))
             return
 
