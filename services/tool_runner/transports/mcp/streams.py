@@ -34,6 +34,7 @@ from mcp_types import (
     ErrorData,
     JSONRPCError,
     JSONRPCNotification,
+    JSONRPCRequest,
     jsonrpc_message_adapter,
 )
 
@@ -47,6 +48,8 @@ CONNECTION_LOST = "the connection was lost"
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 _MAX_UNASKED, _MAX_UNASKED_PER_S = 10_000, 100
 """Messages that nobody asked for: so many may come at once, and so many a second."""
+_OF_REQUEST = 10
+"""A request of the server counts as so many, since each is answered."""
 _MAX_STREAMED_PER_S = 1 << 20
 """Bytes of an event stream, beyond two messages at once."""
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
@@ -106,11 +109,11 @@ class Received(ObjectReceiveStream[SessionMessage | Exception]):
         """Return the next message."""
         while True:
             found = await self._stream.receive()
-            self._room.take(1)
+            message = found.message if isinstance(found, SessionMessage) else None
+            self._room.take(_OF_REQUEST if isinstance(message, JSONRPCRequest) else 1)
             if self._room.is_empty:
                 self._notes.end = _FLOOD
                 raise anyio.EndOfStream
-            message = found.message if isinstance(found, SessionMessage) else None
             if message is not None and (not isinstance(message, JSONRPCNotification) or message.method in _USED):
                 return found
 
