@@ -98,7 +98,14 @@ class McpAnswer(Response):
             await send(part)
 
         scope["state"]["mcp_run"] = self._run
-        manager = StreamableHTTPSessionManager(SERVER, stateless=True, max_request_body_size=self._max_bytes)
+        accept = dict(scope["headers"]).get(b"accept", b"")
+        is_json = b"event-stream" not in accept and b"*/*" not in accept  # Some clients name no streams, or nothing.
+        if is_json:
+            others = [header for header in scope["headers"] if header[0] != b"accept"]
+            scope = {**scope, "headers": [*others, (b"accept", b"application/json, text/event-stream")]}
+        manager = StreamableHTTPSessionManager(
+            SERVER, stateless=True, json_response=is_json, max_request_body_size=self._max_bytes
+        )
         async with manager.run():
             await manager.handle_request(scope, replayed, answered)
 

@@ -175,6 +175,8 @@ async def sessions_belong_to_their_key(mcp: Mcp) -> None:
         assert (await mcp.post(asked, key, **header)).status_code == 404
     assert (await mcp.post(INITIALIZE, **{"Mcp-Session-Id": "gone"})).status_code == 200
     assert (await mcp.post(asked)).status_code == 200
+    for accept in ("application/json", "application/*", ""):  # Clients that name no event streams get none.
+        assert (await mcp.post(asked, Accept=accept)).json()["result"]["structuredContent"] == {"sum": 3}
     assert (await mcp.post(asked, "reads")).json()["code"] == "right_missing"
 
 

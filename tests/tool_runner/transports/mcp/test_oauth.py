@@ -29,8 +29,6 @@ class Authority:
         self.asked: list[dict[str, str]] = []
         """What each request for a token had."""
         self.newest = "none"
-        self.refused = 0
-        """Requests at `/mcp` without it."""
         self.answers: dict[str, Any] = {}
         """In the place of those that are right: path -> status, headers, body."""
         authority = self
@@ -74,7 +72,6 @@ class Authority:
     def served(self, shown: str, message: dict[str, Any]) -> tuple[int, dict[str, str], Any]:
         """What the server of tools answers."""
         if shown != f"Bearer {self.newest}":
-            self.refused += 1
             return 401, {"WWW-Authenticate": 'Bearer resource_metadata="http://127.0.0.1:9/x"'}, {}
         results = {
             "initialize": {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s"}},
@@ -117,8 +114,9 @@ async def test_a_token_is_kept_until_the_server_refuses_it(
     expected = {"grant_type": "client_credentials", "scope": "tools", "resource": f"{authority.url}/mcp"}
     assert authority.asked == [{**expected, "login": LOGIN, "path": "/token"}]
     authority.newest = "another"
-    assert (await planner.call(f"{server.prefix}look", {})).observation == "seen"
-    assert (len(authority.asked), authority.refused) == (2, 1)
+    calls = [await planner.request(f"{server.prefix}look", {}) for _ in range(4)]
+    assert [(await planner.outcome(call)).observation for call in calls] == ["seen"] * 4
+    assert len(authority.asked) == 2
     authority.answers["/mcp"] = (401, {}, {})
     failed = await planner.call(f"{server.prefix}look", {})
     assert failed.failure is not None
