@@ -35,6 +35,10 @@ _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefus
 class _ToolsGroup(TyperGroup):
     """A name that is no command is that of a tool: `runwire tools NAME` is `runwire tools show NAME`."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Leave the verb `ls` out: without a command it lists."""
+        return super().parse_args(ctx, args[1:] if args[:1] == ["ls"] else args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         is_name = args[0] not in self.commands and not args[0].startswith("-")
         return ("show", self.commands["show"], args) if is_name else super().resolve_command(ctx, args)

@@ -72,7 +72,7 @@ def test_images(up: Path) -> None:
 
 def test_tools_and_doctor(up: Path) -> None:
     """Both list what there is, as JSON too."""
-    tools = document("tools", data=up)
+    tools = document("tools", "ls", data=up)
     assert {"calculate", "search_documents", "analyze_table"} <= {tool["name"] for tool in tools}
     checks = document("doctor", "--ask", data=up)
     assert {check["name"] for check in checks} - {"failure"} == {*CHECKS, "answer"}

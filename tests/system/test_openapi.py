@@ -1,0 +1,36 @@
+"""Thousands of requests that the OpenAPI document allows or nearly allows: no 5xx, and no answer that it leaves out."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runwire.local.data_folder import remembered
+from services.gateway.auth.key_lines import new_key
+from tests.support.needs import needs_program
+from tests.support.up import ROOT, running_up
+
+KEY, LINE = new_key("default")
+CHECKS = ("not_a_server_error", "status_code_conformance", "response_schema_conformance")
+CHECKS += ("content_type_conformance", "response_headers_conformance")
+EXAMPLES = 12
+"""Of each of about 60 operations, with a key and without one: 10,000 requests in all."""
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("key", [KEY, ""], ids=["key", "keyless"])
+def test_answers_are_as_described(key: str, tmp_path: Path) -> None:
+    """Needs the program schemathesis, which is no part of the lock. TEST_SEED repeats what it has found."""
+    program = needs_program("schemathesis")
+    with running_up(tmp_path, **({"RUNWIRE_API_KEYS": LINE} if key else {})):
+        url = remembered(tmp_path)["url"]
+        command = [
+            *(str(program), "--config-file", str(ROOT / "tests" / "gateway" / "schemathesis.toml")),
+            *("run", f"{url}/openapi.json", "--checks", ",".join(CHECKS), "--phases", "fuzzing", "--no-color"),
+            *("-n", str(EXAMPLES), "--seed", os.environ.get("TEST_SEED", "1"), "--continue-on-failure"),
+            *("--request-timeout", "2", *(("-H", f"Authorization: Bearer {key}") if key else ())),
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert ran.returncode == 0, "\n".join(line[:500] for line in ran.stdout.splitlines())
