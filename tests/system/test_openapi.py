@@ -14,7 +14,7 @@ from tests.support.up import ROOT, running_up
 KEY, LINE = new_key("default")
 CHECKS = ("not_a_server_error", "status_code_conformance", "response_schema_conformance")
 CHECKS += ("content_type_conformance", "response_headers_conformance")
-EXAMPLES = 12
+EXAMPLES = 90
 """Of each of about 60 operations, with a key and without one: 10,000 requests in all."""
 
 
@@ -30,7 +30,7 @@ def test_answers_are_as_described(key: str, tmp_path: Path) -> None:
             *(str(program), "--config-file", str(ROOT / "tests" / "gateway" / "schemathesis.toml")),
             *("run", f"{url}/openapi.json", "--checks", ",".join(CHECKS), "--phases", "fuzzing", "--no-color"),
             *("-n", str(EXAMPLES), "--seed", os.environ.get("TEST_SEED", "1"), "--continue-on-failure"),
-            *("--request-timeout", "2", *(("-H", f"Authorization: Bearer {key}") if key else ())),
+            *(("-H", f"Authorization: Bearer {key}") if key else ()),
         ]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert ran.returncode == 0, "\n".join(line[:500] for line in ran.stdout.splitlines())
