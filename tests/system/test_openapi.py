@@ -12,8 +12,13 @@ from tests.support.needs import needs_program
 from tests.support.up import ROOT, running_up
 
 KEY, LINE = new_key("default")
-CHECKS = ("not_a_server_error", "status_code_conformance", "response_schema_conformance")
-CHECKS += ("content_type_conformance", "response_headers_conformance")
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
 EXAMPLES = 90
 """Of each of about 60 operations, with a key and without one: 10,000 requests in all."""
 
