@@ -290,7 +290,9 @@ class Effects:
     def _publisher(self, run: Run, asked: Asked) -> ChunkPublisher:
         tail = self._parts.logs.tail(self._address, asked.holder)
         offset = run.strategy_state.shown_to
-        return ChunkPublisher(self._parts.chunks, self._address, asked, run.seq, tail, offset=offset)
+        # Others may have read on since this call was decided: then its first chunk asks the log whose call it is.
+        seen = run.seq if run.is_asked_by(asked.holder) else 0
+        return ChunkPublisher(self._parts.chunks, self._address, asked, seen, tail, offset=offset)
 
     async def _notify_session(self, run: Run, name: str, message: commands.ToSession) -> None:
         """Send a message to the run's session, if it has one; the log may not name it yet."""
