@@ -40,7 +40,7 @@ for (const name of NAMES) {
 definitions.KnownEvent = {
   title: "KnownEvent",
   description: "An event of a type that this version knows.",
-  oneOf: definitions.RunEvent.oneOf.filter(({ $ref }) => $ref !== "#/$defs/UnknownEvent"),
+  oneOf: definitions.RunEvent.anyOf.filter(({ $ref }) => $ref !== "#/$defs/UnknownEvent"),
 };
 NAMES.push("KnownEvent");
 const properties = Object.fromEntries(NAMES.map((name) => [name, { $ref: `#/$defs/${name}` }]));
