@@ -77,6 +77,9 @@ class PayloadProposed(Message):
     kind: str = Field(description="the type of the payload, such as `data_proposal`")
     source: Literal["llm", "tool"] = "llm"
     summary: str
-    data: ArtifactRef | dict[str, Any] = Field(description="above 32 KiB an ArtifactRef")
+    data: dict[str, Any] = Field(description="as the model or a tool gave it, whatever it looks like")
+    stored: ArtifactRef | None = Field(
+        default=None, exclude_if=is_absent, description="above 32 KiB: the data is in this artifact, in a list of one"
+    )
     table_id: str | None = None
     base_version: int | None = Field(default=None, description="of the table, when the turn's prompt was built")

@@ -242,6 +242,8 @@ def _operand(column: Column, value: Any) -> Any:
         found, _ = values.converted(as_text, value)
     except Refused as error:
         raise Refused("filter_invalid", str(error), column.name) from None
+    if column is _ROW_ID_COLUMN and found is not None and abs(found) > 2**53:
+        raise Refused("filter_invalid", f"{ROW_ID}: there is no such row", ROW_ID)
     return int(found) if column is _ROW_ID_COLUMN and found is not None and found == int(found) else found
 
 

@@ -31,8 +31,15 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("playground")
     server = NatsServer(folder / "nats")
     server.start()
+    agents = folder / "agents.json"
+    agents.write_text('{"default": {"tasks": {"spawn_requires_confirmation": false}}}', encoding="utf-8")
     with S3Server("rclone", folder / "s3") as s3:
-        env = {**s3.settings, "RUNWIRE_DISCOVER_S": "0.5", "RUNWIRE_OUTBOX": str(folder / "outbox")}
+        env = {
+            **s3.settings,
+            "RUNWIRE_AGENTS_FILE": str(agents),
+            "RUNWIRE_DISCOVER_S": "0.5",
+            "RUNWIRE_OUTBOX": str(folder / "outbox"),
+        }
         stack = Stack(server.url, folder, env, planners=1, tool_runners=1, artifact_stores=1)
         stack.add_tools("tools-1", DEMO / "table.py")
         stack.add_tools("tools-2", DEMO / "report.py")
@@ -67,11 +74,12 @@ def seen(scripts: Path, name: str, gateway: str, folder: Path, *more: str) -> di
 
 
 def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
-    """A chart that grows, an approval after a reload and in a second tab, events, history; axe finds nothing."""
+    """A chart that grows, an approval after a reload, in a second tab, a task, events, history; axe finds nothing."""
     found = seen(scripts, "walk", gateway, tmp_path)
     assert found["answer"].startswith("East grew most")
     assert '"region": "East"' in found["result"]
     assert "All is well indeed" in found["approved"]
+    assert "East grew most" in found["reported"]
     assert "Which region grew most" in found["listed"]
     assert found["wrong"] == []
 

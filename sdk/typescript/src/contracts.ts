@@ -1564,13 +1564,15 @@ export interface PayloadProposed {
   source?: "llm" | "tool";
   summary: string;
   /**
-   * above 32 KiB an ArtifactRef
+   * as the model or a tool gave it, whatever it looks like
    */
-  data:
-    | ArtifactRef
-    | {
-        [k: string]: unknown;
-      };
+  data: {
+    [k: string]: unknown;
+  };
+  /**
+   * above 32 KiB: the data is in this artifact, in a list of one
+   */
+  stored?: ArtifactRef | null;
   table_id?: string | null;
   /**
    * of the table, when the turn's prompt was built

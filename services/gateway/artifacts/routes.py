@@ -184,5 +184,7 @@ async def _page(
 @router.delete("/v1/artifacts/{artifact_id}", status_code=204, dependencies=[needs("run")], response_class=Response)
 async def delete_artifact(artifact_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
     """Delete an artifact. Payloads that contain its reference keep it; it is then not found."""
-    await parts.access.get(caller, artifact_id)
+    stored = await parts.access.get(caller, artifact_id)
+    if stored.run_id is not None and (run := await parts.runs.find(caller.tenant, stored.run_id)) is not None:
+        caller.check_change(run.request())
     await parts.artifacts.delete(caller.tenant, artifact_id)

@@ -10,7 +10,6 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import PayloadProposed, RunStarted
 from contracts.runs.payload import CALL_RESULT
 from contracts.sessions import proposals as facts
@@ -94,14 +93,14 @@ async def find(parts: Parts, caller: Caller, proposal_id: str) -> Found:
 
 
 async def _data(parts: Parts, caller: Caller, event: PayloadProposed) -> dict[str, Any]:
-    if not isinstance(event.data, ArtifactRef):
+    if event.stored is None:
         return event.data
     try:
-        _, body = await parts.artifacts.read(caller.tenant, event.data.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
-        found = exact_json.loads(body)
+        _, body = await parts.artifacts.read(caller.tenant, event.stored.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
+        found: dict[str, Any] = exact_json.loads(body)[0]
     except (ArtifactFailed, ValueError) as error:
         raise ProposalGone from error
-    return found if isinstance(found, dict) else {}
+    return found
 
 
 async def with_session(parts: Parts, caller: Caller, found: Found) -> Found:

@@ -129,7 +129,8 @@ class Dispatcher:
         if found is None:
             fault = Fault(code="invalid_args", reason="this conversation has no payload with this id")
             return CallFinished(**ids, status="failed", failure=fault)
-        shown = found.model_dump(mode="json", include={"payload_id", "kind", "summary", "table_id", "data"})
+        shown = found.model_dump(mode="json", include={"payload_id", "kind", "summary", "table_id", "data", "stored"})
+        shown["data"] = shown.pop("stored", None) or shown["data"]
         return CallFinished(**ids, status="succeeded", observation=shown)
 
     async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:

@@ -59,10 +59,15 @@ class Offloader:
                     stored = (await self.stored({tool: event.arguments or {}}, tenant, run, session))[tool]
                     fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
                     events.append(event.model_copy(update={"arguments": stored if fits else None}))
-                elif isinstance(event, Step | PayloadProposed) and _is_large(event):
-                    field = "said" if isinstance(event, Step) else "data"
-                    value = (await self.stored({field: {"": getattr(event, field)}}, tenant, run, session))[field][""]
-                    events.append(event.model_copy(update={field: as_reference(value) or value}))
+                elif isinstance(event, Step) and _is_large(event):
+                    said = (await self.stored({"said": {"": event.said}}, tenant, run, session))["said"][""]
+                    events.append(event.model_copy(update={"said": as_reference(said) or said}))
+                elif isinstance(event, PayloadProposed) and _is_large(event):
+                    # Data of a model may look like a reference, a list of one does not.
+                    data = (await self.stored({"data": {"": [event.data]}}, tenant, run, session))["data"][""]
+                    if (ref := as_reference(data)) is not None:
+                        event = event.model_copy(update={"data": {}, "stored": ref})  # noqa: PLW2901
+                    events.append(event)
                 else:
                     events.append(event)
             record = record.model_copy(update={"events": events})

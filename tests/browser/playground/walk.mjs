@@ -53,6 +53,13 @@ await seen(async (page, context) => {
   const approved = await page.getByRole("region", { name: "Arguments of send_report" }).innerText();
   const session = page.url();
 
+  await question.fill("Do this in the background: Which region grew most in sales.csv?");
+  await question.press("Enter");
+  await page.getByRole("tab", { name: "Tasks" }).click();
+  await page.getByText("1 of 1 ended").waitFor();
+  await done(3); // The report on it, which nobody asked for.
+  const reported = await page.getByRole("article").nth(3).innerText();
+
   await page.getByRole("article").nth(1).getByRole("link", { name: "See events" }).click();
   await page.getByRole("button", { name: "resumed", exact: true }).waitFor();
   const events = page.url();
@@ -65,5 +72,5 @@ await seen(async (page, context) => {
     [`${base}/playground#/sessions`, "a.session"],
     [`${base}/playground#/tools`, ".tool-row"],
   ]);
-  return { answer, result, approved, listed, wrong };
+  return { answer, result, approved, reported, listed, wrong };
 });

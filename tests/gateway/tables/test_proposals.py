@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Done, PayloadProposed
 from contracts.runs.pages import Page, PageView
 from contracts.tools.messages import ToolSpec
@@ -18,6 +19,7 @@ from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id, own_session_id
 from contracts.wire.operation import DEMO_MODEL
+from contracts.wire.records import Record
 from runwire.errors import ToolError
 from runwire.testing import RecordingContext
 from services.gateway.auth.key_lines import new_key
@@ -25,6 +27,7 @@ from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.planner.logs.index import place_proposals
+from services.planner.logs.offload import Offloader
 from services.tables.csv_tools import tools_of
 from services.tables.database import Database
 from tests.support import stores
@@ -104,11 +107,15 @@ class World:
         page = await self.call("query_rows", table_id=self.table["table_id"])
         return [tuple(row["cells"].values()) for row in page["rows"]]
 
-    async def proposed(self, data: dict[str, Any], kind: str = "data_proposal", **run: Any) -> PayloadProposed:
+    async def proposed(
+        self, data: dict[str, Any], kind: str = "data_proposal", stored: ArtifactRef | None = None, **run: Any
+    ) -> PayloadProposed:
         """A turn that has ended with a proposal for the table as it is."""
         table = await self.call("describe_table", table_id=self.table["table_id"])
         at = {"table_id": table["table_id"], "base_version": table["version"]} if data.get("mode") != "create" else {}
-        proposed = PayloadProposed(payload_id=new_id(), kind=kind, summary="Three changes", data=data, **at)
+        proposed = PayloadProposed(
+            payload_id=new_id(), kind=kind, summary="Three changes", data=data, stored=stored, **at
+        )
         writer = Writer(self.planner.bus, TENANT, run=new_id())
         columns = [{"id": each["column_id"], "name": each["name"]} for each in table["columns"]]
         view = PageView(page=Page(name="table_view"), columns=columns)
@@ -328,6 +335,23 @@ async def test_a_large_report_has_its_counts(world: World, own_nats_server: Nats
     assert (status, done["state"], done["report"]["applied"], done["report"]["failed"]) == (200, "applied", 1, 150)
     assert [each["status"] for each in done["verdicts"]] == ["failed"] * 150 + ["applied"]
     assert {each["code"] for each in done["report"]["refused"]} == {"action_unknown"}
+
+
+@pytest.mark.parametrize("notes", [0, 40_000])
+async def test_data_that_looks_like_a_reference_is_data(
+    world: World, own_nats_server: NatsServer, rclone: S3Server, notes: int
+) -> None:
+    """Who knows the id of an artifact reads nothing of it by a proposal, of any size."""
+    added = {"action": "add", "data": {world.ids["Company"]: "New"}, "notes": "x" * notes}
+    data = {"operations": [added], "artifact_id": new_id(), "mime_type": "x", "size": 0, "sha256": "0" * 64}
+    async with stores.serving(rclone, own_nats_server.url):
+        proposal = PayloadProposed(payload_id=new_id(), kind="data_proposal", summary="", data=data)
+        record = await Offloader(world.planner.bus).offloaded(Record(events=[proposal]), TENANT, new_id(), None)
+        event = record.events[0]
+        assert isinstance(event, PayloadProposed)
+        assert (event.stored is None, event.data) == ((True, data) if not notes else (False, {}))
+        logged = await world.proposed(event.data, stored=event.stored)
+        assert (await world.ask(logged))[1]["data"] == data
 
 
 async def test_a_new_table(world: World) -> None:

@@ -82,7 +82,7 @@ export class Run {
       case "queued":
       case "run_started": {
         const { request } = event;
-        this.query = request?.query ?? "";
+        this.query = request?.cause === "report" ? "What the background tasks found" : (request?.query ?? "");
         this.agent = request?.agent ?? "";
         this.sessionId = request?.session_id ?? `run-${this.id}`;
         this.requestedAt = request?.requested_at ?? 0;

@@ -3,6 +3,7 @@
 import type { RunStatus } from "@runwire/client";
 import { gateway } from "../app/gateway.svelte";
 import { Followed } from "../run/follow.svelte";
+import { Background } from "./background.svelte";
 
 const SHOWN = 30;
 
@@ -10,14 +11,23 @@ export class Conversation {
   turns = $state.raw<readonly Followed[]>([]);
   isLoaded = $state(false);
 
-  constructor(readonly sessionId: string) {}
+  readonly background: Background;
+
+  constructor(readonly sessionId: string) {
+    this.background = new Background(sessionId, () => void this.readRuns());
+  }
 
   get newest(): Followed | undefined {
     return this.turns.at(-1);
   }
 
-  /** Reads which runs there are; those that are followed already stay as they are. */
   async load(): Promise<void> {
+    await this.readRuns();
+    await this.background.load();
+  }
+
+  /** Reads which runs there are; those that are followed already stay as they are. */
+  private async readRuns(): Promise<void> {
     const single = /^run-([0-9a-f]{32})$/.exec(this.sessionId)?.[1];
     const runs: Pick<RunStatus, "run_id" | "query">[] = single
       ? [await gateway.client.run(single)]
@@ -40,7 +50,13 @@ export class Conversation {
     if (run && !run.hasEnded) await gateway.client.cancel(run.id, "stopped in the playground");
   }
 
+  /** Tells a run something while it works. */
+  async steer(text: string): Promise<void> {
+    if (this.newest) await gateway.client.input(this.newest.run.id, text);
+  }
+
   close(): void {
+    this.background.close();
     for (const turn of this.turns) turn.close();
   }
 }

@@ -166,7 +166,7 @@ async def _call_tool(
                 accepted = await _resumed(scene, params.request_state, params.input_responses or {})
             else:
                 accepted = await start()
-            return await _followed(context, scene, accepted)
+            return await _followed(context, scene, accepted, is_wait=params.name == WAIT_FOR_RUN)
     except Problem as problem:
         fields = [f"{each['field']}: {each['message']}" for each in problem.extra.get("errors", ())]
         return _failure(f"{problem.code}: {'; '.join([problem.detail, *fields])}")
@@ -228,7 +228,7 @@ async def _resumed(scene: Scene, state: str, given: types.InputResponses) -> Acc
 
 
 async def _followed(
-    context: Context, scene: Scene, accepted: Accepted
+    context: Context, scene: Scene, accepted: Accepted, *, is_wait: bool
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Return the result of a run once it has ended or waits for a person, with progress for who asked for that."""
     parts, caller, *_ = scene
@@ -251,10 +251,11 @@ async def _followed(
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return _failure(_STOPPED.format(run=accepted.run, tool=WAIT_FOR_RUN))
-        if not parts.streams.closing and is_new(context):
+        if not parts.streams.closing and is_new(context) and not is_wait:
             with anyio.CancelScope(shield=True), suppress(Problem, BusError):
                 found = await parts.runs.get_to_change(caller, accepted.run)
-                if not found.has_ended:
+                begun = found.request()
+                if not found.has_ended and begun is not None and begun.key_id == caller.key_id:
                     await control.cancel(parts, caller.tenant, accepted.run, "the client closed the stream")
         raise
     status = status.model_copy(update={"session_id": accepted.session_id})

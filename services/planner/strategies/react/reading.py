@@ -216,7 +216,7 @@ class ReactReading:
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
         common["warnings"] = (*common["warnings"], *filter(None, (renamed(*pair) for pair in names.items())))
         places = [*args["steps"], *([args["join"]] if "join" in args else [])]
-        asking = {isinstance(self._specs[place["node"]], AgentTool) for place in places}
+        asking = {isinstance(self._specs.get(place["node"]), AgentTool) for place in places}
         if asking == {True}:
             return self._spawn([agent_task(step["args"]) for step in args["steps"]], common)
         if True in asking:

@@ -96,3 +96,13 @@ def test_one_wrong_call_rejects_all() -> None:
     decision = ReactReading(TOOLS).decide(Reply(text=f"{A}\n{call('lok', q='b')}"))
     assert isinstance(decision, Invalid)
     assert "lok" in decision.complaint
+
+
+@pytest.mark.parametrize("node", ["nope", "final_response", "plan"])
+def test_a_wrong_join_leaves_the_calls_and_says_why(node: str) -> None:
+    """The results are worth something without it."""
+    decision = ReactReading(TOOLS).decide(Reply(text=call("plan", steps=[{"node": "look"}], join={"node": node})))
+    assert isinstance(decision, Calls)
+    assert [name for name, _ in decision.calls] == ["look"]
+    assert decision.join is None
+    assert node in decision.note
