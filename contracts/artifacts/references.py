@@ -40,6 +40,9 @@ BY_REFERENCE = "by_reference"
 WARNING_HEADER = "Runwire-Warning"
 """What the caller of a put should know although it succeeded: one sentence in ASCII."""
 
+SAID = ".said"
+"""The namespace of what a model said in a part of its reply: a fact of the log, which nobody is shown."""
+
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
 Digest = Annotated[

@@ -6,7 +6,7 @@ An artifact belongs to the user whose key uploaded it, else to the user of its r
 import asyncio
 from collections.abc import Iterable
 
-from contracts.artifacts.references import StoredArtifact
+from contracts.artifacts.references import SAID, StoredArtifact
 from services.gateway.auth.caller import Caller
 from services.gateway.runs.reader import RunReader
 from services.gateway.sessions.reader import SessionReader
@@ -28,6 +28,8 @@ class ArtifactAccess:
         Raises ArtifactNotFound, also for one of another user or of a deleted run, StorageUnavailable and BusError.
         """
         stored = await self._artifacts.head(caller.tenant, artifact_id)
+        if stored.ref.namespace == SAID:
+            raise ArtifactNotFound
         if stored.run_id is not None and await self._runs.is_deleted(caller.tenant, stored.run_id):
             raise ArtifactNotFound
         if caller.user_id is not None and not await self.visible(caller, [stored]):
@@ -44,7 +46,7 @@ class ArtifactAccess:
             each.model_copy(update={"user_id": each.user_id or users[each.run_id, each.session_id]})
             for each in artifacts
         ]
-        return [each for each in owned if caller.may_see(each.user_id)]
+        return [each for each in owned if caller.may_see(each.user_id) and each.ref.namespace != SAID]
 
     async def _user_of(self, tenant: str, run_id: str | None, session_id: str | None) -> str | None:
         if run_id is not None:

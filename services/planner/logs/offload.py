@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts.references import SAID, ArtifactRef
 from contracts.runs.events import Cancelled, Done, Error, Paused, PayloadProposed, RunEvent, Step
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import Record
@@ -60,7 +60,7 @@ class Offloader:
                     fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
                     events.append(event.model_copy(update={"arguments": stored if fits else None}))
                 elif isinstance(event, Step) and _is_large(event):
-                    said = (await self.stored({"said": {"": event.said}}, tenant, run, session))["said"][""]
+                    said = (await self.stored({SAID: {"": event.said}}, tenant, run, session))[SAID][""]
                     events.append(event.model_copy(update={"said": as_reference(said) or said}))
                 elif isinstance(event, PayloadProposed) and _is_large(event):
                     # Data of a model may look like a reference, a list of one does not.

@@ -91,8 +91,6 @@ def read_announcement(data: bytes) -> list[Announcement]:
                 raise InvalidAnnouncement(reason, _name_in(text)) from error
             if endpoint.get("subject") != subjects.tool(spec.name):
                 raise InvalidAnnouncement(f"the tool {spec.name} must listen on {subjects.tool(spec.name)}")
-            if any(tag.startswith(SERVER_TAG) for tag in spec.tags):
-                raise InvalidAnnouncement(f"a tag that begins with {SERVER_TAG} is for tools of MCP servers", spec.name)
             found.append(Announcement(spec, spec.digest(), version, instance))
     return found
 
@@ -106,14 +104,16 @@ def _name_in(text: str) -> str | None:
         return None
 
 
-def checked(spec: ToolSpec) -> ToolSpec:
-    """Return a specification in canonical form, so that equal ones have equal digests.
+def checked(spec: ToolSpec, *, of_server: bool = False) -> ToolSpec:
+    """Return a specification in canonical form, so that equal ones have equal digests. `of_server`: of an MCP server.
 
     Raises ValueError, TypeError or RecursionError.
     """
     names.checked_tool(spec.name)
     if spec.name in BUILT_IN:
         raise ValueError(f"{spec.name} is a tool of Runwire itself; choose another name")
+    if not of_server and any(tag.startswith(SERVER_TAG) for tag in spec.tags):
+        raise ValueError(f"a tag that begins with {SERVER_TAG} is for tools of MCP servers")
     _check("input_schema", spec.input_schema)
     if spec.input_schema.get("type", "object") != "object":
         raise ValueError("the input schema must describe an object")

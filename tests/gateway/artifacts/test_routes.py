@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts.references import SAID, ArtifactRef
 from contracts.wire.names import new_id
 from runwire.cli.views.artifacts import stored_artifacts
 from runwire.client import Client
@@ -171,6 +171,8 @@ async def test_lists_and_forgetting(served: Served, store: Store, writer: Writer
     refs = [await upload(served.http, b"%d" % number, session_id=session) for number in range(3)]
     await writer.open(session_id=session)
     own = await store.client.put("default", b"own", session=session, run=writer.run)
+    said = await store.client.put("default", b"hidden", session=session, run=writer.run, namespace=SAID)
+    assert (await served.http.get(f"/v1/artifacts/{said.artifact_id}")).status_code == 404
 
     first = (await served.http.get("/v1/artifacts", params={"session_id": session, "limit": 2})).json()
     rest = (

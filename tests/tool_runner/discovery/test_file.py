@@ -26,6 +26,7 @@ def test_tools_that_do_not_announce_themselves_stand_in_a_file(tmp_path: Path) -
         ('{"a": 1}', "list"),
         ('[{"name": "a b"}]', "tool 1"),
         ('[{"name": "a"}, {}]', "tool 2: name"),
+        ('[{"name": "a", "tags": ["mcp:files"]}]', "for tools of MCP servers"),
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:

@@ -218,7 +218,7 @@ def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[dict[str, Mc
         if not server.offers(tool["name"]):
             continue
         try:
-            spec = checked(spec_of(server, tool))
+            spec = checked(spec_of(server, tool), of_server=True)
         except (ValueError, TypeError, RecursionError) as error:
             refused[model_name(server.prefix + tool["name"])] = short_reason(error)
         else:
