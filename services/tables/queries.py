@@ -159,7 +159,8 @@ def _sum_of(
     short that their sums are exact (S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, 2008, 3). What
     they leave out of 100,000 values is in all below 2^-47 of the largest one, of a million below 2^-38.
     """
-    figures = [sa.func.max(sa.func.abs(cell)), sa.func.count(cell)]
+    number = sa.func.count(cell) if function == "avg" else sa.literal(1)
+    figures: list[sa.ColumnElement[Any]] = [sa.func.max(sa.func.abs(cell)), number]
     guess, sums = 0.0, list[float]()
     if connection.dialect.name == "sqlite":
         # Reading all rows a second time costs a third: the first ones mostly tell how large the others are.
@@ -167,7 +168,7 @@ def _sum_of(
         guess = connection.execute(sa.select(sa.func.max(sa.func.abs(some.c.cell)))).scalar_one() or 1.0
         figures += _sums(cell, guess, table.row_count)
     largest, count, *sums = connection.execute(sa.select(*figures).where(where)).one()
-    if not count:
+    if largest is None:
         return None
     is_short = _MIN_EXTRACTED < largest < _MAX_EXTRACTED
     if is_short and (not sums or _exponent(guess) != _exponent(largest)):
@@ -178,7 +179,7 @@ def _sum_of(
     except OverflowError:
         total = math.inf
     # 15 digits of what is as good as exact are the same on both databases.
-    return float(f"{total / count if function == 'avg' else total:.15g}")
+    return float(f"{total / count:.15g}")
 
 
 def _exponent(largest: float) -> int:
