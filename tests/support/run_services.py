@@ -111,6 +111,7 @@ class Planning:
     catalogue: Catalogue
     models: ByProvider
     direct_calls: DirectCalls
+    planner: Planner | None = None
 
     async def calls_directly(self) -> None:
         """Return once a tool runner takes direct calls."""
@@ -233,7 +234,7 @@ async def planning(
         planner = Planner(replace(parts, rules=replace(parts.rules, first_pause_s=0.01)))
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
-            yield Planning(bus, catalogue, models, direct_calls)
+            yield Planning(bus, catalogue, models, direct_calls, planner)
         finally:
             await asyncio.gather(*(lane.stop(0.5) for lane in lanes))
             await catalogue.stop()

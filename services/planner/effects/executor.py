@@ -58,6 +58,10 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
             run = await parts.logs.load(address, fresh=fresh)
             read_at = time.monotonic() if fresh else read_at
             effects.store_spending_soon(run)
+            if incoming.is_first and "" < run.last_handling.get(incoming.owner, "") < incoming.attempt_token:
+                # Its process was stopped before it began. Meanwhile another one has handled the message, and may have
+                # acknowledged it.
+                incoming = replace(incoming, is_first=False)
             is_current = is_current or fresh
             rules = _rules_of(parts, run, progress, is_first=incoming.is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
