@@ -159,7 +159,7 @@ def _sum_of(
     short that their sums are exact (S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, 2008, 3). What
     they leave out of 100,000 values is in all below 2^-47 of the largest one, of a million below 2^-38.
     """
-    number = sa.func.count(cell) if function == "avg" else sa.literal(1)
+    number = sa.func.count(cell) if function == "avg" else sa.literal(1)  # A sum is not divided.
     figures: list[sa.ColumnElement[Any]] = [sa.func.max(sa.func.abs(cell)), number]
     guess, sums = 0.0, list[float]()
     if connection.dialect.name == "sqlite":

@@ -192,7 +192,7 @@ async def cancel(
 async def retry(client: Client, run_id: RunId = NEWEST, output: Format = "text") -> int:
     """Ask the same question again, as a new run of the same session, and show how it is answered.
 
-    Nobody is told the `tool_context` of a run, so the new one has none.
+    No answer shows the `tool_context` of a run, so the new one has none.
     """
     async with aclosing(aiter(client.follow(run_id, artifacts="refs"))) as events:
         started = await anext(events)

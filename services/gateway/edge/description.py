@@ -56,9 +56,12 @@ async def welcome(request: Request) -> Response:
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return the OpenAPI document as a page."""
-    document = await asyncio.to_thread(openapi, request.app)
-    text = await asyncio.to_thread(page, document)
-    return HTMLResponse(text, headers={"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"})
+    state = request.app.state
+    if not hasattr(state, "docs"):  # It needs no key, so it is made once.
+        state.docs = await asyncio.to_thread(lambda: page(openapi(request.app)))
+    return HTMLResponse(
+        state.docs, headers={"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"}
+    )
 
 
 class Alive(BaseModel):

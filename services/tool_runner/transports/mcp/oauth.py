@@ -108,6 +108,6 @@ class Tokens:
             raise NoToken(f"{where} cannot be reached: {type(error).__name__}") from None
         except ValidationError:
             raise NoToken(f"{where} gave no answer of the expected form") from None
-        told = re.search(rb'"error"\s*:\s*"([a-z_]{1,40})"', body)
-        code = f" ({told[1].decode()})" if told else ""
+        named = re.search(rb'"error"\s*:\s*"([a-z_]{1,40})"', body)
+        code = f" ({named[1].decode()})" if named else ""
         raise NoToken(f"{where} answered with the HTTP status {response.status_code}{code}")

@@ -57,7 +57,7 @@ class ListedTools(NamedTuple):
 
 
 class Session:
-    """Requests to a server. `version`: of the protocol, once it is negotiated. `expect` is told of each request."""
+    """Requests to a server. `version`: of the protocol, once it is negotiated. `expect`: called before each request."""
 
     def __init__(self, dispatcher: JSONRPCDispatcher, expect: Callable[[], None]) -> None:
         self._dispatcher, self._expect = dispatcher, expect
