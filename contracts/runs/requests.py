@@ -329,6 +329,16 @@ class TicketSecret(Message):
     secret: str
 
 
+class LoginEntry(Message):
+    """A login of the playground: the key for which it stands."""
+
+    v: Literal[1] = 1
+    tenant: str
+    key_id: str
+    proof: str = Field(description="HMAC-SHA-256 of the key's digest by the cookie, in hexadecimal digits")
+    ends_at: int = Field(description="Unix time in ms")
+
+
 class InputInput(HttpInput):
     """The body of `POST /v1/runs/{run_id}/input`."""
 

@@ -97,6 +97,10 @@ ticket_secret = _entry(  # It stays, and all gateways sign with it.
     "ticket_secret", RUNS_BUCKET, "ticket.{tenant}.secret",
     writes=(GATEWAY,), reads=(GATEWAY,), carries="TicketSecret",
 )
+login_entry = _entry(  # It expires with the login.
+    "login_entry", RUNS_BUCKET, "login.{login}.key",
+    writes=(GATEWAY,), reads=(GATEWAY,), carries="LoginEntry",
+)
 reference = _entry(
     "reference", ARTIFACTS_BUCKET, "ref.{tenant}.{artifact}",
     writes=(STORE,), reads=(STORE,), carries="Reference",
@@ -158,6 +162,11 @@ def spent_on(tenant: str, key_id: str, day: str) -> str:
 def run_of_spent_key(key: str) -> str:
     """Return the run of a key that `spent_key` has built, or raise InvalidName."""
     return checked_id(key.rpartition(".")[2])
+
+
+def login_key(cookie: str) -> str:
+    """The key of a login of the playground, of which only the digest of its cookie is known here."""
+    return login_entry(_digest(cookie))
 
 
 def listing(session: str | None, run: str | None) -> str:

@@ -46,6 +46,7 @@ PARAMETERS = {
     "instance": Parameter(ID, "id of an instance of the service: 32 hexadecimal digits"),
     "key": Parameter(MESSAGE, "tells the requests of one instance apart: [A-Za-z0-9_-]{1,64}"),
     "kept_in": Parameter(_KEPT_IN, "name of a stream, or KV_ and the name of a bucket"),
+    "login": Parameter(_DIGEST, "first 32 hexadecimal digits of the SHA-256 of the cookie of a login"),
     "message": Parameter(MESSAGE, "name of a message of the run, such as a call id: [A-Za-z0-9_-]{1,64}"),
     "model": Parameter(
         Form("model", r"(?:[A-Za-z0-9_/-]|=[0-9A-F]{2})*"),

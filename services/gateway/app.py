@@ -35,7 +35,7 @@ from .tables import routes as tables
 NOUNS = (
     *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
-    *(description.router, measuring.router, playground.router),
+    *(description.router, measuring.router, playground.router, playground.logins),
 )
 PROTOCOLS = (events.router, mcp.router)
 """How clients ask and follow runs. A further protocol is a folder of `protocols`, and its router here."""

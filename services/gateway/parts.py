@@ -22,6 +22,7 @@ from .artifacts.images import InputImages
 from .artifacts.inlining import Inliner
 from .auth.guard import Guard, build_guard
 from .auth.key_budgets import KeyBudgets
+from .auth.logins import Logins
 from .auth.tickets import Tickets
 from .catalogue.models import ModelProfiles
 from .edge.open_streams import OpenStreams
@@ -51,6 +52,7 @@ class Parts:
     tools: LiveTools
     guard: Guard
     tickets: Tickets
+    logins: Logins
     streams: OpenStreams
     deletions: Deletions
     runs: RunReader
@@ -102,6 +104,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         tools=tools,
         guard=guard,
         tickets=Tickets(entries, guard.named),
+        logins=Logins(entries, guard.named),
         streams=streams,
         deletions=deletions,
         runs=runs,

@@ -47,8 +47,8 @@ class Caller:
     max_cost_usd_per_day: float | None = None
     tools: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
-    ticket_ends_at: int | None = field(default=None, compare=False)
-    """Unix ms, of a request with a ticket in place of the key (`auth.tickets`)."""
+    ends_at: int | None = field(default=None, compare=False)
+    """Unix ms, of a request with a ticket or a login in place of the key (`auth.tickets`, `auth.logins`)."""
 
     @property
     def budget(self) -> KeyBudget | None:

@@ -19,6 +19,7 @@ from services.gateway.settings import GatewaySettings
 
 from .caller import KEYLESS, Caller
 from .key_file import KeyFile
+from .logins import COOKIE, Logins
 from .tickets import Tickets
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/docs", "/playground"})
@@ -60,8 +61,12 @@ class Guard:
         if request.scope["path"] in OPEN_PATHS or route in OPEN_ROUTES | SIGNED_ROUTES:
             return
         ticket = request.query_params.get("ticket") if route in TICKET_ROUTES else None
-        if ticket is None or self._is_keyless:
+        login = request.cookies.get(COOKIE) if "authorization" not in request.headers else None
+        if self._is_keyless or (ticket is None and login is None):
             request.state.caller = self.caller_of(request.headers)
+        elif ticket is None and login is not None:
+            logins: Logins = request.app.state.parts.logins
+            request.state.caller = await logins.caller(login)
         if ticket is not None:
             tickets: Tickets = request.app.state.parts.tickets
             request.state.caller = await tickets.caller(ticket, route.format(**request.path_params))

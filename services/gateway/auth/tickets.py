@@ -52,7 +52,7 @@ class Tickets:
             raise KeyMissing
         if unix_ms() >= ends_at:
             raise TicketExpired
-        return replace(caller, ticket_ends_at=ends_at)
+        return replace(caller, ends_at=ends_at)
 
     async def _signature(self, caller: Caller, said: str, path: str) -> str:
         if (secret := self._secrets.get(caller.tenant)) is None:

@@ -6,7 +6,9 @@ Rule 2: the gateway's own is what the browser calls `same-origin` (`Sec-Fetch-Si
 a proxy that changes `Host`. Browsers do not send it to plain HTTP addresses of other machines; there the `Origin` must
 name the `Host`. `X-Forwarded-Host` does not count: any caller can send it.
 Rule 3: a preflight is answered before a key is asked for, since browsers send none with it.
-Rule 4: browsers never add cookies or logins (no `Access-Control-Allow-Credentials`): a page sends its key by itself.
+Rule 4: browsers add no cookies for other pages (no `Access-Control-Allow-Credentials`): those send a key by themselves.
+The cookie of a login (`auth.logins`) counts for the gateway's own page only: a request that writes names its origin,
+which browsers always do, and one that reads names no other. From anybody else it is taken off the request.
 Rule 5: the headers stand on every answer, also on problems of the connection, so `http_connection` adds them. A
 middleware would miss those, and would be called for each chunk of a stream.
 """
@@ -93,6 +95,8 @@ class Origins:
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             headers = scope["headers"]
             names = {name for name, _ in headers}
+            if b"cookie" in names and not _may_have_cookie(scope["method"], headers):
+                scope = {**scope, "headers": [header for header in headers if header[0] != b"cookie"]}
             if b"origin" not in names or _is_own(headers):
                 await app(scope, receive, send)
             elif _only(headers, b"origin") not in self._listed:
@@ -116,6 +120,12 @@ def _is_own(headers: RawHeaders) -> bool:
         return site == b"same-origin"
     scheme, _, authority = _only(headers, b"origin").partition(b"://")
     return scheme in (b"http", b"https") and authority == _only(headers, b"host").lower() != b""
+
+
+def _may_have_cookie(method: str, headers: RawHeaders) -> bool:
+    if method in {"GET", "HEAD"} and b"origin" not in {name for name, _ in headers}:
+        return _only(headers, b"sec-fetch-site") in {b"", b"none", b"same-origin"}
+    return _only(headers, b"origin") not in {b"", b"null"} and _is_own(headers)
 
 
 def _checked(value: str) -> str:

@@ -1,10 +1,11 @@
-"""The playground: files of a web page, built from `web/` and served as they are.
+"""The playground: files of a web page, built from `web/` and served as they are, and the login of its user.
 
 Rule 1: they are answered without a key, since they show nothing of any tenant. What the page shows, it asks for as any
 other client does.
 Rule 2: the page runs its own scripts only, loads nothing from another origin, is framed by none, and turns no text into
 HTML but by its sanitiser (`trusted-types`).
 Rule 3: names of assets hold a digest of what is in them, so browsers keep them; they ask for the page each time.
+Rule 4: who shows an API key gets a cookie in its place (`auth.logins`), on the gateway's own page alone.
 """
 
 import asyncio
@@ -12,10 +13,18 @@ import gzip
 import mimetypes
 from functools import cache
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, BeforeValidator, Field
 
-from services.gateway.errors import NotFound
+from services.gateway.auth.caller import Right
+from services.gateway.auth.logins import COOKIE, LOGIN_S
+from services.gateway.edge.addresses import address_of
+from services.gateway.edge.routing import RequestCaller, new_router
+from services.gateway.errors import Forbidden, KeyMissing, NotFound
+from services.gateway.parts import GatewayParts
 
 from .compression import accepts_gzip
 
@@ -40,6 +49,51 @@ _TYPES = {".js": "text/javascript"}
 """What a machine's own table of types may say otherwise."""
 
 router = APIRouter()
+logins = new_router("login")
+
+
+class Login(BaseModel):
+    """What the key of a request may do; null: there is no such limit."""
+
+    tenant: str
+    key_id: str = Field(description="empty: the gateway has no keys")
+    rights: Annotated[list[Right], BeforeValidator(sorted)]
+    user_id: str | None
+    role: str
+    tools: list[str] | None
+    agents: list[str] | None
+    ends_at: int | None = Field(description="Unix ms, of a login; null: the request shows the key itself")
+
+
+@logins.get("/v1/login")
+async def get_login(caller: RequestCaller) -> Login:
+    """Return what the key of the request may do."""
+    return Login.model_validate(caller, from_attributes=True)
+
+
+@logins.post("/v1/login")
+async def log_in(parts: GatewayParts, request: Request, response: Response, caller: RequestCaller) -> Login:
+    """Set a cookie that stands for the key of the request, for 12 hours, on pages of this gateway only."""
+    if not caller.key_id:
+        raise Forbidden("This gateway has no API keys, so nobody signs in.")
+    if caller.ends_at is not None:
+        raise KeyMissing
+    _set_cookie(request, response, await parts.logins.new(caller), LOGIN_S)
+    return await get_login(caller)
+
+
+@logins.delete("/v1/login", status_code=204, response_class=Response)
+async def log_out(parts: GatewayParts, request: Request, response: Response) -> None:
+    """End the login of the request's cookie."""
+    if login := request.cookies.get(COOKIE):
+        await parts.logins.end(login)
+        _set_cookie(request, response, "", 0)
+
+
+def _set_cookie(request: Request, response: Response, value: str, max_age_s: int) -> None:
+    path = urlsplit(address_of(request, "")).path or "/"
+    is_secure = request.headers.get("origin", "").startswith("https:")  # Only the browser knows, behind a proxy.
+    response.set_cookie(COOKIE, value, max_age_s, path=path, secure=is_secure, httponly=True, samesite="strict")
 
 
 @router.get(PAGE, include_in_schema=False)

@@ -263,7 +263,7 @@ async def test_pages_may_read_every_header_of_the_interface(keyed: Served) -> No
 
 def test_pages_may_send_every_header_that_is_read() -> None:
     """The sources of the gateway name them."""
-    set_by_browsers = {"accept-encoding", "content-length", "host"}
+    set_by_browsers = {"accept-encoding", "content-length", "host", "origin"}
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "services" / "gateway").rglob("*.py")]
     read = {name for text in sources for name in re.findall(r'headers\.get\(\s*"([\w-]+)"', text)}
     read |= {"last-event-id", "idempotency-key"}

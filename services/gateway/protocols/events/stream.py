@@ -101,7 +101,7 @@ class EventStream(Response):
         pump = asyncio.create_task(self._pump(send, resources))
         self._open.add(pump, self._caller)
         disconnected = asyncio.create_task(until_disconnected(receive))
-        if (ends_at := self._caller.ticket_ends_at) is not None:
+        if (ends_at := self._caller.ends_at) is not None:
             timer = asyncio.get_running_loop().call_later((ends_at - unix_ms()) / 1000, pump.cancel)
             resources.callback(timer.cancel)
         try:
