@@ -33,13 +33,7 @@ def read_tools_file(path: Path) -> list[Announcement]:
 
     Raises InvalidToolsFile.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
-    except OSError as error:
-        raise InvalidToolsFile(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidToolsFile(f"{path}: {error}") from error
+    _, content = read_document(path, InvalidToolsFile)
     entries = content.get("tools") if isinstance(content, dict) else content
     if not isinstance(entries, list):
         raise InvalidToolsFile(f"{path}: expected a list of tool specifications, under `tools` in TOML")
@@ -51,6 +45,17 @@ def read_tools_file(path: Path) -> list[Announcement]:
             raise InvalidToolsFile(f"{path}: tool {number}: {short_reason(error)}") from error
         found.append(Announcement(spec, spec.digest(), "", "file"))
     return found
+
+
+def read_document(path: Path, invalid: type[ValueError]) -> tuple[str, Any]:
+    """Return the text of a JSON or TOML file and what it holds. Raises `invalid`, with a sentence."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        return text, tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
+    except OSError as error:
+        raise invalid(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise invalid(f"{path}: {error}") from error
 
 
 class DeclaredTools:

@@ -7,9 +7,9 @@ Rule 2: the SDK is imported with the first message: it takes a second and 20 MB.
 
 import asyncio
 import hmac
+import importlib
 import json
 import secrets
-from types import ModuleType
 from typing import Any, Literal
 
 from fastapi import Request, Response
@@ -61,7 +61,7 @@ async def mcp(parts: GatewayParts, request: Request, caller: RequestCaller) -> R
         return _refusal(404, SESSION_NOT_FOUND, "There is no such session for this key; initialize another one.")
     elif session is not None and message.method == _CANCELLED:
         await _cancel(parts, caller, session, message.params)
-    transport = await asyncio.to_thread(_transport)
+    transport = await asyncio.to_thread(importlib.import_module, ".transport", __package__)
     run = run_of(caller, session, message.id) if session is not None else None
     answer: Response = transport.McpAnswer(body, opened, run, parts.settings.max_body_bytes)
     return answer
@@ -94,9 +94,3 @@ async def _cancel(parts: Parts, caller: Caller, session: str, params: Any) -> No
 def _refusal(status: int, code: int, message: str) -> Response:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     return Response(json.dumps(body), status, {"Cache-Control": "no-store"}, "application/json")
-
-
-def _transport() -> ModuleType:
-    from . import transport  # noqa: PLC0415, see rule 2
-
-    return transport

@@ -8,7 +8,6 @@ Rule 3: nothing of a request outlives its connection. So there is a manager of t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -157,15 +156,9 @@ async def _call_tool(
     context: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
     scene = scene_of(context)
-    start = await _start_of(scene, params.name, params.arguments or {})
-    if start is None:
-        raise MCPError(types.INVALID_PARAMS, f"There is no such tool: {params.name[:100]}")
     try:
         with scene.parts.streams.counted(scene.caller.tenant):
-            if params.request_state is not None:
-                accepted = await _resumed(scene, params.request_state, params.input_responses or {})
-            else:
-                accepted = await start()
+            accepted = await _begun(scene, params)
             return await _followed(context, scene, accepted, is_wait=params.name == WAIT_FOR_RUN)
     except Problem as problem:
         fields = [f"{each['field']}: {each['message']}" for each in problem.extra.get("errors", ())]
@@ -174,22 +167,22 @@ async def _call_tool(
         return _failure("try_again: The message bus does not answer.")
 
 
-async def _start_of(scene: Scene, name: str, args: dict[str, Any]) -> Callable[[], Awaitable[Accepted]] | None:
-    """Return what begins a run for a call of a tool; None: the key has no such tool. A tool of the catalogue wins."""
+async def _begun(scene: Scene, params: types.CallToolRequestParams) -> Accepted:
+    """Return the run of a call: a new one, or the one that is named. A tool of the catalogue wins over an agent."""
     parts, caller, request, run = scene
-    if name in _tools(parts, caller):
-        return lambda: accept_call(parts, request, caller, name, CallInput(args=args), run)
-    if name == WAIT_FOR_RUN:
-        return lambda: _known(scene, _checked(RunId, args).run_id)
-    if (agent := (await _agents(parts, caller)).get(name)) is None:
-        return None
-
-    async def ask() -> Accepted:
-        given = _checked(Question, args).model_dump(exclude_defaults=True)
-        run_input = RunInput(agent=agent.name, **given)
-        return await accept_input(parts, request, caller, run_input, is_followed=True, run=run)
-
-    return ask
+    name, args = params.name, params.arguments or {}
+    is_tool = name in _tools(parts, caller)
+    agent = None if is_tool else (await _agents(parts, caller)).get(name)
+    if not is_tool and agent is None and name != WAIT_FOR_RUN:
+        raise MCPError(types.INVALID_PARAMS, f"There is no such tool: {name[:100]}")
+    if params.request_state is not None:
+        return await _resumed(scene, params.request_state, params.input_responses or {})
+    if is_tool:
+        return await accept_call(parts, request, caller, name, CallInput(args=args), run)
+    if agent is None:
+        return await _known(scene, _checked(RunId, args).run_id)
+    run_input = RunInput(agent=agent.name, **_checked(Question, args).model_dump(exclude_defaults=True))
+    return await accept_input(parts, request, caller, run_input, is_followed=True, run=run)
 
 
 def _checked(model: type[Args], args: dict[str, Any]) -> Args:

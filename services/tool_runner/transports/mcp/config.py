@@ -8,16 +8,15 @@ Rule 3: a command has the rights of the tool runner, so code that is not trusted
 
 import os
 import re
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.wire.faults import describe
 from services.tool_runner.discovery.announcements import SERVER_TAG
+from services.tool_runner.discovery.file import read_document
 
 _REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _URL = r"^https?://[^/\s@]+(/|$)"
@@ -116,10 +115,6 @@ class McpServer(BaseModel):
         """Of its tools: calls come here by it."""
         return f"{SERVER_TAG}{self.name}"
 
-    def offers(self, tool: str) -> bool:
-        """Whether a tool of the server, by its own name, is on the list."""
-        return matches(tool, self.tools)
-
     def environment(self) -> dict[str, str]:
         """The whole environment of its process."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
@@ -150,13 +145,7 @@ def resolved(text: str) -> str:
 
 def read_servers_file(path: Path) -> list[McpServer]:
     """Return the servers of a file, in its order. Raises InvalidServersFile."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
-    except OSError as error:
-        raise InvalidServersFile(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidServersFile(f"{path}: {error}") from error
+    text, content = read_document(path, InvalidServersFile)
     entries = content.get("servers", content.get("mcpServers")) if isinstance(content, dict) else None
     if not isinstance(entries, dict):
         raise InvalidServersFile(f"{path}: expected servers under [servers.NAME], or in JSON under mcpServers")

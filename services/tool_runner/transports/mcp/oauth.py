@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote_plus, urlsplit
 
 import httpx2
@@ -63,7 +63,7 @@ class Tokens:
             raise NoToken(str(error)) from None
         resource = server.url if oauth.resource is None else oauth.resource
         form = {"grant_type": "client_credentials", "resource": resource or "", "scope": oauth.scope}
-        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        headers = {}
         if oauth.client_auth == "body":
             form |= {"client_id": name, "client_secret": secret}
         else:
@@ -71,7 +71,7 @@ class Tokens:
             headers["authorization"] = f"Basic {login.decode()}"
         url = oauth.token_url or await self._endpoint(oauth.issuer or "")
         given = {key: value for key, value in form.items() if value}
-        found = await self._asked(httpx2.Request("POST", url, data=given, headers=headers), OAuthToken)
+        found = await self._asked(OAuthToken, "POST", url, data=given, headers=headers)
         life_s = math.inf if found.expires_in is None else found.expires_in
         self._token, self._renew_at = found.access_token, time.monotonic() + max(life_s - _EARLY_S, life_s / 2)
 
@@ -79,9 +79,8 @@ class Tokens:
         """Return the address of tokens that the metadata of an issuer name."""
         reason = NoToken(f"{issuer} has no metadata")
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
-            headers = {"accept": "application/json", "accept-encoding": "identity"}
             try:
-                found = await self._asked(httpx2.Request("GET", url, headers=headers), _Metadata)
+                found = await self._asked(_Metadata, "GET", url)
             except NoToken as error:
                 reason = error
                 continue
@@ -92,9 +91,10 @@ class Tokens:
             return found.token_endpoint
         raise reason
 
-    async def _asked(self, request: httpx2.Request, form: type[Answer]) -> Answer:
+    async def _asked(self, form: type[Answer], method: str, url: str, **content: Any) -> Answer:
+        request = httpx2.Request(method, url, extensions=_TIMEOUT, **content)
+        request.headers.update({"accept": "application/json", "accept-encoding": "identity"})
         where, body = request.url.copy_with(query=None), b""
-        request.extensions = _TIMEOUT
         try:
             response = await self._send(request)
             try:

@@ -7,7 +7,6 @@ Rule 3: a failure is exempt from the output schema: the model reads its text.
 """
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -109,13 +108,8 @@ def events_of(
 
 
 def _pause(call: ToolCall, server: McpServer, result: Mapping[str, Any]) -> Event:
-    match result.get("inputRequests"):
-        case dict() as several if len(several) == 1:
-            key, asked = next(iter(several.items()))
-        case _:
-            key, asked = "", None
-    match asked:
-        case {"method": "elicitation/create", "params": {"requestedSchema": dict() as schema, **params}}:
+    match list((result.get("inputRequests") or {}).items()):
+        case [(key, {"method": "elicitation/create", "params": {"requestedSchema": dict() as schema, **params}})]:
             message = str(params.get("message", ""))[:_MAX_FAILURE_CHARACTERS]
         case _:
             reason = f"{server.name} asks for what is not offered: one form at a time, no model and no folders"
@@ -132,57 +126,56 @@ def _pause(call: ToolCall, server: McpServer, result: Mapping[str, Any]) -> Even
 
 
 def _content(blocks: Any) -> tuple[list[str], dict[str, tuple[str, str]]]:
-    """Return the texts, and by stream id the media type and base64 of everything else."""
+    """Return the texts, and by stream id the media type and base64 of everything else.
+
+    A text stands for what is left out, too.
+    """
     texts: list[str] = []
     attachments: dict[str, tuple[str, str]] = {}
     room = _MAX_BINARY_CHARACTERS
     for block in blocks if isinstance(blocks, list) else ():
         match block:
-            case {"type": "text", "text": str() as text}:
+            case {"type": "text", "text": str() as text} | {"type": "resource", "resource": {"text": str() as text}}:
                 texts.append(text)
-            case {"type": "resource", "resource": {"text": str() as text}}:
-                texts.append(text)
+                continue
             case {"type": "resource_link", "uri": str() as uri}:
                 texts.append(f"[{block.get('title') or block.get('name') or 'resource'}]({uri})")
+                continue
             case {"type": "image" | "audio" as kind, "data": str() as data}:
-                room -= _attach(texts, attachments, kind, block.get("mimeType"), data, room)
+                mime = block.get("mimeType")
             case {"type": "resource", "resource": {"blob": str() as data, **rest}}:
-                room -= _attach(texts, attachments, "file", rest.get("mimeType"), data, room)
+                kind, mime = "file", rest.get("mimeType")
             case _:
-                kind = block.get("type") if isinstance(block, dict) else None
-                texts.append(f"(a part of the kind {str(kind)[:40]} is left out)")
+                unknown = block.get("type") if isinstance(block, dict) else None
+                texts.append(f"(a part of the kind {str(unknown)[:40]} is left out)")
+                continue
+        data = re.sub(r"\s+", "", data.partition(",")[2] if data.startswith("data:") else data)
+        stream = f"{kind}-{len(attachments) + 1}"
+        if not _is_base64(data):
+            texts.append(f"(one {kind} is left out: its data is no base64)")
+        elif len(data) > room or len(attachments) >= _MAX_ATTACHMENTS:
+            texts.append(f"(one {kind} is left out: the answer holds too many bytes, or too many files)")
+        else:
+            attachments[stream] = (mime if isinstance(mime, str) and _MIME.fullmatch(mime) else "bytes", data)
+            texts.append(f"({stream}: an artifact)")
+            room -= len(data)
     return texts, attachments
 
 
-def _attach(
-    texts: list[str], attachments: dict[str, tuple[str, str]], kind: str, mime: Any, data: str, room: int
-) -> int:
-    """Add an attachment, or a text that says why it is left out; return the characters that it takes."""
-    data = re.sub(r"\s+", "", data.partition(",")[2] if data.startswith("data:") else data)
+def _is_base64(data: str) -> bool:
     try:
-        is_readable = bool(base64.b64decode(data, validate=True))
-    except (ValueError, binascii.Error):
-        is_readable = False
-    if not is_readable:
-        texts.append(f"(one {kind} is left out: its data is no base64)")
-        return 0
-    if len(data) > room or len(attachments) >= _MAX_ATTACHMENTS:
-        texts.append(f"(one {kind} is left out: the answer holds too many bytes, or too many files)")
-        return 0
-    stream = f"{kind}-{len(attachments) + 1}"
-    attachments[stream] = (mime if isinstance(mime, str) and _MIME.fullmatch(mime) else "bytes", data)
-    texts.append(f"({stream}: an artifact)")
-    return len(data)
+        return bool(base64.b64decode(data, validate=True))
+    except ValueError:
+        return False
 
 
 def _pieces(stream: str, kind: str, data: str) -> Iterator[Event]:
-    starts = range(0, len(data), _PIECE_CHARACTERS)
-    for seq, start in enumerate(starts):
+    for start in range(0, len(data), _PIECE_CHARACTERS):
         piece = ArtifactPiece(
             stream_id=stream,
-            seq=seq,
+            seq=start // _PIECE_CHARACTERS,
             chunk=data[start : start + _PIECE_CHARACTERS],
-            done=seq == len(starts) - 1,
+            done=start + _PIECE_CHARACTERS >= len(data),
             artifact_type=kind,
         )
         yield events.Piece(piece.model_dump_json().encode())

@@ -10,7 +10,6 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import anyio
@@ -24,7 +23,7 @@ from services.runtime.tasks import code_locations
 from services.shared.tools.names import model_name
 from services.tool_runner.discovery.announcements import Announcement, checked, short_reason
 
-from .config import McpServer
+from .config import McpServer, matches
 from .results import spec_of
 from .session import MAX_TOOLS, ConnectionLost, NotDone, Session, answer
 from .streams import Notes, streams_of
@@ -35,7 +34,7 @@ _START_S = 60.0
 """Until its tools are known: a launcher may have to download it first."""
 _PATIENCE_S = 20.0
 """How long a call waits for a connection that is being opened."""
-_FIRST_PAUSE_S, _MAX_PAUSE_S, _STEADY_S = 0.5, 60.0, 30.0
+_MIN_PAUSE_S, _MAX_PAUSE_S, _STEADY_S = 0.5, 60.0, 30.0
 _RELIST_S, _MIN_RELIST_S = 300.0, 1.0
 _ANNOUNCED_S = 30.0
 """How long the tools of a server are announced that is away."""
@@ -71,8 +70,8 @@ class ServerLink:
         self._seen_at = -_ANNOUNCED_S
         self._is_old = False
         """It has ended when it was asked in the way of the newest era."""
-        self._events, self._opened = asyncio.Event(), asyncio.Event()
-        self._is_over = self._has_changed = False
+        self._outdated, self._opened = asyncio.Event(), asyncio.Event()
+        self._scope: anyio.CancelScope
 
     @property
     def is_announced(self) -> bool:
@@ -89,25 +88,22 @@ class ServerLink:
     async def opened(self) -> Session | None:
         """Return the session; of a connection that is being opened, once it is open. None: there is none now."""
         if self.session is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._opened.wait()
+            with anyio.move_on_after(_PATIENCE_S):
+                await self._opened.wait()
         return self.session
 
     def reset(self, session: Session | None) -> None:
         """Open the connection again, since this session is gone."""
         if session is not None and self.session is session:
-            self._seen_at, self.session, self._is_over = time.monotonic(), None, True
+            self._seen_at, self.session = time.monotonic(), None
             self._opened.clear()
-            self._events.set()
+            self._scope.cancel()
 
     async def run(self) -> None:
         """Keep the connection, until this is cancelled."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s = 0.0
         while True:
-            began = time.monotonic()
-            self._notes.errors.clear()
-            self._notes.end = ""
+            began, self._notes = time.monotonic(), Notes()
             try:
                 await self._connected()
                 reason = "its connection has ended"
@@ -119,91 +115,76 @@ class ServerLink:
                 reason = f"it failed in an unexpected way ({type(error).__name__})"
                 logger.error("mcp_server_failed", server=self.server.name, places=code_locations(error))  # noqa: TRY400
             self.session = None
-            if self._notes.end:
-                reason = f"{reason}; {self._notes.end}"
-            # What it wrote may name secrets, and the reason is for everybody who may list the tools.
-            logger.debug("mcp_server_wrote", server=self.server.name, lines=[*self._notes.errors])
-            if time.monotonic() - began > _STEADY_S:
-                pause_s = _FIRST_PAUSE_S
-            self._say(f"{reason[:1000]}; it is tried again")
+            reason = "; ".join(filter(None, (reason[:1000], self._notes.end)))
+            self._say(f"{reason}; it is tried again")
             logger.warning("mcp_server_lost", server=self.server.name, reason=reason[:200])
-            if not (self._is_over and pause_s == _FIRST_PAUSE_S):  # A connection that was there is opened at once.
+            if time.monotonic() - began > _STEADY_S:
+                pause_s = 0.0
+            if pause_s:
                 self._opened.set()
                 await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311, a spread and not a secret
                 self._opened.clear()
-            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            pause_s = min(max(2 * pause_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
 
     async def _connected(self) -> None:
         """Connect, list the tools, and follow changes until the connection ends."""
-        self._is_over = self._has_changed = False
-        self._events.clear()
         async with streams_of(self.server, self._notes) as (read, write), anyio.create_task_group() as group:
             dispatcher: JSONRPCDispatcher = JSONRPCDispatcher(read, write)
+            self._outdated.clear()
             await group.start(self._receive, dispatcher)
             session = Session(dispatcher, read.expect)
-            async with asyncio.timeout(_START_S):
+            with anyio.fail_after(_START_S):
                 try:
                     await session.open(is_old=self._is_old)
                 except ConnectionLost:
                     self._is_old = not self._is_old
                     raise
                 await self._list(session)
-            self.session = session
+            self.session, self._scope = session, group.cancel_scope
             self._opened.set()
             logger.info(
                 "mcp_server_connected", server=self.server.name, version=session.version, tools=len(self.offered)
             )
-            while not self._is_over:
-                try:
-                    async with asyncio.timeout(_RELIST_S):
-                        await self._events.wait()
-                except TimeoutError:
-                    self._has_changed = True
-                self._events.clear()
-                if self._has_changed and not self._is_over:
-                    self._has_changed = False
-                    await self._list(session)
-                    await asyncio.sleep(_MIN_RELIST_S)
-            group.cancel_scope.cancel()
+            while True:
+                with anyio.move_on_after(_RELIST_S):
+                    await self._outdated.wait()
+                self._outdated.clear()
+                await self._list(session)
+                await asyncio.sleep(_MIN_RELIST_S)
 
     async def _receive(self, dispatcher: JSONRPCDispatcher, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async def notified(_context: DispatchContext[Any], method: str, _params: Mapping[str, Any] | None) -> None:
             if method == "notifications/tools/list_changed":
-                self._has_changed = True
-                self._events.set()
+                self._outdated.set()
 
         try:
             await dispatcher.run(answer, notified, task_status=task_status)
         finally:
             self.reset(self.session)
-            self._is_over = True
-            self._events.set()
+        raise ConnectionLost("its connection has ended")
 
     async def _list(self, session: Session) -> None:
-        listed = await session.tools()
-        tools, refused = await asyncio.to_thread(_read, self.server, listed.tools)
-        for name, reason in self._beyond(tools).items():
-            del tools[name]
-            refused[name] = reason
+        listed, self._problems = await session.tools()
+        tools, refused = await asyncio.to_thread(_read, self.server, listed)
+        self._leave_out(tools, refused)
         self.tools |= tools
-        self.offered, self.refused, self._problems = frozenset(tools), refused, listed.problems
+        self.offered, self.refused = frozenset(tools), refused
         self._seen_at = time.monotonic()
         self._say(None)
 
-    def _beyond(self, tools: dict[str, McpTool]) -> dict[str, str]:
-        """Return the tools that are one too many, or have changed too often, each with the reason."""
-        found: dict[str, str] = {}
-        for name, tool in tools.items():
+    def _leave_out(self, tools: dict[str, McpTool], refused: dict[str, str]) -> None:
+        """Refuse tools that are one too many, or have changed too often."""
+        for name, tool in [*tools.items()]:
             known = self._digests.get(name, set())
-            if name not in self._digests and len(self._digests) >= _MAX_NAMES:
-                found[name] = f"its server has named more than {_MAX_NAMES:,} tools since the tool runner started"
+            if not known and len(self._digests) >= _MAX_NAMES:
+                reason = f"its server has named more than {_MAX_NAMES:,} tools since the tool runner started"
             elif tool.announced.digest not in known and len(known) >= _MAX_DIGESTS:
-                found[name] = (
-                    f"it has had {_MAX_DIGESTS} specifications since the tool runner started, and changed again"
-                )
+                reason = f"it has had {_MAX_DIGESTS} specifications since the tool runner started, and changed again"
             else:
                 self._digests[name] = known | {tool.announced.digest}
-        return found
+                continue
+            del tools[name]
+            refused[name] = reason
 
     def _say(self, problem: str | None) -> None:
         self._problem = problem
@@ -215,7 +196,7 @@ def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[dict[str, Mc
     tools: dict[str, McpTool] = {}
     refused: dict[str, str] = {}
     for tool in listed:
-        if not server.offers(tool["name"]):
+        if not matches(tool["name"], server.tools):
             continue
         try:
             spec = checked(spec_of(server, tool), of_server=True)

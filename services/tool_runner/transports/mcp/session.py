@@ -5,7 +5,7 @@ whole list or result.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
@@ -35,6 +35,7 @@ from .streams import CONNECTION_LOST, LOST, NOT_DONE
 logger = structlog.get_logger(__name__)
 
 _CLIENT = {"name": "runwire", "version": "0.1.0"}
+_META = {CLIENT_INFO_META_KEY: _CLIENT, CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}}}
 _DISCOVER_S, _LIST_S = 10.0, 30.0
 _MAX_PAGES, MAX_TOOLS = 100, 512
 _ENDED = ("Connection closed", "SSE stream ended", "SSE stream failed")
@@ -47,13 +48,6 @@ class NotDone(Exception):
 
 class ConnectionLost(Exception):
     """The request may have been carried out, and no answer will come."""
-
-
-class ListedTools(NamedTuple):
-    """The tools of a server as it describes them, and what is odd about the list."""
-
-    tools: list[dict[str, Any]]
-    problems: list[str]
 
 
 class Session:
@@ -95,8 +89,11 @@ class Session:
             return False
         return newest in (found.get("supportedVersions") or ())
 
-    async def tools(self) -> ListedTools:
-        """Return the tools of all pages, each once. A cursor that comes again, or is empty, ends the list."""
+    async def tools(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the tools of all pages as they came, each once, and what is odd about the list.
+
+        A cursor that comes again, or is empty, ends it.
+        """
         found: dict[str, dict[str, Any]] = {}
         problems: list[str] = []
         cursors: set[str] = set()
@@ -113,14 +110,14 @@ class Session:
                     found[name] = tool
                 else:
                     problems.append(f"it lists more than {MAX_TOOLS} tools: name those that you need under `tools`")
-                    return ListedTools([*found.values()], problems)
+                    return [*found.values()], problems
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor or cursor in cursors:
                 problems += ["its list repeats a cursor, and ends there"] if cursor in cursors else []
                 break
             cursors.add(cursor)
         self._header_maps = {name: x_mcp_header_map(tool.get("inputSchema")) for name, tool in found.items()}
-        return ListedTools([*found.values()], problems)
+        return [*found.values()], problems
 
     async def call(self, tool: str, params: dict[str, Any], report: ProgressFnT) -> dict[str, Any]:
         """Call a tool and return the result as it came. Raises MCPError, NotDone and ConnectionLost."""
@@ -141,7 +138,7 @@ class Session:
         options = self._options(method)
         if self._is_new:
             options["headers"] = {**options["headers"], **(headers or {})}
-            params = {**params, "_meta": self._meta()}
+            params = {**params, "_meta": {**_META, PROTOCOL_VERSION_META_KEY: self.version}}
         if report is not None:
             options["on_progress"] = report
         if timeout_s is not None:
@@ -166,14 +163,6 @@ class Session:
     def _options(self, method: str) -> CallOptions:
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version} if self.version else {}
         return {"headers": headers | ({MCP_METHOD_HEADER: method} if self._is_new else {})}
-
-    def _meta(self) -> dict[str, Any]:
-        capabilities: dict[str, dict[str, Any]] = {"elicitation": {"form": {}}}
-        return {
-            PROTOCOL_VERSION_META_KEY: self.version,
-            CLIENT_INFO_META_KEY: _CLIENT,
-            CLIENT_CAPABILITIES_META_KEY: capabilities,
-        }
 
 
 async def answer(_context: Any, method: str, _params: Any) -> dict[str, Any]:

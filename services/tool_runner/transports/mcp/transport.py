@@ -9,8 +9,8 @@ taken over is settled as unknown, or repeated if it may be.
 import asyncio
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 
 import structlog
@@ -93,15 +93,9 @@ class McpTransport:
         """Whether a server has the tool, by its tag: another tool of the same name is none of its own."""
         return any(link.server.tag in spec.tags for link in self.links)
 
-    @contextmanager
-    def connect(self, spec: ToolSpec, queue: EventQueue) -> Iterator["McpConnection"]:
+    def connect(self, spec: ToolSpec, queue: EventQueue) -> "closing[McpConnection]":
         """Put the replies to one call into its queue until the context ends."""
-        link = next(link for link in self.links if link.server.tag in spec.tags)
-        connection = McpConnection(link, spec, queue)
-        try:
-            yield connection
-        finally:
-            connection.end()
+        return closing(McpConnection(next(link for link in self.links if link.server.tag in spec.tags), spec, queue))
 
     async def reject(self, tool: str, rejected: ResultRejected) -> None:
         """Write it to the log: servers take no complaints."""
@@ -113,14 +107,12 @@ class McpConnection:
 
     def __init__(self, link: ServerLink, spec: ToolSpec, queue: EventQueue) -> None:
         self._link, self._spec, self._queue = link, spec, queue
-        self._calling: set[asyncio.Task[None]] = set()
+        self._calling: list[asyncio.Task[None]] = []
         self._reached = -math.inf
 
     async def send(self, request: int, call: ToolCall) -> bool:
         """Send the call. Without a connection nobody responds."""
-        calling = asyncio.create_task(self._call(request, call))
-        self._calling.add(calling)
-        calling.add_done_callback(self._calling.discard)
+        self._calling.append(asyncio.create_task(self._call(request, call)))
         return True
 
     async def ask_status(self, request: int, _question: CallQuestion) -> None:
@@ -135,9 +127,9 @@ class McpConnection:
 
     async def cancel(self, _question: CallQuestion) -> None:
         """Tell the server that the call is cancelled, in the way of its era."""
-        self.end()
+        self.close()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Cancel what still runs."""
         for calling in self._calling:
             calling.cancel()

@@ -253,7 +253,9 @@ def test_what_a_server_may_announce_is_bounded() -> None:
     link = ServerLink(server, asyncio.Event())
 
     def beyond(*tools: dict[str, Any]) -> dict[str, str]:
-        return link._beyond(_read(server, list(tools))[0])
+        found, refused = _read(server, list(tools))
+        link._leave_out(found, refused)
+        return refused
 
     assert not any(beyond({**LOOK, "description": str(number)}) for number in range(8))
     assert "changed again" in beyond({**LOOK, "description": "8"})["bounded_look"]
