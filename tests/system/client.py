@@ -20,7 +20,7 @@ Hop = Callable[[], float | None]
 """Seconds until the client drops its connection next; None: it stays."""
 
 _PAUSE_S = 0.1
-_LIMIT_S = 75
+_LIMIT_S = 180
 
 
 class Client:

@@ -22,8 +22,9 @@ from tests.system.summary import summary
 from tests.system.traces import OpenRun, RunEvidence
 
 IDEMPOTENT = {"often": True, "once": False, "refuse": False}
-RUN_LIMIT_S = 60
-"""For one run, whatever happens to it."""
+RUN_LIMIT_S = 150
+"""For one run. One that nobody owns stands still until its deadline, an hour; one that is struck again and again on a
+machine with much else to do was seen to take 70 s."""
 _AT_ONCE = 8
 _CHECKED_RUNS = 12
 """Newest runs; those before them have ended."""

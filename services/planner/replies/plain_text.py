@@ -35,8 +35,9 @@ _FENCE_ENDS = re.compile(r"```[\w+-]{0,20}\s{0,20}\Z")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]{0,60}(\(?)")
 _FRAGMENTS = ("next_node", "args", "arguments", "tool_args", "action_input", "tool_calls", "function_call", "steps")
 """Keys that belong to an action even where its beginning is missing."""
+_FRAGMENT = re.compile(rf"\"?(?:{'|'.join(_FRAGMENTS)})\"\s*:")
 _OBJECT = re.compile(
-    rf"\{{\s*[\"'](?:{'|'.join(sorted(_KEYS - {'answer', 'raw_answer'}))})[\"']\s*:|\"?(?:{'|'.join(_FRAGMENTS)})\"\s*:"
+    rf"\{{\s*[\"'](?:{'|'.join(sorted(_KEYS - {'answer', 'raw_answer'}))})[\"']\s*:|{_FRAGMENT.pattern}"
 )
 _STOPS = re.compile(
     rf"(?P<close>{thoughts.CLOSING})|(?P<call>(?i:{notations.BEGINS})|{notations.LINE_BEGINS})"
@@ -91,8 +92,9 @@ def answer_in(plain: Plain, tools: AbstractSet[str]) -> tuple[dict[str, Any], tu
 def is_action(text: str, normalized: Normalized) -> bool:
     """Whether a text that may be an action, at first sight, is one as a whole."""
     action = normalized.action
-    if action is None:
-        return normalized.was_action and (normalized.error == "unparseable" or "next_node" in text)
+    if action is None:  # A broken object in prose is one by its keys: `"body": {"name": "x"}` is said of a request.
+        is_broken = normalized.error == "unparseable" and (begins_action(text) or _FRAGMENT.search(text) is not None)
+        return normalized.was_action and (is_broken or "next_node" in text)
     if not begins_action(text) and _WORD.search(text, max(text.rfind("}"), text.rfind("]"))):
         return False
     if action.opcode is None or "next_node" in text:

@@ -38,3 +38,24 @@ def test_a_closed_thought_is_no_answer(text: str, expected: str) -> None:
 def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
     """Half a megabyte of tags takes a moment."""
     answer(unit * (500_000 // len(unit)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'I would send "body": {"filters": [{"name": "x"}]} to it.',
+        'The "rule": {"action": "delete", "row": 1} is the one.',
+        '\\: {"operations": [{"action": "delete", "row": 1}]}',
+        '": {"operations": [{"action": "delete", "row": 1}]}',
+        'Use "name": [{"function": "x"}, {"name": 1}].',
+    ],
+)
+def test_a_piece_of_json_in_a_sentence_is_no_broken_action(text: str) -> None:
+    """Of a broken action it has no key that only actions have."""
+    assert answer(text) == text
+
+
+@pytest.mark.parametrize("text", ['The call: "args": {"answer": "x"}', '": {"args": {"a": 1}, "tool": "work"}'])
+def test_a_piece_of_an_action_is_one(text: str) -> None:
+    """Its keys say what was meant."""
+    assert answer(text) != text

@@ -43,12 +43,21 @@ def one_run_has_the_turn(found: Conversations) -> Iterator[str]:
 
 
 def runs_do_not_overlap(found: Conversations) -> Iterator[str]:
-    """By the runs' own logs a run starts after the one before it in its session has ended."""
+    """By the runs' own logs a run starts after the one before it in its session has ended.
+
+    A report that gave its turn away may end before it learns of that.
+    """
+    yielded = {
+        event["run"]
+        for records in found.sessions.values()
+        for _, event in _session_events(records)
+        if event["type"] == "run_yielded"
+    }
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for run in found.of_runs.runs:
         started = [record.sequence for record, event in events_of(run, "log") if event["type"] == "run_started"]
         end = end_of(run)
-        if started and end is not None and not _has_yielded(run):
+        if started and end is not None and run.run_id not in yielded:
             spans[found.session_of[run.run_id]].append((started[0], end[0].sequence, run.run_id))
     for session, found_spans in spans.items():
         ordered = sorted(found_spans)

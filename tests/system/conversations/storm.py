@@ -28,7 +28,7 @@ from tests.system.traces import RunEvidence, end_of
 _ON_BUSY = ("queue", "queue", "steer", "reject", "cancel")
 _TOOLS = ("once", "pay", "paint")
 _LOOK_EVERY_S = 0.15
-_END_LIMIT_S = 90
+_END_LIMIT_S = 150
 _DECIDED_TWICE, _DECIDED_AGAIN = 0.2, 0.1
 _INPUTS, _CANCELS = 0.25, 0.08
 _WRONG = 0.15

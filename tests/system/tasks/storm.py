@@ -20,7 +20,7 @@ from tests.system.tasks.rules import judge
 from tests.system.traces import Event, RunEvidence, end_of
 
 _LOOK_EVERY_S, _LOOK_AGAIN_S = 0.2, 2.0
-_END_LIMIT_S = 120
+_END_LIMIT_S = 150
 _CANCELS, _OWN_SESSIONS, _DECIDED_TWICE, _SCHEDULED = 0.1, 0.15, 0.2, 0.15
 _CONTROLS_EACH_LOOK = 0.02
 _AT_ONCE = 6
