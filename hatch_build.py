@@ -27,7 +27,8 @@ class ContractsInside(BuildHookInterface[Any]):
         root, self._rewritten = Path(self.root), Path(tempfile.mkdtemp())
         included = build_data["force_include"]
         included[str(root / "contracts")] = "runwire/_contracts"
-        included[str(root / "sdk" / "go")] = "runwire/_sdk/go"
+        for part in ("go", "typescript/src", "typescript/package.json", "typescript/tsconfig.json"):
+            included[str(root / "sdk" / part)] = f"runwire/_sdk/{part}"
         for module in sorted((root / "runwire").rglob("*.py")):
             text, count = _IMPORT.subn(r"\1from runwire._contracts", module.read_text(encoding="utf-8"))
             if count:

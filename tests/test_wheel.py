@@ -40,6 +40,7 @@ def test_the_wheel_brings_one_name(installed: Path) -> None:
     assert (installed / "runwire" / "py.typed").exists()
     assert (installed / "runwire" / "_contracts" / "schemas" / "ToolSpec.json").exists()
     assert (installed / "runwire" / "_sdk" / "go" / "serve.go").exists()
+    assert (installed / "runwire" / "_sdk" / "typescript" / "src" / "tools" / "serve.ts").exists()
     assert (installed / "runwire" / "cli" / "templates" / "python" / "Dockerfile.template").exists()
     assert list(installed.glob("*.dist-info/licenses/LICENSE"))
 

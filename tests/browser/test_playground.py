@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.examples.conftest import build, built_once
+from tests.examples.conftest import INSTALL, build, built_once
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 from tests.support.s3_servers import S3Server
@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = json.loads((HERE / "playground" / "hostile.json").read_text(encoding="utf-8"))
-INSTALL = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
 DEMO = ROOT / "examples" / "demo"
 LEFT_OUT = shutil.ignore_patterns("node_modules", "dist")
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tests.support.needs import needs_program
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Seconds; a first build on a busy machine compiles Go's own library too.
 BUILD_LIMIT = 280
+INSTALL = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
 NO_NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ENETUNREACH", "dial tcp", "no such host")
 
 
@@ -95,15 +97,15 @@ def typescript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     node, npm = needs_program("node"), needs_program("npm")
     with built_once(tmp_path_factory, "typescript") as (folder, to_do):
         if to_do:
-            shutil.copytree(
-                EXAMPLES / "typescript",
-                folder,
-                ignore=shutil.ignore_patterns("node_modules", "dist"),
-                dirs_exist_ok=True,
-            )
-            build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
-            build([str(node), "node_modules/typescript/bin/tsc"], folder)
-    return [str(node), str(folder / "dist")]
+            for part in ("examples/typescript", "sdk/typescript"):
+                left_out = shutil.ignore_patterns("node_modules", "dist")
+                shutil.copytree(EXAMPLES.parent / part, folder / part, ignore=left_out)
+            readme = (folder / "sdk" / "typescript" / "README.md").read_text(encoding="utf-8")
+            (sample,) = re.findall(r"```ts\n(.*?)```", readme, re.DOTALL)
+            (folder / "examples" / "typescript" / "src" / "count_words.ts").write_text(sample, encoding="utf-8")
+            build([str(npm), *INSTALL], folder / "examples" / "typescript")
+            build([str(npm), "run", "build"], folder / "examples" / "typescript")
+    return [str(node), str(folder / "examples" / "typescript" / "dist")]
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from contracts.tools.messages import ToolSpec
 from services.shared.json_schema.checks import check_schema, complaints
 from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
-from tests.examples.conftest import EXAMPLES, Running, Start, build, program
+from tests.examples.conftest import EXAMPLES, INSTALL, Running, Start, build, program
 from tests.runwire.conftest import printed
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
@@ -241,16 +241,22 @@ def test_go_is_vetted_and_its_own_tests_pass(folder: str, go: list[str], tmp_pat
     assert formatted.stdout == ""
 
 
-def test_a_large_result_goes_in_parts(typescript: list[str]) -> None:
-    """Raw bytes of 1 MB each, then an empty result that counts them; the Go example has a test of its own."""
-    node, folder = typescript
-    script = f"""
-        import {{ resultReplies }} from "{folder}/protocol.js";
-        const text = "ä".repeat(1_200_000);
-        const replies = resultReplies(text);
-        const whole = new TextDecoder().decode(Buffer.concat(replies.map((reply) => reply.body)));
-        const kinds = replies.map(({{ kind, body, parts }}) => [kind, body.length, parts]);
-        console.log(JSON.stringify(kinds), JSON.parse(whole) === text);
-    """
-    ran = subprocess.run([node, "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
-    assert ran.stdout == '[["part",1048576,null],["part",1048576,null],["part",302850,null],["result",0,3]] true\n'
+async def test_the_tool_of_the_typescript_readme(
+    typescript: list[str], start: Start, nats_server: NatsServer, client: Client
+) -> None:
+    """In ten lines, with a schema of zod."""
+    await start(program(typescript, "count_words"), nats_server)
+    spec = await discover(client, "count_words")
+    assert spec.input_schema["properties"] == {"text": {"type": "string", "description": "any text"}}
+    assert await (await ask(client, call_of("count_words", {"text": "to be or not to be"}))).end() == (
+        "result",
+        {"words": 6},
+    )
+
+
+def test_a_new_project_in_typescript_passes_its_test(tmp_path: Path) -> None:
+    """`npm test`, as a reader would run it."""
+    npm = str(needs_program("npm"))
+    printed("new", "tool", "words_in_typescript", "--lang", "typescript", data=tmp_path)
+    build([npm, *INSTALL], tmp_path / "words_in_typescript")
+    build([npm, "test"], tmp_path / "words_in_typescript")

@@ -1,21 +1,23 @@
 // A tool that asks a person in the middle of a call. No process waits for the answer.
 
-import type { Context, ToolSpec } from "./protocol.js";
-import { run } from "./run.js";
+import { main, tool } from "@runwire/sdk/tools";
+import { z } from "zod";
 
-const SPEC: ToolSpec = {
-  name: "book_seat",
-  description: "Book a seat on a flight. A person chooses the seat",
-  input_schema: { type: "object", properties: { flight: { type: "string" } }, required: ["flight"] },
-  side_effects: "external",
-};
 const SEAT = { type: "string", pattern: "^[0-9]{1,2}[A-F]$" };
 
-async function bookSeat(args: Record<string, unknown>, context: Context): Promise<unknown> {
-  // The function runs again when there is an answer. What it must not do twice, it notes in the state.
-  context.state["offer"] ??= `offer of ${context.call.idempotency_key}`;
-  const seat = context.pause({ title: `Which seat on ${args["flight"]}?`, input_schema: SEAT });
-  return { answer: `${args["flight"]}: seat ${seat} is booked`, by: context.state["offer"] };
-}
+const bookSeat = tool(
+  {
+    name: "book_seat",
+    description: "Book a seat on a flight. A person chooses the seat",
+    args: z.object({ flight: z.string() }),
+    side_effects: "external",
+  },
+  ({ flight }, context) => {
+    // The function runs again when there is an answer. What it must not do twice, it notes in the state.
+    context.state["offer"] ??= `offer of ${context.call.idempotency_key}`;
+    const seat = context.pause({ title: `Which seat on ${flight}?`, input_schema: SEAT });
+    return { answer: `${flight}: seat ${seat} is booked`, by: context.state["offer"] };
+  },
+);
 
-await run(SPEC, bookSeat);
+await main(bookSeat);

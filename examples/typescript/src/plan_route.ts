@@ -2,63 +2,37 @@
 // when nobody waits for it any more.
 
 import { setImmediate as turn } from "node:timers/promises";
-import { type Context, ToolError, type ToolSpec } from "./protocol.js";
+import { main, tool, ToolError } from "@runwire/sdk/tools";
+import { z } from "zod";
 import { type Found, type Place, search } from "./route.js";
-import { run } from "./run.js";
-
-interface Arguments {
-  places: Place[];
-  rounds?: number;
-  seed?: number;
-}
 
 /** Of computing, before other calls and the heartbeats get their turn. */
 const TURN_MS = 20;
 const SHOW_MS = 500;
 
-const SPEC: ToolSpec = {
+const PLACE = z.object({ name: z.string(), latitude: z.number().min(-90).max(90), longitude: z.number().min(-180).max(180) });
+
+const ABOUT = {
   name: "plan_route",
   description: "Plan the shortest round trip through places given by latitude and longitude, as the crow flies",
-  input_schema: {
-    type: "object",
-    properties: {
-      places: {
-        type: "array",
-        minItems: 3,
-        maxItems: 60,
-        items: {
-          type: "object",
-          properties: {
-            name: { type: "string" },
-            latitude: { type: "number", minimum: -90, maximum: 90 },
-            longitude: { type: "number", minimum: -180, maximum: 180 },
-          },
-          required: ["name", "latitude", "longitude"],
-        },
-      },
-      rounds: { type: "integer", minimum: 1, maximum: 1_000_000, default: 200, description: "random beginnings to try" },
-      seed: { type: "integer", default: 1, description: "the same seed gives the same trip" },
-    },
-    required: ["places"],
-  },
-  output_schema: {
-    type: "object",
-    properties: {
-      answer: { type: "string" },
-      order: { type: "array", items: { type: "string" } },
-      kilometres: { type: "number" },
-      route: { type: "object", description: "GeoJSON", artifact: true, stream: true, stream_id: "route" },
-    },
-    required: ["answer", "order", "kilometres", "route"],
-  },
+  args: z.object({
+    places: z.array(PLACE).min(3).max(60),
+    rounds: z.int().min(1).max(1_000_000).default(200).describe("random beginnings to try"),
+    seed: z.int().default(1).describe("the same seed gives the same trip"),
+  }),
+  result: z.object({
+    answer: z.string(),
+    order: z.array(z.string()),
+    kilometres: z.number(),
+    route: z.looseObject({}).meta({ description: "GeoJSON", artifact: true, stream: true, stream_id: "route" }),
+  }),
   idempotent: true,
-  side_effects: "none",
+  side_effects: "none" as const,
   timeout_s: 30,
   tags: ["planning", "geography"],
 };
 
-async function planRoute(args: Record<string, unknown>, context: Context): Promise<unknown> {
-  const { places, rounds = 200, seed = 1 } = args as unknown as Arguments;
+const planRoute = tool(ABOUT, async ({ places, rounds, seed }, context) => {
   if (new Set(places.map((place) => place.name)).size < places.length) {
     throw new ToolError("two places have the same name: give each its own");
   }
@@ -88,11 +62,11 @@ async function planRoute(args: Record<string, unknown>, context: Context): Promi
   const order = best.order.map((at) => places[at]!.name);
   const kilometres = Math.round(best.kilometres * 10) / 10;
   return { answer: `The shortest round trip found is ${kilometres} km: ${[...order, order[0]].join(", ")}.`, order, kilometres, route };
-}
+});
 
-function geoJson(places: Place[], { order, kilometres }: Found): object {
+function geoJson(places: Place[], { order, kilometres }: Found): Record<string, unknown> {
   const way = [...order, order[0]!].map((at) => [places[at]!.longitude, places[at]!.latitude]);
   return { type: "Feature", properties: { kilometres }, geometry: { type: "LineString", coordinates: way } };
 }
 
-await run(SPEC, planRoute);
+await main(planRoute);

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,8 @@ _SDKS = next(folder for folder in (_PACKAGE / "_sdk", _PACKAGE.parent / "sdk") i
 """Of other languages: in the wheel, or in the checkout."""
 _SUFFIX = ".template"
 """Of the files of a template, so that they are none of this program."""
-_COPIED = {".go", ".mod", ".sum"}
+_COPIED = {".go", ".mod", ".sum", ".json", ".ts"}
+_NOT_COPIED = re.compile("test|node_modules|dist|package-lock")
 _PLACEHOLDER = "my_name"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _, as names of functions have them.")]
 
@@ -35,7 +37,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _
 @new.command()
 def tool(
     name: Name,
-    lang: Annotated[Literal["python", "go", "shell"], typer.Option(help="What it is written in.")] = "python",
+    lang: Annotated[
+        Literal["python", "typescript", "go", "shell"], typer.Option(help="What it is written in.")
+    ] = "python",
     output: Format = "text",
 ) -> None:
     """Make the folder NAME: a tool with its test, a Dockerfile and a README."""
@@ -66,11 +70,11 @@ def _make(template: str, name: str) -> Found:
             target.chmod(0o755)
         made.append(str(target))
     if (sdk := _SDKS / template).exists():
-        for source in (path for path in sdk.rglob("*") if path.suffix in _COPIED and "test" not in path.name):
-            for target in (
-                folder / "runwire" / source.relative_to(sdk),
-                *([folder / "go.sum"] * (source.suffix == ".sum")),
-            ):
+        for source in (path for path in sdk.rglob("*") if path.suffix in _COPIED):
+            part = source.relative_to(sdk)
+            if _NOT_COPIED.search(str(part)):
+                continue
+            for target in (folder / "runwire" / part, *([folder / "go.sum"] * (source.suffix == ".sum"))):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes())
 

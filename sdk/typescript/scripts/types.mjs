@@ -19,6 +19,7 @@ const NAMES = [
   "SessionEvent",
   "SessionStatus",
   "TaskView",
+  "ToolCall",
   "ToolSpec",
 ];
 

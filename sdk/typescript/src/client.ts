@@ -64,8 +64,7 @@ export class Client {
 
   /** Starts a run. With the same `idempotencyKey` a repeated question is the same run. */
   ask(question: Question, idempotencyKey?: string): Promise<RunAccepted> {
-    const headers: Record<string, string> = idempotencyKey === undefined ? {} : { "Idempotency-Key": idempotencyKey };
-    return this.read("/v1/runs", { method: "POST", json: question, headers });
+    return this.read("/v1/runs", { method: "POST", json: question, headers: keyed(idempotencyKey) });
   }
 
   run(id: string): Promise<RunStatus> {
@@ -85,10 +84,10 @@ export class Client {
     await this.send(`/v1/runs/${encodeURIComponent(id)}/cancel`, { method: "POST", json: { reason } });
   }
 
-  /** Decides about a pause. `token` says what was seen: something else that waits by now is refused (409). */
-  resume(id: string, pause: { pause_id: string; token: string }, decision: Decision): Promise<PauseReply> {
+  /** Decides about a pause. `token` says what was seen: something else that waits by now is refused (409). A decision that may be sent twice has a key. */
+  resume(id: string, pause: { pause_id: string; token: string }, decision: Decision, idempotencyKey?: string): Promise<PauseReply> {
     const json = { ...decision, pause_id: pause.pause_id, token: pause.token };
-    return this.read(`/v1/runs/${encodeURIComponent(id)}/resume`, { method: "POST", json });
+    return this.read(`/v1/runs/${encodeURIComponent(id)}/resume`, { method: "POST", json, headers: keyed(idempotencyKey) });
   }
 
   /** Adds to a run; the model receives it with its next decision. */
@@ -182,4 +181,8 @@ export class Client {
       },
     });
   }
+}
+
+function keyed(idempotencyKey: string | undefined): Record<string, string> {
+  return idempotencyKey === undefined ? {} : { "Idempotency-Key": idempotencyKey };
 }

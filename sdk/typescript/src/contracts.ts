@@ -155,6 +155,7 @@ export interface Contracts {
   SessionEvent: SessionEvent;
   SessionStatus: SessionStatus;
   TaskView: TaskView;
+  ToolCall: ToolCall;
   ToolSpec: ToolSpec;
   KnownEvent: KnownEvent;
 }
@@ -2961,6 +2962,89 @@ export interface GroupView {
    * Unix ms
    */
   timeout_at?: number | null;
+}
+/**
+ * A request on `tool.<name>`.
+ *
+ * A repeated `call_key` (run and call) joins the call in flight or gets its finished result.
+ */
+export interface ToolCall {
+  call_id: string;
+  run_id: string;
+  tenant?: string;
+  tool: string;
+  args: {
+    [k: string]: unknown;
+  };
+  /**
+   * the same for every repetition of this call; unique over all runs
+   */
+  idempotency_key: string;
+  /**
+   * Unix time in ms; the call ends then
+   */
+  deadline_at: number;
+  /**
+   * Unix time in ms; do not begin after it unless a reply was sent before: without one the caller sends the call to another instance then
+   */
+  start_by?: number | null;
+  /**
+   * Unix time in ms, by the clock of `deadline_at` and `start_by`, which may not be that of the tool
+   */
+  sent_at?: number | null;
+  /**
+   * the caller sends the call again after the reply `declined`
+   */
+  understands_declined?: boolean;
+  /**
+   * how many pauses this call has had
+   */
+  round?: number;
+  /**
+   * to the pauses so far, in their order
+   */
+  answers?: PauseAnswer[];
+  /**
+   * what the reply `pause` of the last round kept
+   */
+  state?: {
+    [k: string]: unknown;
+  };
+  /**
+   * the caller accepts the reply `pause`
+   */
+  understands_pause?: boolean;
+  /**
+   * the caller accepts the reply `content`
+   */
+  understands_content?: boolean;
+  session_id?: string | null;
+  /**
+   * the caller's id of the request for the run, or the run's
+   */
+  request_id?: string | null;
+  trace_id?: string | null;
+  user_id?: string | null;
+  /**
+   * the caller's `tool_context`; never shown to the model
+   */
+  context?: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * The answer to one pause of a call.
+ */
+export interface PauseAnswer {
+  /**
+   * counts the pauses of the call from 0
+   */
+  number: number;
+  decision: "approve" | "reject" | "edit" | "answer";
+  input?: {
+    [k: string]: unknown;
+  };
+  note?: string;
 }
 /**
  * The specification of a tool, as it announces it.

@@ -8,7 +8,7 @@ import { join } from "node:path";
 
 const [gateway, , , sdk, sample] = process.argv.slice(2);
 const page = `<!doctype html><link rel="icon" href="data:,">
-<script type="importmap">{"imports": {"@runwire/client": "/dist/src/index.js",
+<script type="importmap">{"imports": {"@runwire/sdk": "/dist/src/index.js",
   "eventsource-parser": "/node_modules/eventsource-parser/dist/index.js"}}</script>
 <script>window.seen = []; console.log = (_type, event) => window.seen.push(event)</script>
 <script type="module">const key = undefined;

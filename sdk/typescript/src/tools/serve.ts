@@ -1,4 +1,4 @@
-// Serves a function as a tool, on the plain NATS client. Copy this file, protocol.ts and run.ts; the rest of a tool is its function.
+// Serves a tool: a function, and what it says about itself.
 //
 // Rule 1: calls run at the same time; tool_runner limits how many, over all instances.
 // Rule 2: the function runs once per idempotency key and round. A repeated request, or one on `.status`, joins the call in flight: it receives
@@ -9,9 +9,9 @@
 
 import { headers, type Msg, type MsgHdrs, type NatsConnection } from "@nats-io/transport-node";
 import { Svcm } from "@nats-io/services";
-import { type Context, failure, type Kind, Pause, type Reply, reply, resultReplies, ToolError, type ToolCall, type ToolSpec } from "./protocol.js";
-
-export type Work = (args: Record<string, unknown>, context: Context) => Promise<unknown>;
+import type { ToolCall } from "../contracts.js";
+import { type Context, failure, type Kind, Pause, type Reply, reply, resultReplies, ToolError } from "./protocol.js";
+import type { Tool, Work } from "./tool.js";
 
 export interface Served {
   /** Takes no more calls, waits for those in flight, at most so many ms. */
@@ -162,7 +162,7 @@ function contextOf(state: CallState): Context {
 }
 
 /** Serves calls on `tool.<name>` and announces the tool: a NATS micro service whose metadata is its specification. */
-export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Promise<Served> {
+export async function serve(nc: NatsConnection, { spec, work }: Tool): Promise<Served> {
   const calls = new Map<string, CallState>();
   const running = new Set<Promise<void>>();
 
@@ -211,7 +211,7 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
       callback: (_, message) => callOf(message)?.abort.abort(new ToolError("the call was cancelled", "cancelled")),
     }),
   ];
-  const service = await new Svcm(nc).add({ name: spec.name, version: "1.0.0", description: spec.description });
+  const service = await new Svcm(nc).add({ name: spec.name, version: "1.0.0", description: spec.description ?? "" });
   service.addEndpoint(spec.name, {
     subject: `tool.${spec.name}`,
     queue: spec.name,

@@ -1,53 +1,6 @@
-// The words between tool_runner and a tool: contracts/tools/messages.py in TypeScript. contracts/schemas/ has all of them as JSON Schema.
+// The words between tool_runner and a tool, as docs/tool_protocol.md has them, and what a tool's function receives.
 
-export interface ToolSpec {
-  name: string;
-  description: string;
-  input_schema: object;
-  output_schema?: object;
-  /** true: a call may be repeated under the same idempotency key. */
-  idempotent?: boolean;
-  side_effects?: "none" | "read" | "write" | "external";
-  /** The longest silence in seconds; every reply restarts it. */
-  timeout_s?: number;
-  /** Every call shows itself at least so often, in seconds; filled in by `serve`. */
-  heartbeat_s?: number;
-  /** Calls at once over all instances. */
-  concurrency?: number;
-  tags?: string[];
-}
-
-export interface ToolCall {
-  call_id: string;
-  run_id: string;
-  tenant: string;
-  tool: string;
-  args: Record<string, unknown>;
-  /** The same on every repetition of this call; unique over all runs. */
-  idempotency_key: string;
-  /** Unix time in ms at which the call ends. */
-  deadline_at: number;
-  /** Unix time in ms after which it may not start. */
-  start_by?: number | null;
-  /** When it was sent, by the clock of the two times above; this machine's may be wrong. */
-  sent_at?: number | null;
-  understands_declined?: boolean;
-  /** The caller's `tool_context`; the model never sees it. */
-  context?: Record<string, unknown>;
-  /** How many pauses the call has had, their answers, and what the last one kept. */
-  round?: number;
-  answers?: Answer[];
-  state?: Record<string, unknown>;
-  /** The caller accepts the reply `pause`. */
-  understands_pause?: boolean;
-}
-
-/** What a person decided about a pause. */
-export interface Answer {
-  decision: "answer" | "approve" | "reject";
-  input: unknown;
-  note: string;
-}
+import type { ToolCall } from "../contracts.js";
 
 /** What a tool asks a person. */
 export interface Question {

@@ -6,6 +6,8 @@ import { dirname, resolve } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import { AuthorizationError, connect, type ConnectionOptions, type NatsConnection, type TlsOptions } from "@nats-io/transport-node";
 
+/** Of this package. */
+export const VERSION = "0.1.0";
 const PAUSE_MS = 250;
 /** Of an attempt to connect to a server that is not there yet. */
 const NOT_THERE = new Set(["ECONNREFUSED", "ECONNRESET", "ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "EHOSTUNREACH"]);
@@ -24,7 +26,7 @@ export async function connected(name: string): Promise<NatsConnection> {
   const { servers, user, pass } = serversOf(login);
   const options: ConnectionOptions = {
     servers,
-    name,
+    name: `${name} (runwire-typescript ${VERSION})`,
     maxReconnectAttempts: -1,
     reconnectTimeWait: PAUSE_MS,
     ...(user === undefined ? {} : { user, pass: pass ?? "", inboxPrefix: `_INBOX.${user}` }),
