@@ -26,7 +26,7 @@ LEFT_OUT = shutil.ignore_patterns("node_modules", "dist")
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A deployment with two of the demo's tools; its gateway's URL."""
+    """A deployment with two of the demo's tools and tables; its gateway's URL."""
     folder = tmp_path_factory.mktemp("playground")
     server = NatsServer(folder / "nats")
     server.start()
@@ -38,10 +38,12 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "RUNWIRE_AGENTS_FILE": str(agents),
             "RUNWIRE_DISCOVER_S": "0.5",
             "RUNWIRE_OUTBOX": str(folder / "outbox"),
+            "RUNWIRE_TABLES_URL": f"sqlite:///{folder / 'tables.db'}",
         }
         stack = Stack(server.url, folder, env, planners=1, tool_runners=1, artifact_stores=1)
         stack.add_tools("tools-1", DEMO / "table.py")
         stack.add_tools("tools-2", DEMO / "report.py")
+        stack.add("tables-1", "-m", "services.tables", sign=b"serving ")
         with stack:
             yield stack.url
     server.kill()
@@ -80,6 +82,23 @@ def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> Non
     assert "All is well indeed" in found["approved"]
     assert "East grew most" in found["reported"]
     assert "Which region grew most" in found["listed"]
+    assert found["wrong"] == []
+
+
+def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """Previewed, chosen row by row in the table, applied with the real counts; nothing else is asked meanwhile."""
+    found = seen(scripts, "proposals", gateway, tmp_path)
+    assert found["isLocked"]
+    assert "new: select, 4 options" in found["preview"]
+    assert "Interview" in found["preview"]
+    kinds, texts = zip(*found["rows"], strict=True)
+    assert kinds == ("add", "add", "off", "upd", "del")
+    assert texts[2] == "Change Cannot be applied: there is no row 77 in Job Applications"
+    assert "Applied Offer" in texts[3]
+    assert (found["was"], found["chips"]) == ("Was: Applied", 0)
+    assert [text.split()[1] for text in found["applied"]] == ["Company", "Company"]
+    assert [("Offer" in text, "Interview" in text) for text in found["applied"]] == [(True, False), (False, False)]
+    assert found["columns"] == 4
     assert found["wrong"] == []
 
 

@@ -2,11 +2,14 @@ import type {
   ArtifactPage,
   ArtifactRef,
   PauseReply,
+  ProposalInput,
+  ProposalView,
   ResumeInput,
   RunAccepted,
   RunEvent,
   RunInput,
   RunStatus,
+  ScheduleView,
   SessionEvent,
   SessionStatus,
   TaskView,
@@ -38,6 +41,49 @@ export interface SessionPage {
 export interface Agent {
   readonly name: string;
   readonly models: string[];
+}
+
+export interface ListedPage {
+  readonly name: string;
+  readonly description: string;
+  readonly tabs: { name: string; subtabs: string[] }[];
+  readonly payloads: string[];
+  readonly client_actions: { name: string; description: string }[];
+}
+
+export interface Column {
+  readonly column_id: string;
+  readonly name: string;
+  readonly type: "text" | "number" | "date" | "boolean" | "select";
+  readonly required: boolean;
+  readonly options: string[] | null;
+  readonly filterDisplay: "tab" | "dropdown" | null;
+}
+
+export interface TableSummary {
+  readonly table_id: string;
+  readonly name: string;
+  readonly description: string;
+  readonly version: number;
+  readonly rows: number;
+}
+
+/** The number of a row, and its cells by the names of the columns. */
+export interface TableRow {
+  readonly row_id: number;
+  readonly cells: Record<string, unknown>;
+}
+
+export interface RowPage {
+  readonly rows: TableRow[];
+  readonly total: number;
+  readonly next_cursor: string | null;
+}
+
+export interface RowQuery {
+  readonly filters?: { column: string; op: string; value: unknown }[];
+  readonly limit?: number;
+  readonly cursor?: string | undefined;
 }
 
 export type Decision = Omit<ResumeInput, "pause_id" | "token" | "images" | "images_remove">;
@@ -148,6 +194,44 @@ export class Client {
   /** Calls a tool without a model; the answer is the status of the call's run. */
   call(tool: string, args: Record<string, unknown>): Promise<RunStatus> {
     return this.read(`/v1/tools/${encodeURIComponent(tool)}/call`, { method: "POST", json: { args } });
+  }
+
+  async pages(): Promise<ListedPage[]> {
+    return (await this.read<{ pages: ListedPage[] }>("/v1/pages")).pages;
+  }
+
+  async tables(): Promise<(TableSummary & { columns: number })[]> {
+    return (await this.read<{ tables: (TableSummary & { columns: number })[] }>("/v1/tables", { query: { limit: 500 } })).tables;
+  }
+
+  table(id: string): Promise<TableSummary & { columns: Column[] }> {
+    return this.read(`/v1/tables/${encodeURIComponent(id)}`);
+  }
+
+  rows(tableId: string, { limit, cursor, ...query }: RowQuery = {}): Promise<RowPage> {
+    return this.read(`/v1/tables/${encodeURIComponent(tableId)}/rows`, { query: { limit, cursor, query: JSON.stringify(query) } });
+  }
+
+  proposal(id: string): Promise<ProposalView> {
+    return this.read(`/v1/proposals/${encodeURIComponent(id)}`);
+  }
+
+  /** Applies a proposal, or some of its operations; one that takes long is `applying` in the answer. */
+  applyProposal(id: string, choice: ProposalInput = {}): Promise<ProposalView> {
+    return this.read(`/v1/proposals/${encodeURIComponent(id)}/apply`, { method: "POST", json: choice });
+  }
+
+  dismissProposal(id: string): Promise<ProposalView> {
+    return this.read(`/v1/proposals/${encodeURIComponent(id)}/dismiss`, { method: "POST" });
+  }
+
+  async schedules(): Promise<ScheduleView[]> {
+    return (await this.read<{ schedules: ScheduleView[] }>("/v1/schedules")).schedules;
+  }
+
+  /** One of the schedules, with its next three times. */
+  schedule(id: string): Promise<ScheduleView> {
+    return this.read(`/v1/schedules/${encodeURIComponent(id)}`);
   }
 
   private follow<Event extends { type: string }>(path: string, options: FollowOptions) {

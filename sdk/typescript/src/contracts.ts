@@ -147,11 +147,14 @@ export interface Contracts {
   InputInput: InputInput;
   OpenPause: OpenPause;
   PauseReply: PauseReply;
+  ProposalInput: ProposalInput;
+  ProposalView: ProposalView;
   ResumeInput: ResumeInput;
   RunAccepted: RunAccepted;
   RunEvent: RunEvent;
   RunInput: RunInput;
   RunStatus: RunStatus;
+  ScheduleView: ScheduleView;
   SessionEvent: SessionEvent;
   SessionStatus: SessionStatus;
   TaskView: TaskView;
@@ -401,6 +404,107 @@ export interface PauseReply {
     [k: string]: unknown;
   };
   title?: string;
+}
+/**
+ * The body of `POST /v1/proposals/{proposal_id}/apply`.
+ */
+export interface ProposalInput {
+  /**
+   * numbers of the operations to apply, from 0; null: all. A change of columns is applied as a whole
+   */
+  operations?: [number, ...number[]] | null;
+  /**
+   * of a new table: with the sample rows
+   */
+  include_sample_rows?: boolean;
+}
+/**
+ * A proposal, as HTTP shows it.
+ */
+export interface ProposalView {
+  proposal_id: string;
+  session_id: string;
+  /**
+   * the turn that proposed it
+   */
+  run_id: string;
+  kind: string;
+  summary: string;
+  state: "pending" | "applying" | "applied" | "dismissed" | "superseded";
+  /**
+   * as the model proposed it, with the ids of columns
+   */
+  data: {
+    [k: string]: unknown;
+  };
+  table_id?: string | null;
+  /**
+   * of the table, when the model saw it
+   */
+  base_version?: number | null;
+  /**
+   * the chosen ones, of an apply
+   */
+  operations?: number[];
+  /**
+   * the run of the newest apply
+   */
+  job?: string | null;
+  /**
+   * of each operation: what came of it, or, while it is pending, what would now come of it
+   */
+  verdicts?: {
+    [k: string]: unknown;
+  }[];
+  /**
+   * of an apply that has ended
+   */
+  report?: ProposalReport | null;
+  /**
+   * why the newest apply failed as a whole
+   */
+  code?: string | null;
+  /**
+   * the run that took its place
+   */
+  superseded_by?: string | null;
+  /**
+   * how it is drawn: rows or columns, with their marks
+   */
+  view?: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * What came of an apply, as the tables say.
+ */
+export interface ProposalReport {
+  applied: number;
+  failed: number;
+  /**
+   * applied operations by action
+   */
+  counts?: {
+    [k: string]: number;
+  };
+  table_id?: string | null;
+  /**
+   * of the table, after the apply
+   */
+  version?: number | null;
+  /**
+   * the first 20
+   */
+  refused?: Verdict[];
+}
+/**
+ * Why an operation was refused. `index`: its number; -1: the proposal as a whole.
+ */
+export interface Verdict {
+  index: number;
+  code: string;
+  field?: string | null;
+  reason?: string;
 }
 /**
  * The body of `POST /v1/runs/{run_id}/resume`: a decision about a pause.
@@ -2214,6 +2318,48 @@ export interface RunStatus {
   usage?: Usage | null;
 }
 /**
+ * A schedule or webhook, as HTTP shows it. Times are RFC 3339, in the schedule's time zone.
+ */
+export interface ScheduleView {
+  schedule_id: string;
+  name?: string;
+  cron?: string | null;
+  at?: string | null;
+  time_zone?: string | null;
+  missed?: "skip" | "run_once";
+  /**
+   * of a webhook: where its deliveries go
+   */
+  webhook_url?: string | null;
+  /**
+   * fields of the run that were set, without `tool_context`; in lists only part of `query`
+   */
+  run: {
+    [k: string]: unknown;
+  };
+  /**
+   * the API key that made it; empty: a keyless caller
+   */
+  key_id?: string;
+  user_id?: string | null;
+  /**
+   * Unix ms
+   */
+  created_at: number;
+  /**
+   * the next three times; in lists the next one
+   */
+  next?: string[];
+  /**
+   * the newest fire time that started a run
+   */
+  last?: string | null;
+  /**
+   * that run
+   */
+  last_run?: string | null;
+}
+/**
  * The first request of a session arrived.
  */
 export interface SessionStarted {
@@ -2736,37 +2882,6 @@ export interface ProposalApplied {
   proposal_id: string;
   job: string;
   report: ProposalReport;
-}
-/**
- * What came of an apply, as the tables say.
- */
-export interface ProposalReport {
-  applied: number;
-  failed: number;
-  /**
-   * applied operations by action
-   */
-  counts?: {
-    [k: string]: number;
-  };
-  table_id?: string | null;
-  /**
-   * of the table, after the apply
-   */
-  version?: number | null;
-  /**
-   * the first 20
-   */
-  refused?: Verdict[];
-}
-/**
- * Why an operation was refused. `index`: its number; -1: the proposal as a whole.
- */
-export interface Verdict {
-  index: number;
-  code: string;
-  field?: string | null;
-  reason?: string;
 }
 /**
  * An apply has failed as a whole: the proposal is pending again. What was applied of it is not applied again.

@@ -1,6 +1,6 @@
 // What a run's events say, as the page shows it: a fold without a clock of its own, a network or a page.
 
-import type { Fault, FinalPayload, KnownEvent, Paused, PlannedCall, RunEvent, Usage } from "@runwire/client";
+import type { Fault, FinalPayload, KnownEvent, Paused, PayloadProposed, PlannedCall, RunEvent, Usage } from "@runwire/client";
 import { Growing, type Shown } from "../artifacts/growing";
 
 export type Status = "queued" | "running" | "answering" | "stopping" | "waiting" | "paused" | "done" | "error" | "cancelled";
@@ -52,6 +52,7 @@ export class Run {
   pauses: OpenPause[] = [];
   budget = "";
   inputs: string[] = [];
+  payloads: PayloadProposed[] = [];
   payload?: FinalPayload;
   reason = "";
   code = "";
@@ -135,6 +136,9 @@ export class Run {
         return this.growing.piece(event);
       case "artifact_stored":
         return this.growing.stored(event);
+      case "payload":
+        this.payloads = [...this.payloads, event];
+        return;
       case "repaired":
       case "model_failed":
       case "compacted":

@@ -1,7 +1,8 @@
 // A conversation: the runs of one session, oldest first, each followed once.
 
-import type { RunStatus } from "@runwire/client";
+import type { Page, RunStatus } from "@runwire/client";
 import { gateway } from "../app/gateway.svelte";
+import { KINDS, proposalOf, type Proposal } from "../proposals/proposal.svelte";
 import { Followed } from "../run/follow.svelte";
 import { Background } from "./background.svelte";
 
@@ -12,6 +13,13 @@ export class Conversation {
   isLoaded = $state(false);
 
   readonly background: Background;
+
+  /** The newest proposal. While it is open, nothing else is asked. */
+  readonly pending: Proposal | undefined = $derived.by(() => {
+    const payloads = this.turns.flatMap(({ now }) => (now.hasEnded ? now.payloads : []));
+    const newest = payloads.findLast(({ kind }) => KINDS.includes(kind));
+    return newest && proposalOf(newest.payload_id);
+  });
 
   constructor(readonly sessionId: string) {
     this.background = new Background(sessionId, () => void this.readRuns());
@@ -39,8 +47,8 @@ export class Conversation {
     this.isLoaded = true;
   }
 
-  async ask(text: string, images: { artifact_id: string }[] = [], agent = ""): Promise<void> {
-    const question = { query: text, session_id: this.sessionId, ...(images.length ? { images } : {}), ...(agent ? { agent } : {}) };
+  async ask(text: string, images: { artifact_id: string }[] = [], agent = "", page?: Page): Promise<void> {
+    const question = { query: text, session_id: this.sessionId, ...(images.length ? { images } : {}), ...(agent ? { agent } : {}), ...(page ? { page } : {}) };
     const { run_id } = await gateway.client.ask(question as never, crypto.randomUUID?.() ?? String(Math.random()));
     this.turns = [...this.turns, new Followed(run_id, text)];
   }

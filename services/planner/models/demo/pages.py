@@ -4,6 +4,7 @@ It tells first what the user has decided about earlier proposals, with the real 
 """
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from contracts.runs.pages import PageView
@@ -22,6 +23,11 @@ _SUBJECT = re.compile(
     re.IGNORECASE,
 )
 _WITH = re.compile(r"\bwith\s+(?:the\s+)?(?:columns?\s+)?(?P<names>[\w ,]+)", re.IGNORECASE)
+_SET = re.compile(
+    r"\b(?:set|change)\s+(?:the\s+)?(?P<column>[\w ]+?)\s+of\s+row\s+(?P<row>\d+)\s+to\s+(?P<value>[\w-]+)",
+    re.IGNORECASE,
+)
+_DELETE = re.compile(r"\b(?:delete|remove)\s+row\s+(?P<row>\d+)", re.IGNORECASE)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 _USUAL_ROWS, _MOST_ROWS = 3, 10
 _STATUS = {"name": "Status", "type": "select", "options": ["Open", "In progress", "Done"]}
@@ -29,7 +35,12 @@ _COLUMNS: dict[str, list[dict[str, Any]]] = {
     "applic": [
         {"name": "Company", "type": "text", "required": True},
         {"name": "Role", "type": "text"},
-        {"name": "Stage", "type": "select", "options": ["Applied", "Interview", "Offer", "Rejected"]},
+        {
+            "name": "Stage",
+            "type": "select",
+            "options": ["Applied", "Interview", "Offer", "Rejected"],
+            "filterDisplay": "tab",
+        },
         {"name": "Applied on", "type": "date"},
     ],
     "expens": [
@@ -66,9 +77,9 @@ def _proposal(situation: Situation, view: PageView) -> tuple[str, str, dict[str,
     if view.columns and column is not None and "schema_proposal" in allowed:
         added = {"action": "add", "column": {"name": column["name"].strip().capitalize(), "type": "text"}}
         return "I propose one more column.", "SCHEMA_PROPOSAL", {"mode": "update", "operations": [added]}
-    if view.columns and "data_proposal" in allowed and _ADD.search(question):
-        rows = [{"action": "add", "data": row} for row in _rows(situation, view.columns)]
-        return f"I propose {len(rows)} rows.", "DATA_PROPOSAL", {"operations": rows}
+    if view.columns and "data_proposal" in allowed and (operations := _operations(situation, view.columns)):
+        noun = "rows" if all(each["action"] == "add" for each in operations) else "changes"
+        return f"I propose {len(operations)} {noun}.", "DATA_PROPOSAL", {"operations": operations}
     if not _NEW.search(question) or "schema_proposal" not in allowed or view.columns:
         return None
     subject = _SUBJECT.search(question)
@@ -83,6 +94,19 @@ def _proposal(situation: Situation, view: PageView) -> tuple[str, str, dict[str,
         "sample_rows": _rows(situation, shown)[:2],
     }
     return f"I propose a table for {name.lower()}.", "SCHEMA_PROPOSAL", data
+
+
+def _operations(situation: Situation, columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that the question adds, sets a cell of, or deletes."""
+    question = situation.question
+    changed = [
+        {"action": "update", "row_id": int(each["row"]), "changes": {each["column"].capitalize(): each["value"]}}
+        for each in _SET.finditer(question)
+    ]
+    deleted = [{"action": "delete", "row_id": int(each["row"])} for each in _DELETE.finditer(question)]
+    rest = replace(situation, question=_DELETE.sub("", _SET.sub("", question)))
+    added = _rows(rest, columns) if _ADD.search(rest.question) else []
+    return [*({"action": "add", "data": row} for row in added), *changed, *deleted]
 
 
 def _columns(question: str) -> list[dict[str, Any]]:

@@ -1,0 +1,3 @@
+import type { Chat } from "./index";
+
+export default (chat: Chat) => chat.close();
