@@ -128,7 +128,7 @@ def keeps_to_what_was_set_aside(storm: TaskStorm) -> Iterator[str]:
             if parent is None or run is None or (end := end_of(run)) is None:
                 continue
             aside = _spawns(parent).get(task.spawned["call_id"]) or {}
-            limits = next((e["limits"] for _, e in events_of(run, "log") if e["type"] == "run_started"), None)
+            limits = (_opening(run) or {}).get("limits")
             spent = _counts(next(e["spent"] for _, e in task.events if e["type"] == "task_ended"))
             calls = max(_model_calls(run)) * (1 + len(_spawns(run)))
             for name, slack in (("max_tokens", calls), ("max_tool_calls", 0)):
@@ -226,8 +226,15 @@ def carries_the_callers_context(storm: TaskStorm) -> Iterator[str]:
 
 
 def _has_context(run: RunEvidence | None) -> bool | None:
-    started = (event for _, event in events_of(run, "log") if event["type"] == "run_started") if run is not None else ()
-    return next((event["has_tool_context"] for event in started), None)
+    return (_opening(run) or {}).get("has_tool_context") if run is not None else None
+
+
+def _opening(run: RunEvidence) -> Event | None:
+    """What a run began with; none of one that was refused then, since its tool was gone."""
+    for record, event in events_of(run, "log"):
+        if event["type"] == "run_started":
+            return None if any(other["type"] == "error" for other in record.events) else event
+    return None
 
 
 def fires_each_schedule_once(storm: TaskStorm) -> Iterator[str]:
