@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
@@ -223,6 +224,8 @@ async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> 
     headers = {**bearer(ANN), "Host": "agents.example.org", "Origin": "https://agents.example.org"}
     assert (await keyed.http.get("/v1/runs", headers=headers)).status_code == 200
     assert (await keyed.http.get("/v1/runs", headers={"Authorization": f"bearer  {ANN}"})).status_code == 200
+    twice = [("Authorization", f"Bearer {ANN}"), ("Authorization", f"Bearer {ANN}")]
+    assert (await keyed.http.get("/v1/runs", headers=twice)).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -250,10 +253,10 @@ def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], adm
     """Not a name that was bound to 127.0.0.1 elsewhere; `edge/test_origins` has the pages of other origins."""
     guard = Guard(KeyFile("", None))
     if admitted:
-        assert guard.caller_of(headers) == Caller(tenant="default", rights=ALL_RIGHTS)
+        assert guard.caller_of(Headers(headers)) == Caller(tenant="default", rights=ALL_RIGHTS)
     else:
         with pytest.raises(Forbidden):
-            guard.caller_of(headers)
+            guard.caller_of(Headers(headers))
 
 
 def test_a_key_is_stored_as_its_digest_only() -> None:
@@ -269,9 +272,9 @@ def test_a_key_is_stored_as_its_digest_only() -> None:
         guard.caller_of(bearer_of(digest))
 
 
-def bearer_of(key: str) -> dict[str, str]:
+def bearer_of(key: str) -> Headers:
     """The same, as the guard receives headers."""
-    return {"authorization": f"Bearer {key}"}
+    return Headers({"authorization": f"Bearer {key}"})
 
 
 def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ async def upload_artifact(
         raise InvalidInput(
             "namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out"
         )
+    if session_id is not None:
+        await parts.sessions.find_for(caller, session_id)
     async with read_upload(request, parts.settings.max_upload_bytes) as file:
         try:
             ref = await parts.artifacts.put(

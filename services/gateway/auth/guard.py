@@ -9,10 +9,10 @@ caller.
 
 import ipaddress
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 from fastapi import Request
+from starlette.datastructures import Headers
 
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
 from services.gateway.settings import GatewaySettings
@@ -81,7 +81,7 @@ class Guard:
             return KEYLESS if (tenant, key_id) == (KEYLESS.tenant, KEYLESS.key_id) else None
         return self.keys.current.named(tenant, key_id)
 
-    def caller_of(self, headers: Mapping[str, str]) -> Caller:
+    def caller_of(self, headers: Headers) -> Caller:
         """Return the caller. Raises KeyMissing or Forbidden."""
         if self._is_keyless:
             if not is_loopback(_PORT.sub("", headers.get("host", ""))):
@@ -90,7 +90,8 @@ class Guard:
                     "such as 127.0.0.1 or localhost."
                 )
             return KEYLESS
-        scheme, _, key = headers.get("authorization", "").partition(" ")
+        given = headers.getlist("authorization")  # A proxy that adds its own leaves no doubt whose request it is.
+        scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         caller = self.keys.current.find(key.strip())
         if caller is None or scheme.lower() != "bearer":
             raise KeyMissing

@@ -113,12 +113,17 @@ class SessionReader:
         """
         if not 0 < len(session_id) <= MAX_ID_CHARACTERS:
             raise NotFound
-        session = await self.find(caller.tenant, session_id)
+        session = await self.find_for(caller, session_id)
         if session is None:
             run = await self._run_of(caller, session_id)
             status = run.status()
             return Session(session_id=session_id, user_id=status.user_id, created_at=status.requested_at)
-        if not caller.may_see(session.user_id):
+        return session
+
+    async def find_for(self, caller: Caller, session_id: str, *, from_replica: bool = False) -> Session | None:
+        """Return a session; None: it has no log yet. Raises NotFound for one of another user, and BusError."""
+        session = await self.find(caller.tenant, session_id, from_replica=from_replica)
+        if session is not None and not caller.may_see(session.user_id):
             raise NotFound
         return session
 
@@ -173,9 +178,7 @@ class SessionReader:
         SessionBusy, NotAllowed, and NotFound for a session of another user or from another's run.
         """
         session_id = requested.session_id or ""
-        session = await self.find(caller.tenant, session_id, from_replica=True)
-        if session is not None and not caller.may_see(session.user_id):
-            raise NotFound
+        session = await self.find_for(caller, session_id, from_replica=True)
         if session is not None and session.is_deleting:
             raise SessionDeleting
         current = session.current if session is not None else None

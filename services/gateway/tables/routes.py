@@ -168,6 +168,7 @@ async def import_table(
     args: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
     if columns is not None:
         args["columns"] = _object(columns, "columns")
+    await parts.budgets.check(caller)  # Before the file is stored.
     ref = await _stored(parts, request, caller, run)
     args["file"] = ref.model_dump(mode="json", exclude_none=True, exclude={"created_at", "expires_at"})
     status = await called(parts, request, caller, IMPORT, CallInput(args=args), run)
