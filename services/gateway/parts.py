@@ -29,7 +29,7 @@ from .edge.open_streams import OpenStreams
 from .edge.request_body import RunInputReader
 from .runs import messages
 from .runs.deletions import Deletions
-from .runs.index import RunIndex, SessionIndex
+from .runs.index import Index
 from .runs.messages import ControlAnswers, MessageWriter, of_run, of_session
 from .runs.quota import RunQuota
 from .runs.reader import RunReader
@@ -57,8 +57,7 @@ class Parts:
     deletions: Deletions
     runs: RunReader
     sessions: SessionReader
-    run_index: RunIndex
-    session_index: SessionIndex
+    index: Index
     artifacts: ArtifactClient
     access: ArtifactAccess
     inliner: Inliner
@@ -109,8 +108,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         deletions=deletions,
         runs=runs,
         sessions=sessions,
-        run_index=RunIndex(bus, deletions),
-        session_index=SessionIndex(bus),
+        index=Index(bus),
         artifacts=artifacts,
         access=access,
         inliner=Inliner(artifacts),

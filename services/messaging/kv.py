@@ -39,6 +39,8 @@ class Entry:
     data: bytes
     expires_at: float = float("inf")
     """Unix seconds by the server's clock, which removes expired entries late."""
+    stored_at: str = ""
+    """As NATS writes it (`clock.unix_seconds`); only of entries that were read together."""
 
     def parsed(self, kind: type[M]) -> M | None:
         """Return the value; None without one, and for one that another version wrote."""
@@ -191,9 +193,9 @@ class Bucket:
 
 def _entry(message: Msg) -> Entry:
     headers = message.headers or {}
-    ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp")
+    ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp", "")
     expires_at = unix_seconds(stored) + int(ttl) if stored and ttl.isdecimal() else float("inf")
-    return Entry(subjects.bucket_key(headers["Nats-Subject"]), sequence_of(message), message.data, expires_at)
+    return Entry(subjects.bucket_key(headers["Nats-Subject"]), sequence_of(message), message.data, expires_at, stored)
 
 
 def _bytes(value: BaseModel | bytes) -> bytes:

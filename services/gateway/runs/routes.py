@@ -91,9 +91,10 @@ async def create_run(
     return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
 
 
-@router.get("/v1/runs")
+@router.get("/v1/runs", response_model=RunPage)
 async def list_runs(
     parts: GatewayParts,
+    request: Request,
     caller: RequestCaller,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
@@ -101,14 +102,14 @@ async def list_runs(
     session_id: Filter = None,
     user_id: Filter = None,
     agent: Filter = None,
-) -> RunPage:
+) -> Response:
     """List runs that a planner has opened, newest first.
 
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
     wanted = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
-    runs, next_cursor = await parts.run_index.page(caller, limit, cursor, **wanted)
-    return RunPage(runs=runs, next_cursor=next_cursor)
+    runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, **wanted)
+    return await json_response(RunPage(runs=runs, next_cursor=next_cursor), request.headers)
 
 
 @router.get("/v1/runs/{run_id}", response_model=RunStatus)

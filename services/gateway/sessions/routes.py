@@ -24,20 +24,21 @@ class SessionPage(BaseModel):
     next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
 
 
-@router.get("/v1/sessions")
+@router.get("/v1/sessions", response_model=SessionPage)
 async def list_sessions(
     parts: GatewayParts,
+    request: Request,
     caller: RequestCaller,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
     user_id: Filter = None,
-) -> SessionPage:
+) -> Response:
     """List sessions, newest first. Runs without a session are in the list of runs only.
 
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
-    sessions, next_cursor = await parts.session_index.page(caller, limit, cursor, user_id=user_id)
-    return SessionPage(sessions=sessions, next_cursor=next_cursor)
+    sessions, next_cursor = await parts.index.page(SessionEntry, caller, limit, cursor, user_id=user_id)
+    return await json_response(SessionPage(sessions=sessions, next_cursor=next_cursor), request.headers)
 
 
 @router.get("/v1/sessions/{session_id}", response_model=SessionStatus)

@@ -2,25 +2,28 @@
 
 from typing import Any
 
+import pytest
+
 from contracts.runs.requests import RunStatus
 from contracts.wire import keys
-from contracts.wire.names import new_id
+from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.key_lines import new_key
-from services.gateway.runs.deletions import Deletions
-from services.gateway.runs.index import RunIndex
+from services.gateway.runs import index as gateway_module
+from services.gateway.runs.index import Index
 from services.messaging.connection import Bus
-from tests.support.gateways import Served, serving
+from services.messaging.kv import Bucket
+from tests.support.gateways import Served, connected, serving
 from tests.support.nats_server import NatsServer
 
 
-async def index(bus: Bus, tenant: str, count: int) -> list[str]:
+async def index(bus: Bus, tenant: str, count: int, at: int = 1_700_000_000_000) -> list[str]:
     """Fill the index as the planner does; ids in the order of the requests."""
     made = []
     for number in range(count):
         run = new_id()
         state = "running" if number % 3 == 0 else "done"
-        entry = RunStatus(run_id=run, status=state, query=f"q{number}", requested_at=1_700_000_000_000 + number)
+        entry = RunStatus(run_id=run, status=state, query=f"q{number}", requested_at=at + number)
         subject = f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(tenant, entry.requested_at, run)}"
         await bus.publish(subject, entry.model_dump_json().encode())
         made.append(run)
@@ -58,14 +61,14 @@ async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer
 
 async def test_a_new_run_does_not_shift_pages(bus: Bus) -> None:
     """A cursor is a key, not an offset."""
-    gateway_index = RunIndex(bus, Deletions(bus))
+    gateway_index = Index(bus)
     made = await index(bus, "pager", 6)
-    first, cursor = await gateway_index.page(Caller(tenant="pager"), 3)
+    first, cursor = await gateway_index.page(RunStatus, Caller(tenant="pager"), 3)
     entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
     await bus.publish(
         f"$KV.runs.{keys.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode()
     )
-    second, end = await gateway_index.page(Caller(tenant="pager"), 3, cursor)
+    second, end = await gateway_index.page(RunStatus, Caller(tenant="pager"), 3, cursor)
     assert [run.run_id for run in (*first, *second)] == made[::-1]
     assert end is None
 
@@ -76,5 +79,85 @@ async def test_invalid_entries_are_left_out(bus: Bus) -> None:
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 1, new_id())}", b"{}")
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 2, new_id())}", b"", {"KV-Operation": "DEL"})
     await bus.publish("$KV.runs.odd.not-a-key", b"{}")
-    runs, cursor = await RunIndex(bus, Deletions(bus)).page(Caller(tenant="odd"), 10)
+    runs, cursor = await Index(bus).page(RunStatus, Caller(tenant="odd"), 10)
     assert ([run.run_id for run in runs], cursor) == (made[::-1], None)
+
+
+async def test_entries_vanish_without_a_marker_change_and_come_back(bus: Bus) -> None:
+    """What is known of the bucket only proposes: a purged run is gone, and one that has ended runs no longer."""
+    bucket, gateway_index, caller = Bucket(bus, keys.RUNS_BUCKET), Index(bus), Caller(tenant="changing")
+    made = await index(bus, caller.tenant, 4)
+    assert await shown(gateway_index, caller) == made[::-1]
+    places = {run: keys.run_key(caller.tenant, 1_700_000_000_000 + number, run) for number, run in enumerate(made)}
+    await bucket.purge(places[made[1]])
+    ended = RunStatus(run_id=made[0], status="done", requested_at=1_700_000_000_000)
+    await bucket.put(places[made[0]], ended)
+    assert await shown(gateway_index, caller) == [made[3], made[2], made[0]]
+    assert await shown(gateway_index, caller, status="running") == [made[3]]
+    await gateway_index._forget()  # As after a reconnect.
+    assert await shown(gateway_index, caller) == [made[3], made[2], made[0]]
+
+
+async def shown(gateway_index: Index, caller: Caller, limit: int = 3, **wanted: str | None) -> list[str]:
+    """The runs of all pages, short ones too."""
+    found: list[str] = []
+    cursor = None
+    for _ in range(100):
+        runs, cursor = await gateway_index.page(RunStatus, caller, limit, cursor, **wanted)
+        found += [run.run_id for run in runs]
+        if cursor is None:
+            return found
+    raise AssertionError("the pages do not end")
+
+
+async def test_short_pages_show_each_run_once(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little work per request, other tenants' entries and gaps between, and runs that others wrote meanwhile."""
+    monkeypatch.setattr(gateway_module, "MAX_ENTRIES_READ", 60)
+    monkeypatch.setattr(gateway_module, "_MIN_WINDOW_COST", 5)
+    monkeypatch.setattr(gateway_module, "_PAGE_ENTRIES", 20)
+    caller, made = Caller(tenant="short"), list[str]()
+    for number in range(3):
+        made += await index(bus, caller.tenant, 30, at=unix_ms() - 40_000 + 10_000 * number)
+        await index(bus, f"other-{number}", 90)
+        await Bucket(bus, keys.RUNS_BUCKET).purge(f"other-{number}.*")
+    gateway_index = Index(bus)
+    assert await shown(gateway_index, caller, 7) == made[::-1]
+    assert (
+        await shown(gateway_index, caller, 7, status="running")
+        == [run for number, run in enumerate(made) if number % 30 % 3 == 0][::-1]
+    )
+    await index(bus, "other-3", 70)  # More than a request reads: it begins anew.
+    made += await index(bus, caller.tenant, 2, at=unix_ms())
+    assert await shown(gateway_index, caller, 7) == made[::-1]
+
+
+async def test_a_pinned_key_reads_its_users_runs_only(bus: Bus) -> None:
+    """And no other user's, whatever it asks for."""
+    made = await index(bus, "pinned", 6)
+    gateway_index, ann = Index(bus), Caller(tenant="pinned", user_id="ann")
+    assert await shown(gateway_index, ann) == []
+    entry = RunStatus(run_id=made[2], status="done", requested_at=1_700_000_000_002, user_id="ann")
+    await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("pinned", 1_700_000_000_002, made[2]), entry)
+    assert await shown(gateway_index, ann) == [made[2]]
+    assert await shown(gateway_index, ann, user_id="ann") == [made[2]]
+    assert await shown(gateway_index, ann, user_id="bob") == []
+    assert await shown(gateway_index, Caller(tenant="pinned"), user_id="bob") == []
+
+
+async def test_a_page_costs_as_much_whatever_is_kept(bus: Bus, shared_nats: NatsServer) -> None:
+    """Counted in messages, for a page, its next one, and filters that match little or nothing."""
+    async with connected(shared_nats.url) as own:
+        gateway_index, caller = Index(own), Caller(tenant="counted")
+        counts = []
+        for number in (100, 1500):
+            await index(bus, caller.tenant, number, at=unix_ms())
+            assert len(await shown(gateway_index, caller, 100)) >= number  # Now everything is known.
+            received = []
+            for wanted in ({}, {"status": "running"}, {"status": "error"}, {"user_id": "nobody", "agent": "default"}):
+                before = own.received
+                runs, cursor = await gateway_index.page(RunStatus, caller, 10, **wanted)
+                _, _ = await gateway_index.page(RunStatus, caller, 10, cursor, **wanted)
+                received.append((len(runs), own.received - before))
+            counts.append(received)
+        assert counts[0] == counts[1]
+        assert counts[1][2][1] <= 4
