@@ -21,10 +21,12 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import orjson
+from pydantic import BaseModel
 
 from contracts.runs.requests import RunStatus
 from contracts.sessions.records import SessionEntry
 from contracts.wire import keys
+from contracts.wire.subject import Subject
 from contracts.wire.subjects import bucket_stream
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput
@@ -50,7 +52,7 @@ _TABLE = (
     + "".join(f"CREATE INDEX by_{field} ON entries (place, {field}, key);" for field in _FIELDS)
     + "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF"
 )
-_ROWS = {RunStatus: keys.run_entry, SessionEntry: keys.session_entry}
+_ROWS: dict[type[BaseModel], Subject] = {RunStatus: keys.run_entry, SessionEntry: keys.session_entry}
 
 Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
 
