@@ -145,6 +145,17 @@ class ProposalInput(HttpInput):
     include_sample_rows: bool = Field(default=False, description="of a new table: with the sample rows")
 
 
+class ProposalEntry(Message):
+    """A proposal, as its session lists it."""
+
+    proposal_id: str
+    run_id: str = Field(description="the turn that proposed it")
+    kind: str
+    summary: str
+    state: ProposalState
+    table_id: str | None = None
+
+
 class ProposalView(Message):
     """A proposal, as HTTP shows it."""
 

@@ -19,7 +19,7 @@ from ..wire.base import HttpInput, Message, is_absent
 from ..wire.faults import Fault
 from ..wire.limits import MAX_INLINE_BYTES
 from ..wire.names import new_id, unix_ms
-from .proposals import PayloadKept, ProposalEvent, ProposalReport, SessionProposalControl
+from .proposals import PayloadKept, ProposalEntry, ProposalEvent, ProposalReport, SessionProposalControl
 from .tasks import GroupView, SessionTaskMessage, TaskEvent, TaskView
 
 MAX_TURN_BYTES = MAX_INLINE_BYTES
@@ -370,6 +370,7 @@ class SessionStatus(SessionEntry):
         description="background tasks without results, at most 100: those that go on, then the newest that ended",
     )
     groups: list[GroupView] = Field(default_factory=list, description="the newest 100, newest first")
+    proposals: list[ProposalEntry] = Field(default_factory=list, description="of the newest 50 payloads, newest first")
 
 
 class SessionContextInput(HttpInput):

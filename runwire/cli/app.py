@@ -37,7 +37,7 @@ COMMANDS = {
     "delete": "Delete a run with its events, artifacts and images; one that is still running is cancelled first.",
     "chat": "Hold a conversation, with approvals and questions asked in place. Ctrl-C steers or cancels, twice leaves.",
     "sessions": "List sessions, or show one: its runs, its queue, what waits for a person, its summary and context.",
-    "proposals": "Proposals of a conversation for tables: show one, apply it or some of it, dismiss it.",
+    "proposals": "Proposals of a conversation for tables: list them, show one, apply it or some of it, dismiss it.",
     "approvals": "List what waits for a person: calls to approve, questions of tools and agents, and results of "
     "background tasks.",
     "approve": "Let a call that waits be executed, as `approvals` shows it or with other arguments.",

@@ -4,7 +4,7 @@ from contracts.artifacts.images import ImageInput
 from contracts.runs.pauses import OpenPause
 from contracts.runs.plans import PlanReport
 from contracts.runs.requests import AgentModels, RunStatus
-from contracts.sessions.proposals import ProposalView
+from contracts.sessions.proposals import ProposalEntry, ProposalView
 from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.sessions.schedules import ScheduleCreated, ScheduleView
 from contracts.sessions.tasks import GroupView, TaskView
@@ -26,6 +26,7 @@ __all__ = [
     "MessageOption",
     "OpenPause",
     "PlanReport",
+    "ProposalEntry",
     "ProposalView",
     "RefusedTool",
     "RunOptions",

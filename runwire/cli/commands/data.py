@@ -2,14 +2,16 @@
 
 import os
 import sys
+import webbrowser
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, asks, is_whole
-from runwire.cli.printing import ERR, one_line, print_fields, print_table, size_text
+from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, Url, asks, gateway_of, is_whole
+from runwire.cli.printing import ERR, marked, one_line, print_fields, print_table, size_text
 from runwire.cli.views.artifacts import RunArtifact, artifacts_of, stored_artifacts
 from runwire.cli.views.pauses import Approved, called
 from runwire.cli.views.saving import once
@@ -31,6 +33,8 @@ async def artifacts(
     session: Annotated[str | None, typer.Option(help="Those of a session."), SESSION] = None,
     own_id: Annotated[str | None, typer.Option(help="The newest one to which a tool gave this id.")] = None,
     skill: Annotated[str | None, typer.Option(help="Those made for a skill.")] = None,
+    is_open: Annotated[bool, typer.Option("--open", help="Show them in the playground, in a browser.")] = False,
+    url: Url = None,
 ) -> Found:
     """List the artifacts of a run or session. `runwire fetch NAME` gets one."""
     if run_id is not None and session is not None:
@@ -41,6 +45,12 @@ async def artifacts(
         found = await artifacts_of(client, run_id)
     else:
         found = [each async for each in stored_artifacts(client, run_id, session, own_id=own_id, skill_id=skill)]
+
+    if is_open:
+        of_session = session or (await client.status(run_id or "", artifacts="refs")).session_id or f"run-{run_id}"
+        page = f"{gateway_of(url)[0]}/playground#/s/{quote(of_session, safe='')}"
+        ERR.print(f"[dim]{marked(page)}[/dim]")
+        webbrowser.open(page)
 
     def show() -> None:
         if found:

@@ -6,16 +6,31 @@ import typer
 
 from contracts.wire.names import new_id
 from runwire.cli.exit_codes import end
-from runwire.cli.frame import SESSION, Agent, Found, Key, Limit, Listing, Model, Url, asks, client_of, given, table
+from runwire.cli.frame import (
+    NEWEST,
+    SESSION,
+    Agent,
+    Found,
+    Key,
+    Limit,
+    Listing,
+    Model,
+    Noun,
+    Url,
+    asks,
+    client_of,
+    given,
+    table,
+)
 from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
 from runwire.cli.views.conversation import Conversation
 from runwire.cli.views.proposals import print_proposal
-from runwire.client import Client, ProposalView, SessionEntry, SessionStatus
+from runwire.client import Client, ProposalEntry, ProposalView, SessionEntry, SessionStatus
 
 commands = typer.Typer()
-proposals = typer.Typer(no_args_is_help=True)
+proposals = typer.Typer(cls=Noun)
 commands.add_typer(proposals, name="proposals")
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire chat` and the event `payload` name it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `runwire proposals ls` prints it.")]
 
 
 @commands.command()
@@ -102,6 +117,19 @@ def _print(session: SessionStatus) -> None:
         print_table([["run", "status", "age", "question"], *rows])
     if session.pauses or session.open_decisions:
         OUT.print(f"[dim]{program()} approvals --session shows what waits[/dim]")
+
+
+@asks(proposals, "ls")
+async def list_proposals(
+    client: Client, session: Annotated[str, typer.Option(help="Whose proposals."), SESSION] = NEWEST
+) -> Found:
+    """List the proposals of a session, the newest first."""
+    found = (await client.session(session)).proposals
+    return table(found, ["proposal", "state", "kind", "table", "summary"], _proposal_row, "proposals")
+
+
+def _proposal_row(found: ProposalEntry) -> list[str]:
+    return [found.proposal_id, found.state, found.kind, found.table_id or "", one_line(found.summary)]
 
 
 @asks(proposals)

@@ -100,7 +100,8 @@ async def _show(name: str, url: str | None, api_key: str | None, output: Output)
 @asks(mcp, "ls")
 async def list_servers(client: Client) -> Found:
     """List the MCP servers of the tool runner: how many tools of each are offered, and what is wrong with it."""
-    return checklist(await _servers(client, "warning"))
+    found = await _servers(client, "warning")
+    return checklist(found) if found else Found([], lambda: ERR.print("[dim]there are no MCP servers[/dim]"))
 
 
 @asks(mcp, "check")

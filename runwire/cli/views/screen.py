@@ -178,10 +178,8 @@ class Screen:
         self._warned.update(event.get("warnings") or [])
         for tool, fields in (event.get("artifacts") or {}).items():
             self._line(f"[magenta]  artifacts of {escape(tool)}: {escape(', '.join(fields))}[/magenta]")
-            for field in fields:
-                self._line(
-                    f"[dim]  to see it: {program()} fetch {escape(tool)}.{escape(field)} --run {self._run_id}[/dim]"
-                )
+        if event.get("artifacts"):
+            self._line(f"[dim]  to see them: {program()} artifacts {self._run_id} --open[/dim]")
         for source in event.get("sources") or []:
             self._line(
                 f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]"

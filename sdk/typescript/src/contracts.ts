@@ -2981,6 +2981,10 @@ export interface SessionStatus {
    * the newest 100, newest first
    */
   groups?: GroupView[];
+  /**
+   * of the newest 50 payloads, newest first
+   */
+  proposals?: ProposalEntry[];
 }
 /**
  * What a run has spent. Tokens are counted by the provider, or estimated if it gives no count (`estimated`).
@@ -3077,6 +3081,20 @@ export interface GroupView {
    * Unix ms
    */
   timeout_at?: number | null;
+}
+/**
+ * A proposal, as its session lists it.
+ */
+export interface ProposalEntry {
+  proposal_id: string;
+  /**
+   * the turn that proposed it
+   */
+  run_id: string;
+  kind: string;
+  summary: string;
+  state: "pending" | "applying" | "applied" | "dismissed" | "superseded";
+  table_id?: string | null;
 }
 /**
  * A request on `tool.<name>`.

@@ -169,6 +169,7 @@ class SessionReader:
             pauses=pauses,
             tasks=[task_view(session, each, with_result=False) for each in tasks[:MAX_TASKS_SHOWN]],
             groups=[group_view(session, each) for each in shown_groups(session)[: -MAX_GROUPS_SHOWN - 1 : -1]],
+            proposals=[each.entry(each.state) for each in reversed(session.proposals.values()) if each.state],
         )
 
     async def check_turn(self, caller: Caller, requested: RunRequested) -> str | None:

@@ -51,6 +51,11 @@ class Proposal(Message):
         """The run of the newest apply."""
         return self.applying.job if self.applying is not None else None
 
+    def entry(self, state: ProposalState) -> facts.ProposalEntry:
+        """How lists show it, where it has a state."""
+        given = self.model_dump(include={"kind", "summary", "table_id"})
+        return facts.ProposalEntry(proposal_id=self.payload_id, run_id=self.run, state=state, **given)
+
 
 Kept = dict[str, Proposal]
 """By id, the oldest first."""

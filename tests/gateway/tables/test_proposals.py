@@ -270,6 +270,13 @@ async def test_a_conversation_makes_a_table_and_fills_it(world: World) -> None:
     assert "chose 2 of 3 operations; 2 were applied, 0 failed" in told["raw_answer"]
     assert told["extra"]["suggested_values"]
     late = await turn(world, "add two rows", page)
+    headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
+    listed = (await world.served.http.get("/v1/sessions/jobs", headers=headers)).json()["proposals"]
+    assert [(each["proposal_id"], each["state"]) for each in listed] == [
+        (late["extra"]["custom_payload"]["id"], "pending"),
+        (rows["id"], "applied"),
+        (made["id"], "applied"),
+    ]
     await world.call("delete_table", table_id=table_id)
     status, done = await world.ask(late["extra"]["custom_payload"]["id"], "apply")
     assert (status, done["code"]) == (404, "table_not_found")

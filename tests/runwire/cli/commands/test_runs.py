@@ -118,6 +118,9 @@ def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
     table = runwire("artifacts", run_id, data=up).stdout
     assert stored["artifact_id"] in table
     assert "analyze_table.chart" in table
+    opened = runwire("artifacts", run_id, "--open", data=up, BROWSER="true")
+    assert f"/playground#/s/run-{run_id}" in opened.said
+    assert opened.stdout == table
     again = runwire("run", CHART, "--save", str(folder), data=up)
     assert (again.returncode, again.stdout) == (2, "")
     assert "is not empty" in again.said
