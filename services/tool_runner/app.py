@@ -108,7 +108,7 @@ async def running(
         await reads.stop()
         await direct_calls.stop()
         await writer.stop()
-        for discovery in discoveries:
-            await discovery.stop()
         await consumers.stop(settings.graceful_timeout_s)
+        for discovery in discoveries:  # Calls that were under way had their MCP servers until here.
+            await discovery.stop()
         await catalogue.stop()

@@ -1,10 +1,13 @@
 """The processes of servers: none outlives the tool runner, whatever becomes of it."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from services.tool_runner.transports.mcp.config import McpServer
 from services.tool_runner.transports.mcp.streams import Notes, streams_of
@@ -27,28 +30,44 @@ def processes(*words: str) -> list[int]:
     return found
 
 
-async def test_a_killed_tool_runner_leaves_no_process(server: NatsServer, planner: Planner, tmp_path: Path) -> None:
-    """Neither the server, nor its child, nor what guards them."""
-    script = tmp_path / "killed.json"
-    tools = [{"name": "look", "description": "Looks."}]
-    spawns = {"on": "notifications/initialized", "do": [{"spawn": 600}]}
-    script.write_text(json.dumps({"tools": tools, "rules": [spawns]}))
+@contextlib.contextmanager
+def runner_with(url: str, script: Path, **told: Any) -> Iterator[Forked]:
+    """A tool runner with one server, whose tool is `<name of the script>_look`."""
+    script.write_text(json.dumps({"tools": [{"name": "look", "description": "Looks."}], **told}))
     command = {"command": sys.executable, "args": ["-S", mcp_server.__file__, str(script)], "approval": "never"}
-    file = tmp_path / "servers.json"
-    file.write_text(json.dumps({"mcpServers": {"killed": command}}))
-    environment = {
-        "RUNWIRE_NATS_URL": server.url,
-        "RUNWIRE_MCP_SERVERS_FILE": str(file),
-        "RUNWIRE_LOG_LEVEL": "warning",
-    }
+    file = script.with_suffix(".servers.json")
+    file.write_text(json.dumps({"mcpServers": {script.stem: command}}))
+    environment = {"RUNWIRE_NATS_URL": url, "RUNWIRE_MCP_SERVERS_FILE": str(file), "RUNWIRE_LOG_LEVEL": "warning"}
     runner = Forked("services.tool_runner.__main__:main", environment=environment)
     try:
-        await planner.spec("killed_look")
-        await wait_until(lambda: len(processes(str(script))) == 3, what="the guard, the server and its child run")
+        yield runner
     finally:
         runner.kill()
         runner.wait()
+
+
+async def test_a_killed_tool_runner_leaves_no_process(server: NatsServer, planner: Planner, tmp_path: Path) -> None:
+    """Neither the server, nor its child, nor what guards them."""
+    script = tmp_path / "killed.json"
+    with runner_with(server.url, script, rules=[{"on": "notifications/initialized", "do": [{"spawn": 600}]}]):
+        await planner.spec("killed_look")
+        await wait_until(lambda: len(processes(str(script))) == 3, what="the guard, the server and its child run")
     await wait_until(lambda: not processes(str(script)), what="all of its processes are gone")
+
+
+async def test_a_tool_runner_that_is_stopped_finishes_its_calls(
+    server: NatsServer, planner: Planner, tmp_path: Path
+) -> None:
+    """Its servers are there until then."""
+    script = tmp_path / "stopped.json"
+    found = {"result": {"content": [{"type": "text", "text": "found"}]}}
+    with runner_with(server.url, script, rules=[{"on": "tools/call", "do": [{"sleep": 0.5}, found]}]) as runner:
+        await planner.spec("stopped_look")
+        call = await planner.request("stopped_look", {})
+        log = script.with_suffix(".log")
+        await wait_until(lambda: "tools/call" in log.read_text("utf-8"), what="the server has the call")
+        os.kill(runner.pid, signal.SIGTERM)
+        assert (await planner.outcome(call)).observation == "found"
 
 
 async def test_a_server_ends_whose_guard_was_killed(tmp_path: Path) -> None:
