@@ -26,7 +26,10 @@ _PIECE_CHARACTERS = 96 << 10
 _MAX_BINARY_CHARACTERS, _MAX_ATTACHMENTS = 28 << 20, 32
 _MAX_FAILURE_CHARACTERS = 4000
 _MAX_DESCRIPTION_CHARACTERS = 16 << 10
-_MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}/[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_BINARY = re.compile(
+    r"(?!text/|application/(?:json|xml))[A-Za-z0-9][A-Za-z0-9._+-]{0,63}/[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
+)
+"""Media types of streams whose base64 is decoded: of any other, base64 would be the text."""
 
 
 def spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
@@ -156,7 +159,7 @@ def _content(blocks: Any) -> tuple[list[str], dict[str, tuple[str, str]]]:
         elif len(data) > room or len(attachments) >= _MAX_ATTACHMENTS:
             texts.append(f"(one {kind} is left out: the answer holds too many bytes, or too many files)")
         else:
-            attachments[stream] = (mime if isinstance(mime, str) and _MIME.fullmatch(mime) else "bytes", data)
+            attachments[stream] = (mime if isinstance(mime, str) and _BINARY.fullmatch(mime) else "bytes", data)
             texts.append(f"({stream}: an artifact)")
             room -= len(data)
     return texts, attachments

@@ -1,8 +1,11 @@
 """A gateway whose `/mcp` has tools and an agent behind it, and messages to it."""
 
 import asyncio
+import base64
 import contextlib
+import io
 import json
+import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from contracts.artifacts.images import ModelProfile
-from contracts.tools.messages import Progress, ToolSpec
+from contracts.tools.messages import ArtifactPiece, Progress, ToolSpec
 from contracts.wire import keys
 from services.gateway.auth.key_lines import new_key
 from services.messaging.kv import Bucket
@@ -21,6 +25,8 @@ from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import MODEL, Replied, planning, tools_at_work
 
+PICTURE = Image.frombytes("RGB", (120, 120), random.Random(1).randbytes(120 * 120 * 3))
+TABLE = "id,name\n" + "1,Zoë\n" * 6_000
 NUMBERS = {"type": "object", "properties": {name: {"type": "integer"} for name in "ab"}, "required": ["a", "b"]}
 SPECS = {
     "add": ToolSpec(name="add", description="Adds.", input_schema=NUMBERS, side_effects="none", idempotent=True),
@@ -37,6 +43,8 @@ KEYS = {
     "runs": new_key("acme", {"rights": "run", "name": "runs", "tools": "add,slow,endless,pay"}),
     "reads": new_key("acme", {"rights": "", "name": "reads"}),
     "agent": new_key("acme", {"name": "agent", "agents": "helper"}),
+    "pinned": new_key("acme", {"name": "pinned", "user": "ada"}),
+    "foreign": new_key("umbrella"),
 }
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -99,6 +107,15 @@ async def running(
         called.append((name, args))
         if name == "endless":
             await asyncio.sleep(60)
+        if name == "draw":
+            PICTURE.save(encoded := io.BytesIO(), "PNG")
+            files = {"image/png": base64.b64encode(encoded.getvalue()).decode(), "text/csv": TABLE}
+            pieces = [
+                ArtifactPiece(stream_id=kind[-3:], seq=0, chunk=data, done=True, artifact_type=kind)
+                for kind, data in files.items()
+            ]
+            made = [("artifact_chunk", piece.model_dump_json().encode()) for piece in pieces]
+            return Replied([*made, ("result", b"{}")])
         if name in {"slow", "test_tool_with_progress"}:
             steps = [Progress(message="step 1"), Progress(message="step 2", fraction=1)]
             shown = [("progress", step.model_dump_json().encode()) for step in steps]

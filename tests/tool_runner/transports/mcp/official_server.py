@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import BlobResourceContents, EmbeddedResource
 from pydantic import BaseModel
 
 server = MCPServer("official", log_level="WARNING")
@@ -42,8 +43,9 @@ def shout(text: str) -> str:
 
 @server.tool(structured_output=False)
 def draw() -> list[object]:
-    """Draw a dot."""
-    return ["a dot", Image(data=base64.b64decode(PIXEL), format="png")]
+    """Draw a dot, with a table."""
+    table = BlobResourceContents(uri="file:///t", mime_type="text/csv", blob=base64.b64encode(b"a,b\n").decode())
+    return ["a dot", Image(data=base64.b64decode(PIXEL), format="png"), EmbeddedResource(resource=table)]
 
 
 @server.tool(structured_output=False)

@@ -73,9 +73,9 @@ async def answers(official: Official) -> None:
     assert failed.failure is not None
     assert "nothing to shout" in failed.failure.reason
     drawn = await official.call("draw")
-    assert drawn.observation == "a dot\n(image-1: an artifact)"
-    (image,) = drawn.artifacts.values()
-    assert image["mime_type"] == "image/png"
+    assert drawn.observation == "a dot\n(image-1: an artifact)\n(file-2: an artifact)"
+    assert drawn.artifacts["image-1"]["mime_type"] == "image/png"
+    assert drawn.artifacts["file-2"]["size"] == len(b"a,b\n")  # And not that of its base64.
     run = await official.planner.request(official.prefix + "work", {"steps": 3})
     assert (await official.planner.outcome(run)).observation == "worked"
     shown = [event for event in await official.planner.shown(run) if isinstance(event, ToolProgress)]
