@@ -1,19 +1,16 @@
-"""What a run is for a client of MCP: a value with the same JSON as text, its files as links, a question to a person.
-
-Pure, and without the SDK.
-"""
+"""What a run is for a client: a value, its files as links, a question to a person, lines of progress. Pure."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from mcp_types import ResourceLink
 
 from contracts.runs.events import Step, ToolProgress
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import CALL_RESULT
 from contracts.runs.requests import RunStatus
 from contracts.wire.records import Record
-from services.runtime import exact_json
 from services.shared.redaction.stored_values import as_reference
 
 ARTIFACT, RUN = "runwire://artifacts/", "runwire://runs/"
@@ -27,18 +24,12 @@ _FORM_TYPES = frozenset({"string", "number", "integer", "boolean"})
 _MAX_TEXT_CHARACTERS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The end of a run. `links`: a URI with its name, media type and size, which may be unknown."""
+class Answer(NamedTuple):
+    """The end of a run."""
 
     value: Any
     is_error: bool
-    links: list[tuple[str, str, str | None, int | None]]
-
-    @property
-    def text(self) -> str:
-        """The value as JSON; a text is itself."""
-        return self.value if isinstance(self.value, str) else exact_json.dumps(self.value).decode()
+    links: list[ResourceLink]
 
 
 def answer_of(status: RunStatus) -> Answer:
@@ -46,7 +37,7 @@ def answer_of(status: RunStatus) -> Answer:
     payload = status.payload
     if payload is None:
         raise ValueError("the run goes on")
-    links: list[tuple[str, str, str | None, int | None]] = []
+    links: list[ResourceLink] = []
     has_more = False
     for tool, fields in payload.artifacts.items():
         for path, value in fields.items():
@@ -54,9 +45,11 @@ def answer_of(status: RunStatus) -> Answer:
                 has_more = True
                 continue
             name = ref.filename or f"{tool}.{path}"
-            links.append((ARTIFACT + ref.artifact_id, name, ref.mime_type, ref.size))
+            uri = ARTIFACT + ref.artifact_id
+            links.append(ResourceLink(uri=uri, name=name, mime_type=ref.mime_type, size=ref.size))
     if has_more:  # People see such values and models do not: a client may read them, and its model is not shown them.
-        links.append((RUN + status.run_id, "what the run has made", "application/json", None))
+        uri = RUN + status.run_id
+        links.append(ResourceLink(uri=uri, name="what the run has made", mime_type="application/json"))
     if status.status == "done" and CALL_RESULT in payload.extra:
         return Answer(payload.extra[CALL_RESULT], is_error=False, links=links)
     value = {

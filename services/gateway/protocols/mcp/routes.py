@@ -10,6 +10,7 @@ import hmac
 import importlib
 import json
 import secrets
+from contextlib import suppress
 from typing import Any, Literal
 
 from fastapi import Request, Response
@@ -83,12 +84,11 @@ async def _cancel(parts: Parts, caller: Caller, session: str, params: Any) -> No
     if not isinstance(cancelled, int | str):
         return
     run = run_of(caller, session, cancelled)
-    try:
-        found = await parts.runs.get_to_change(caller, run)
-    except NotFound:
-        return
-    if not found.has_ended:
-        await control.cancel(parts, caller.tenant, run, str(params.get("reason") or "cancelled by the client")[:1000])
+    with suppress(NotFound):
+        if not (await parts.runs.get_to_change(caller, run)).has_ended:
+            await control.cancel(
+                parts, caller.tenant, run, str(params.get("reason") or "cancelled by the client")[:1000]
+            )
 
 
 def _refusal(status: int, code: int, message: str) -> Response:

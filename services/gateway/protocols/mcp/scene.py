@@ -1,7 +1,7 @@
 """Who asks over MCP, and in which era of the protocol."""
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import mcp_types as types
 from fastapi import Request
@@ -26,9 +26,7 @@ class Scene(NamedTuple):
 
 def scene_of(context: Context) -> Scene:
     """Return who sent the request of a context."""
-    request = context.request
-    if request is None:
-        raise MCPError(types.INTERNAL_ERROR, "This server is reached over HTTP.")
+    request = cast("Request", context.request)
     state = request.state
     # What the routes read of a request beside its headers is whether its client is there, which the SDK watches.
     return Scene(request.app.state.parts, state.caller, Request(request.scope, _never), state.mcp_run)

@@ -29,6 +29,7 @@ from services.gateway.parts import Parts
 from services.gateway.runs import control, decisions
 from services.gateway.runs.accept import Accepted, accept_call, accept_input
 from services.messaging.errors import BusError
+from services.runtime import exact_json
 from services.runtime.health import VERSION
 from services.runtime.http_server import Receive, Scope, Send
 from services.shared.runs.run_follower import RunFollower
@@ -126,30 +127,30 @@ async def _agents(parts: Parts, caller: Caller) -> dict[str, AgentModels]:
     return {model_name(_AGENT_PREFIX + each.name): each for each in found}
 
 
-def _tool(name: str, description: str, schema: dict[str, Any], spec: ToolSpec | None = None) -> types.Tool:
-    effects = spec.side_effects if spec is not None else "external"
+def _tool(spec: ToolSpec) -> types.Tool:
     hints = types.ToolAnnotations(
-        read_only_hint=effects in {"none", "read"},
-        destructive_hint=effects in {"write", "external"},
-        idempotent_hint=spec is not None and spec.idempotent,
-        open_world_hint=effects == "external",
+        read_only_hint=spec.side_effects in {"none", "read"},
+        destructive_hint=spec.side_effects in {"write", "external"},
+        idempotent_hint=spec.idempotent,
+        open_world_hint=spec.side_effects == "external",
     )
-    return types.Tool(name=name, description=description, input_schema=schema, annotations=hints)
+    schema = {**spec.input_schema, "type": "object"}
+    return types.Tool(name=spec.name, description=spec.description, input_schema=schema, annotations=hints)
 
 
 async def _list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     check_cursor(params)
     parts, caller, *_ = scene_of(context)
-    found = {
-        WAIT_FOR_RUN: _tool(
-            WAIT_FOR_RUN, "Wait for a run that was begun before, and return its result.", RunId.model_json_schema()
-        )
-    }
+    made: list[tuple[str, str, type[BaseModel]]] = [
+        (WAIT_FOR_RUN, "Wait for a run that was begun before, and return its result.", RunId)
+    ]
     for name, agent in (await _agents(parts, caller)).items():
-        found[name] = _tool(name, agent.description or f"Ask the agent {agent.name}.", Question.model_json_schema())
-    for name, spec in _tools(parts, caller).items():
-        found[name] = _tool(name, spec.description, {**spec.input_schema, "type": "object"}, spec)
-    return types.ListToolsResult(tools=[found[name] for name in sorted(found)])
+        made.append((name, agent.description or f"Ask the agent {agent.name}.", Question))
+    found = {
+        name: ToolSpec(name=name, description=text, input_schema=form.model_json_schema(), side_effects="external")
+        for name, text, form in made
+    } | _tools(parts, caller)
+    return types.ListToolsResult(tools=[_tool(found[name]) for name in sorted(found)])
 
 
 async def _call_tool(
@@ -255,12 +256,10 @@ async def _followed(
     if status.payload is None:
         return _asked(context, caller, status)
     answer = answers.answer_of(status)
-    links = [
-        types.ResourceLink(uri=uri, name=name, mime_type=mime, size=size) for uri, name, mime, size in answer.links
-    ]
+    text = answer.value if isinstance(answer.value, str) else exact_json.dumps(answer.value).decode()
     # Before 2026-07-28 a structured result is an object.
     return types.CallToolResult(
-        content=[types.TextContent(text=answer.text), *links],
+        content=[types.TextContent(text=text), *answer.links],
         structured_content=answer.value if is_new(context) or isinstance(answer.value, dict) else None,
         is_error=answer.is_error,
     )

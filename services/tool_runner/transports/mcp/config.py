@@ -24,8 +24,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SYSTEMROOT", "TMPDIR", "USER")
 """Of the machine: what a program needs to be found and to start."""
 
-Patterns = list[str]
-
 
 class InvalidServersFile(ValueError):
     """The file of MCP servers cannot be used; the text says why in one sentence."""
@@ -69,11 +67,11 @@ class McpServer(BaseModel):
     oauth: ClientCredentials | None = None
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,32}$")]
     """Before the name of each tool. Default: the server's name and `_`."""
-    tools: Patterns = Field(default=["*"])
+    tools: list[str] = Field(default=["*"])
     """Of the server's tools these are offered."""
-    read_only: Patterns = Field(default_factory=list)
+    read_only: list[str] = Field(default_factory=list)
     """These change nothing, so they may be repeated too."""
-    idempotent: Patterns = Field(default_factory=list)
+    idempotent: list[str] = Field(default_factory=list)
     """A call of these may be repeated."""
     trust_hints: bool = False
     """What the server itself says of a tool counts as if it stood in the two lists."""
@@ -121,7 +119,7 @@ class McpServer(BaseModel):
         return inherited | {name: resolved(value) for name, value in self.env.items()}
 
 
-def matches(tool: str, patterns: Patterns) -> bool:
+def matches(tool: str, patterns: list[str]) -> bool:
     """Whether a name is one of the patterns, of which `*` stands for any text."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
@@ -157,10 +155,9 @@ def read_servers_file(path: Path) -> list[McpServer]:
             secrets = (server.oauth.client_id, server.oauth.client_secret) if server.oauth is not None else ()
             for value in (*server.env.values(), *server.headers.values(), *secrets):
                 resolved(value)
-        except ValidationError as error:
-            raise InvalidServersFile(f"{place}: {describe(error, limit=1).replace('Value error, ', '')}") from error
         except ValueError as error:
-            raise InvalidServersFile(f"{place}: {error}") from error
+            reason = describe(error, limit=1) if isinstance(error, ValidationError) else str(error)
+            raise InvalidServersFile(f"{place}: {reason.replace('Value error, ', '')}") from error
         found.append(server)
     return found
 

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote_plus, urlsplit
 
 import httpx2
@@ -20,7 +20,7 @@ from mcp.client.auth.utils import build_oauth_authorization_server_metadata_disc
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ValidationError
 
-from .config import McpServer, resolved
+from .config import ClientCredentials, McpServer, resolved
 
 Answer = TypeVar("Answer", bound=BaseModel)
 _TIMEOUT = {"timeout": httpx2.Timeout(15).as_dict()}
@@ -39,7 +39,7 @@ class _Metadata(BaseModel):
 
 
 class Tokens:
-    """The token of one connection. `send` sends a request once, and follows no redirect."""
+    """The token of one connection to a server with `oauth`. `send` sends a request once, and follows no redirect."""
 
     def __init__(self, server: McpServer, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]) -> None:
         self._server, self._send = server, send
@@ -54,9 +54,7 @@ class Tokens:
             return self._token
 
     async def _renew(self) -> None:
-        server, oauth = self._server, self._server.oauth
-        if oauth is None:
-            raise NoToken("no client credentials are configured")
+        server, oauth = self._server, cast("ClientCredentials", self._server.oauth)
         try:
             name, secret = resolved(oauth.client_id), resolved(oauth.client_secret)
         except ValueError as error:

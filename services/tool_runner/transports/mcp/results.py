@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from contracts.tools.messages import ArtifactPiece, PauseReply, Progress, ToolCall, ToolFailure, ToolSpec
+from contracts.tools.messages import ArtifactPiece, PauseReply, ToolCall, ToolFailure, ToolSpec
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.shared.redaction.json_values import cut
 from services.shared.tools.names import model_name
@@ -62,12 +62,6 @@ def spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
         tags=[server.tag, *([] if shown == server.prefix + name else [f"mcp-name:{name[:200]}"])],
         requires_approval=server.approval == "always" or (server.approval == "unless_read_only" and not reads),
     )
-
-
-def progress_of(progress: float, total: float | None, message: str | None) -> events.Progress:
-    """Return a report of progress."""
-    fraction = min(1.0, max(0.0, progress / total)) if total else None
-    return events.Progress(Progress(message=(message or "")[:2000], fraction=fraction).model_dump_json().encode())
 
 
 def params_of(call: ToolCall) -> dict[str, Any]:

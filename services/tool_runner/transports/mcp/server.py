@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -30,6 +30,9 @@ from .streams import Notes, streams_of
 
 logger = structlog.get_logger(__name__)
 
+Tools = dict[str, tuple[str, Announcement]]
+"""By the names that models see: the server's own name of each, and what is announced."""
+
 _START_S = 60.0
 """Until its tools are known: a launcher may have to download it first."""
 _PATIENCE_S = 20.0
@@ -43,21 +46,14 @@ _MAX_NAMES, _MAX_DIGESTS = 2 * MAX_TOOLS, 8
 """Tools of one server, and specifications of one tool, while this process lives: each is kept for runs."""
 
 
-class McpTool(NamedTuple):
-    """A tool of a server. `name`: as the server calls it."""
-
-    name: str
-    announced: Announcement
-
-
 class ServerLink:
     """The connection to one server. `changed` is set when its tools, or what is wrong with it, have changed."""
 
     def __init__(self, server: McpServer, changed: asyncio.Event) -> None:
         self.server = server
         self.session: Session | None = None
-        self.tools: dict[str, McpTool] = {}
-        """By the names that models see; also of earlier lists."""
+        self.tools: Tools = {}
+        """Also those of earlier lists."""
         self.offered: frozenset[str] = frozenset()
         """Of these the last list."""
         self.refused: dict[str, str] = {}
@@ -107,13 +103,15 @@ class ServerLink:
             try:
                 await self._connected()
                 reason = "its connection has ended"
-            except* (MCPError, NotDone, ConnectionLost, OSError, ValueError, TimeoutError) as group:
-                error = _first(group)
-                reason = f"it took more than {_START_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
             except* Exception as group:  # noqa: BLE001, an odd server must not end the others
-                error = _first(group)
-                reason = f"it failed in an unexpected way ({type(error).__name__})"
-                logger.error("mcp_server_failed", server=self.server.name, places=code_locations(error))  # noqa: TRY400
+                error: BaseException = group
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
+                reason = f"it took more than {_START_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
+                if not isinstance(error, MCPError | NotDone | ConnectionLost | OSError | ValueError):
+                    reason = f"it failed in an unexpected way ({type(error).__name__})"
+                    places = code_locations(error)
+                    logger.error("mcp_server_failed", server=self.server.name, places=places)  # noqa: TRY400
             self.session = None
             reason = "; ".join(filter(None, (reason[:1000], self._notes.end)))
             self._say(f"{reason}; it is tried again")
@@ -172,16 +170,16 @@ class ServerLink:
         self._seen_at = time.monotonic()
         self._say(None)
 
-    def _leave_out(self, tools: dict[str, McpTool], refused: dict[str, str]) -> None:
+    def _leave_out(self, tools: Tools, refused: dict[str, str]) -> None:
         """Refuse tools that are one too many, or have changed too often."""
-        for name, tool in [*tools.items()]:
+        for name, (_, announced) in [*tools.items()]:
             known = self._digests.get(name, set())
             if not known and len(self._digests) >= _MAX_NAMES:
                 reason = f"its server has named more than {_MAX_NAMES:,} tools since the tool runner started"
-            elif tool.announced.digest not in known and len(known) >= _MAX_DIGESTS:
+            elif announced.digest not in known and len(known) >= _MAX_DIGESTS:
                 reason = f"it has had {_MAX_DIGESTS} specifications since the tool runner started, and changed again"
             else:
-                self._digests[name] = known | {tool.announced.digest}
+                self._digests[name] = known | {announced.digest}
                 continue
             del tools[name]
             refused[name] = reason
@@ -191,9 +189,9 @@ class ServerLink:
         self._changed.set()
 
 
-def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[dict[str, McpTool], dict[str, str]]:
+def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[Tools, dict[str, str]]:
     """Return the tools that can be offered, and why others cannot, by the names that models see."""
-    tools: dict[str, McpTool] = {}
+    tools: Tools = {}
     refused: dict[str, str] = {}
     for tool in listed:
         if not matches(tool["name"], server.tools):
@@ -204,13 +202,5 @@ def _read(server: McpServer, listed: list[dict[str, Any]]) -> tuple[dict[str, Mc
             refused[model_name(server.prefix + tool["name"])] = short_reason(error)
         else:
             announced = Announcement(spec, spec.digest(), "", server.name, is_accepted=server.accept == "auto")
-            tools[spec.name] = McpTool(tool["name"], announced)
+            tools[spec.name] = (tool["name"], announced)
     return tools, refused
-
-
-def _first(group: BaseExceptionGroup[Any]) -> Exception:
-    """Return one of the errors of a group of groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)

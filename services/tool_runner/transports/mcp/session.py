@@ -5,29 +5,14 @@ whole list or result.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
+import mcp_types as types
 import structlog
+from mcp.shared import inbound
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    encode_header_value,
-    mcp_param_headers,
-    x_mcp_header_map,
-)
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    CONNECTION_CLOSED,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    PROTOCOL_VERSION_META_KEY,
-    UNSUPPORTED_PROTOCOL_VERSION,
-)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from .streams import CONNECTION_LOST, LOST, NOT_DONE
@@ -35,7 +20,7 @@ from .streams import CONNECTION_LOST, LOST, NOT_DONE
 logger = structlog.get_logger(__name__)
 
 _CLIENT = {"name": "runwire", "version": "0.1.0"}
-_META = {CLIENT_INFO_META_KEY: _CLIENT, CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}}}
+_META = {types.CLIENT_INFO_META_KEY: _CLIENT, types.CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}}}
 _DISCOVER_S, _LIST_S = 10.0, 30.0
 _MAX_PAGES, MAX_TOOLS = 100, 512
 _ENDED = ("Connection closed", "SSE stream ended", "SSE stream failed")
@@ -68,22 +53,23 @@ class Session:
         self.version = ""
         params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _CLIENT}
         try:
-            version = (await self.request("initialize", params)).get("protocolVersion")
+            version = (await self.request("initialize", params, cancel_on_abandon=False)).get("protocolVersion")
         except MCPError as error:
             # It was slow to start, and has taken the first question, of which the answer came too late.
-            if error.code == UNSUPPORTED_PROTOCOL_VERSION and await self._discover():
+            if error.code == types.UNSUPPORTED_PROTOCOL_VERSION and await self._discover():
                 return
             raise
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise NotDone(f"it speaks the version {str(version)[:40]} of the protocol, which is not known here")
         self.version = version
-        await self._dispatcher.notify("notifications/initialized", None, self._options("notifications/initialized"))
+        initialized = "notifications/initialized"
+        await self._dispatcher.notify(initialized, None, {"headers": self._headers(initialized)})
 
     async def _discover(self) -> bool:
         """Return whether the server speaks the newest version."""
         self.version = newest = MODERN_PROTOCOL_VERSIONS[-1]
         try:
-            found = await self.request("server/discover", {}, timeout_s=_DISCOVER_S)
+            found = await self.request("server/discover", {}, timeout=_DISCOVER_S, cancel_on_abandon=False)
         except MCPError as error:
             logger.debug("mcp_server_has_no_discovery", code=error.code)
             return False
@@ -99,7 +85,7 @@ class Session:
         cursors: set[str] = set()
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
-            page = await self.request("tools/list", {"cursor": cursor} if cursor else {}, timeout_s=_LIST_S)
+            page = await self.request("tools/list", {"cursor": cursor} if cursor else {}, timeout=_LIST_S)
             for tool in page.get("tools") or ():
                 name = tool.get("name") if isinstance(tool, dict) else None
                 if not isinstance(name, str) or not name:
@@ -116,43 +102,30 @@ class Session:
                 problems += ["its list repeats a cursor, and ends there"] if cursor in cursors else []
                 break
             cursors.add(cursor)
-        self._header_maps = {name: x_mcp_header_map(tool.get("inputSchema")) for name, tool in found.items()}
+        self._header_maps = {name: inbound.x_mcp_header_map(tool.get("inputSchema")) for name, tool in found.items()}
         return [*found.values()], problems
 
     async def call(self, tool: str, params: dict[str, Any], report: ProgressFnT) -> dict[str, Any]:
         """Call a tool and return the result as it came. Raises MCPError, NotDone and ConnectionLost."""
-        headers = {MCP_NAME_HEADER: encode_header_value(tool)}
-        headers |= mcp_param_headers(self._header_maps.get(tool, {}), params["arguments"])
-        return await self.request("tools/call", {"name": tool, **params}, headers=headers, report=report)
+        headers = {inbound.MCP_NAME_HEADER: inbound.encode_header_value(tool)}
+        headers |= inbound.mcp_param_headers(self._header_maps.get(tool, {}), params["arguments"])
+        return await self.request("tools/call", {"name": tool, **params}, headers=headers, on_progress=report)
 
-    async def request(
-        self,
-        method: str,
-        params: dict[str, Any],
-        *,
-        headers: dict[str, str] | None = None,
-        report: ProgressFnT | None = None,
-        timeout_s: float | None = None,
-    ) -> dict[str, Any]:
+    async def request(self, method: str, params: dict[str, Any], **options: Unpack[CallOptions]) -> dict[str, Any]:
         """Send a request and return its result. Raises MCPError, NotDone and ConnectionLost."""
-        options = self._options(method)
+        headers = self._headers(method)
         if self._is_new:
-            options["headers"] = {**options["headers"], **(headers or {})}
-            params = {**params, "_meta": {**_META, PROTOCOL_VERSION_META_KEY: self.version}}
-        if report is not None:
-            options["on_progress"] = report
-        if timeout_s is not None:
-            options["timeout"] = timeout_s
-        if method in {"initialize", "server/discover"}:
-            options["cancel_on_abandon"] = False
+            headers |= options.get("headers", {})
+            params = {**params, "_meta": {**_META, types.PROTOCOL_VERSION_META_KEY: self.version}}
+        options["headers"] = headers
         self._expect()
         try:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
             if error.code == NOT_DONE:
                 raise NotDone(error.message) from error
-            is_lost = error.code == LOST or (error.code == PARSE_ERROR and CONNECTION_LOST in error.message)
-            if is_lost or (error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED)):
+            is_lost = error.code == LOST or (error.code == types.PARSE_ERROR and CONNECTION_LOST in error.message)
+            if is_lost or (error.code == types.CONNECTION_CLOSED and error.message.startswith(_ENDED)):
                 raise ConnectionLost(error.message) from error
             raise
 
@@ -160,13 +133,13 @@ class Session:
     def _is_new(self) -> bool:
         return self.version in MODERN_PROTOCOL_VERSIONS
 
-    def _options(self, method: str) -> CallOptions:
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version} if self.version else {}
-        return {"headers": headers | ({MCP_METHOD_HEADER: method} if self._is_new else {})}
+    def _headers(self, method: str) -> dict[str, str]:
+        headers = {inbound.MCP_PROTOCOL_VERSION_HEADER: self.version} if self.version else {}
+        return headers | ({inbound.MCP_METHOD_HEADER: method} if self._is_new else {})
 
 
 async def answer(_context: Any, method: str, _params: Any) -> dict[str, Any]:
     """Answer a request of a server. It gets no model, no folders, and asks nobody while it holds a connection."""
     if method == "ping":
         return {}
-    raise MCPError(code=METHOD_NOT_FOUND, message=f"{method[:100]} is not offered")
+    raise MCPError(code=types.METHOD_NOT_FOUND, message=f"{method[:100]} is not offered")

@@ -238,16 +238,17 @@ class _Bounded(httpx2.AsyncHTTPTransport):
         """Send a request, with a token if the file asks for one. One that is refused is replaced once."""
         if request.method == "DELETE":  # The end of a session waits for nobody.
             request.extensions = {**request.extensions, "timeout": httpx2.Timeout(_EXIT_S).as_dict()}
+        if self._tokens is None:
+            return await self._sent(request)
         token = ""
-        for is_last in (self._tokens is None, True):
-            if self._tokens is not None:
-                try:
-                    token = await self._tokens.other_than(token)
-                except NoToken as error:
-                    return _failed(request, NOT_DONE, f"there is no token for it: {error}")
-                request.headers["authorization"] = f"Bearer {token}"
+        for _ in range(2):
+            try:
+                token = await self._tokens.other_than(token)
+            except NoToken as error:
+                return _failed(request, NOT_DONE, f"there is no token for it: {error}")
+            request.headers["authorization"] = f"Bearer {token}"
             response = await self._sent(request)
-            if is_last or response.status_code != httpx2.codes.UNAUTHORIZED:
+            if response.status_code != httpx2.codes.UNAUTHORIZED:
                 break
         return response
 
@@ -274,9 +275,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
         with suppress(ValueError, KeyError, TypeError, httpx2.StreamError):
             told = orjson.loads(response.content[:_MAX_ERROR_BYTES])["error"]
             return _failed(request, int(told["code"]), str(told["message"]), told.get("data"))
-        return _failed(
-            request, REFUSED, f"it answered with the HTTP status {response.status_code}", status=response.status_code
-        )
+        reason = f"it answered with the HTTP status {response.status_code}"
+        return _failed(request, REFUSED, reason, status=response.status_code)
 
 
 class _Limited(httpx2.AsyncByteStream):

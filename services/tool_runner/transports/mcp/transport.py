@@ -17,7 +17,7 @@ import structlog
 from mcp.shared.exceptions import MCPError
 
 from contracts.artifacts.references import BytesGiven
-from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
+from contracts.tools.messages import CallQuestion, Progress, ResultRejected, ToolCall, ToolFailure, ToolSpec
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled, code_locations
@@ -26,7 +26,7 @@ from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.transports.base import EventQueue
 
 from .config import McpServer
-from .results import events_of, params_of, progress_of
+from .results import events_of, params_of
 from .server import ServerLink
 from .session import ConnectionLost, NotDone
 from .streams import REFUSED
@@ -60,7 +60,7 @@ class McpTransport:
         found: dict[str, Announcement] = {}
         for link in self.links:
             for name in sorted(link.offered if link.is_announced else ()):
-                found.setdefault(name, link.tools[name].announced)
+                found.setdefault(name, link.tools[name][1])
         return [*found.values()]
 
     def refused(self) -> dict[str, str]:
@@ -145,11 +145,12 @@ class McpConnection:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             if progress > self._reached:  # One that falls is none.
                 self._reached = progress
-                event = progress_of(progress, total, message)
-                self._queue.put(event, len(event.data))
+                fraction = min(1.0, max(0.0, progress / total)) if total else None
+                data = Progress(message=(message or "")[:2000], fraction=fraction).model_dump_json().encode()
+                self._queue.put(events.Progress(data), len(data))
 
         try:
-            result = await session.call(tool.name, params_of(call), report)
+            result = await session.call(tool[0], params_of(call), report)
             for event in events_of(request, call, self._link.server, self._spec, result):
                 self._queue.put(event, len(getattr(event, "data", b"")))
         except NotDone:
