@@ -118,8 +118,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def do_GET(self) -> None:
-        """Nothing is sent unasked."""
-        self.reply(405)
+        """Nothing is sent unasked, unless there is a rule for `(get)`."""
+        first = next(iter(actions({"method": "(get)"})), {})
+        self.reply(first.get("status", 405), first.get("body", ""), **first.get("headers", {}))
 
     def do_POST(self) -> None:
         """A message."""

@@ -93,9 +93,8 @@ def events_of(
     pieces = [piece for stream, (kind, data) in attachments.items() for piece in _pieces(stream, kind, data)]
     value = result.get("structuredContent")
     if value is not None:
-        known = {data: stream for stream, (_, data) in attachments.items()}
         kept = cut(text, MAX_INLINE_BYTES)
-        body = _encoded(_without(value, known))
+        body = _encoded(_without(value, {data: stream for stream, (_, data) in attachments.items()}))
         return [*pieces, events.Content(kept, is_cut=kept != text), events.Result(request, body)]
     if spec.output_schema is not None:
         remedy = f'if text is enough, the operator sets `output = "text"` for the server {server.name}'

@@ -62,8 +62,7 @@ class Session:
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise NotDone(f"it speaks the version {str(version)[:40]} of the protocol, which is not known here")
         self.version = version
-        initialized = "notifications/initialized"
-        await self._dispatcher.notify(initialized, None, {"headers": self._headers(initialized)})
+        await self._dispatcher.notify("notifications/initialized", None, {"headers": self._headers("")})
 
     async def _discover(self) -> bool:
         """Return whether the server speaks the newest version."""

@@ -49,6 +49,8 @@ _OF_REQUEST, _OF_LINE = 10, 32
 """A request of the server counts as so many, since each is answered; a line of an event stream as so many bytes."""
 _MAX_STREAMED_PER_S = 1 << 17
 """Bytes of an event stream, beyond two messages at once."""
+_MAX_REOPENED, _MAX_REOPENED_PER_S = 60, 0.2
+"""Event streams that a server has ended, and that are asked for again: the SDK would do so for ever."""
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
 _EXIT_S, _IDLE_S = 5.0, 2.0
 _FLOOD = "it was ended, since it sent too many messages that nobody asked for"
@@ -231,13 +233,15 @@ class _Bounded(httpx2.AsyncHTTPTransport):
     def __init__(self, server: McpServer) -> None:
         # Many servers close an idle connection after 5 s: a call that meets this end would be taken for lost.
         super().__init__(limits=httpx2.Limits(keepalive_expiry=_IDLE_S))
-        self._max_bytes = server.max_message_bytes
+        self._max_bytes, self._reopened = server.max_message_bytes, _Bucket(_MAX_REOPENED, _MAX_REOPENED_PER_S)
         self._tokens = Tokens(server, super().handle_async_request) if server.oauth is not None else None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, with a token if the file asks for one. One that is refused is replaced once."""
         if request.method == "DELETE":  # The end of a session waits for nobody.
             request.extensions = {**request.extensions, "timeout": httpx2.Timeout(_EXIT_S).as_dict()}
+        if request.method == "GET" and not self._reopened.take(1):
+            return _failed(request, LOST, "it ends its event streams too often")
         if self._tokens is None:
             return await self._sent(request)
         token = ""

@@ -97,6 +97,8 @@ LEFT_OUT = """(one image is left out: its data is no base64)
 (a part of the kind hologram is left out)
 (a part of the kind None is left out)
 [a](file:///a)"""
+PRIMED = {"status": 200, "headers": {"Content-Type": "text/event-stream"}, "body": "id: 1\nretry: 0\ndata:\n\n"}
+"""An event stream that may be gone on with, without an answer."""
 CASES = [
     Case("banner", [{"on": "(start)", "do": [{"raw": "Server…\n\nready\n"}]}], [ECHO], says="2 lines of its output"),
     Case("junk", on_call({"raw": JUNK}, text("found")), ["found"], says="are no messages"),
@@ -156,6 +158,10 @@ CASES = [
     Case("flood_of_events", on_call({"status": 200, "headers": {"Content-Type": "text/event-stream"},
          "body": 'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n' * 20_000}), ["outcome_unknown: "], http=True,
          says="too many messages"),
+    Case("ends_its_streams", [{"on": on, "do": [PRIMED]} for on in ("tools/call", "(get)")], ["outcome_unknown: "],
+         http=True, log=lambda log: count(log, "(get)") <= 100),
+    Case("comments", on_call({**PRIMED, "body": ":\n" * 1_500_000 + 'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n'}),
+         ["outcome_unknown: "], http=True),
     Case("gone", on_call({"status": 404}, nth=1), [ECHO], http=True, log=lambda log: count(log, "initialize") == 2),
     Case("moved", on_call({"status": 307, "headers": {"Location": "http://127.0.0.1:9/"}}), ["tool_error: Redirect to"],
          http=True, config={"headers": {"Authorization": "secret"}}),
