@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from types import MethodType
 from typing import Any, Literal
+from weakref import WeakMethod
 
 import httptools
 import structlog
@@ -68,12 +69,15 @@ async def _send_without_chunks(cycle: RequestResponseCycle, message: Any) -> Non
 
 
 class _Timer:
-    """Calls a function once, after `after_s` seconds."""
+    """Calls a method once, after `after_s` seconds, if its object still exists.
+
+    A reference to it would be a cycle: a connection would stay until the next collection, hundreds of others with it.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float, call: Callable[[], None]) -> None:
         self._loop = loop
         self._after_s = after_s
-        self._call = call
+        self._call = WeakMethod(call)
         self._handle: asyncio.TimerHandle | None = None
 
     @property
@@ -92,7 +96,8 @@ class _Timer:
 
     def _fire(self) -> None:
         self._handle = None
-        self._call()
+        if (call := self._call()) is not None:
+            call()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -138,8 +143,9 @@ class HttpConnection(HttpToolsProtocol):
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers: each would keep the connection until it fires."""
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn leaves it where the client has reset the connection.
         self._silent.pop(self, None)
         self._head_timer.stop()
         self._stall_timer.stop()

@@ -31,8 +31,8 @@ MAX_FULL_COUNT_AGE_S = 0.2
 """The same of a count that refuses runs of a key: their limits are small, and their callers wait for runs to end."""
 MAX_COUNTED = 10_000
 """Tenants and keys with a count."""
-MAX_KNOWN_RUNS = 100_000
-"""Runs whose key is remembered."""
+MAX_KNOWN_RUNS = 10_000
+"""Runs whose key is remembered: as many as ten tenants may have open."""
 _PARALLEL_READS = 32
 _RUN_TIMERS = frozenset(get_args(TimerName))
 

@@ -5,8 +5,10 @@ Real sockets, a real gateway.
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
+import struct
 import time
 from collections.abc import AsyncIterator
 
@@ -144,6 +146,29 @@ async def test_silent_connections_make_room_for_new_ones(served: Served, monkeyp
         for reader, writer in opened[2:]:
             writer.write(b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
             assert (await asyncio.wait_for(reader.readuntil(b"}"), 10)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_a_connection_that_has_ended_leaves_nothing(served: Served, *, is_reset: bool) -> None:
+    """Without the garbage collector, which runs once in hundreds of connections, and before any timer fires."""
+
+    def connections() -> int:
+        return sum(isinstance(each, HttpConnection) for each in gc.get_objects())
+
+    gc.collect()
+    before, linger = connections(), struct.pack("ii", int(is_reset), 0)
+    gc.disable()
+    try:
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+            writer.write(b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n")
+            await reader.readuntil(b"}")
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            assert connections() > before
+            writer.close()
+        await wait_until(lambda: connections() <= before, timeout=5, what="the connections are gone")
+    finally:
+        gc.enable()
 
 
 async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -> None:
