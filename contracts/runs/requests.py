@@ -309,6 +309,7 @@ class AgentModels(Message):
     name: str
     models: list[str]
     description: str = ""
+    sees_images: bool = Field(default=True, description="whether one of them takes images")
 
 
 class RunAccepted(Message):

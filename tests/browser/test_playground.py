@@ -102,6 +102,26 @@ def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> No
     assert found["wrong"] == []
 
 
+def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """Images, gallery, replay, search, schedules, what a finished turn offers, and the table of the first minute."""
+    found = seen(scripts, "more", gateway, tmp_path)
+    assert (found["picked"], found["kept"], found["isAsked"]) == (3, 2, False)
+    assert {text.split("\n")[-1] for text in found["tiles"]} == {"Images", "Charts, analyze_table"}
+    assert '"revenue by region"' in found["raw"]
+    assert found["middle"] == {"at": "5", "answers": 0}
+    assert found["times"].count("02:30") == 3
+    assert (found["marked"], found["cited"]) == ("How large", "1 Sales of 2024")
+    assert found["unknown"] == "Unknown client action: fly"
+    assert {name: found["place"][name] for name in ("name", "tab", "subtab")} == {
+        "name": "orders",
+        "tab": "late",
+        "subtab": "weeks",
+    }
+    shown = ("East grew most 1, and [1] is code; [9] is nothing.", "Only a part was read.", "Notes", "print(1)", "0.50")
+    assert all(text in found["turn"] for text in (*shown, "Open the PDF", "partial", "Sales of 2024", "Odd"))
+    assert found["wrong"] == []
+
+
 def test_the_sample_of_the_client_sees_each_event_once(
     scripts: Path, gateway: str, checkout: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

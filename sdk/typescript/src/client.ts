@@ -41,6 +41,8 @@ export interface SessionPage {
 export interface Agent {
   readonly name: string;
   readonly models: string[];
+  /** Whether one of its models takes images. */
+  readonly sees_images: boolean;
 }
 
 export interface ListedPage {
@@ -86,7 +88,7 @@ export interface RowQuery {
   readonly cursor?: string | undefined;
 }
 
-export type Decision = Omit<ResumeInput, "pause_id" | "token" | "images" | "images_remove">;
+export type Decision = Omit<ResumeInput, "pause_id" | "token" | "images_remove">;
 export type Question = Partial<RunInput> & { query: string };
 
 type Query = Record<string, string | number | undefined>;

@@ -52,6 +52,7 @@ class ModelProfiles:
                 name=agent,
                 models=sorted(each.model for each in profiles),
                 description=next((text for each in profiles if (text := each.descriptions.get(agent))), ""),
+                sees_images=any(each.images == "seen" for each in profiles),
             )
             for agent, profiles in found.items()
         ]

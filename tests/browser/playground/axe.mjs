@@ -21,6 +21,7 @@ export async function faults(context, views) {
     for (const [colorScheme, rules] of [["light", {}], ["dark", { runOnly: ["color-contrast"] }]]) { // All else is the same in the dark.
       await page.emulateMedia({ colorScheme });
       await page.screenshot({ path: `${folder}/${number}-${colorScheme}.png` }); // It shows the other colours from now on.
+      await page.evaluate(() => Promise.all(document.getAnimations().flatMap((each) => (each instanceof CSSTransition ? each.finished : [])))); // Colours have changed.
       const { violations } = await page.evaluate((chosen) => axe.run(chosen), rules);
       found.push(...violations.map(({ id, nodes }) => `${id} ${colorScheme} ${url}: ${nodes.map(({ html }) => html.slice(0, 160))}`));
     }

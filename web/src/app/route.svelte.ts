@@ -18,6 +18,9 @@ class Route {
 
 export const route = new Route();
 
+/** A question for the view that is gone to next. */
+export const handed = { question: "" };
+
 export function link(...parts: string[]): string {
   return `#/${parts.map(encodeURIComponent).join("/")}`;
 }

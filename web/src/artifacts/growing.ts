@@ -41,14 +41,14 @@ export class Growing {
     if (event.artifacts) this.final({ [event.tool]: event.artifacts });
   }
 
-  /** `artifacts`: by tool and field, values or references. */
-  final(artifacts: Record<string, unknown>): void {
+  /** `artifacts`: by tool and field, values or references. `types`: by tool and field, what those are. */
+  final(artifacts: Record<string, unknown>, types: Record<string, Record<string, string>> = {}): void {
     for (const [tool, fields] of Object.entries(artifacts)) {
       for (const [field, value] of Object.entries((fields ?? {}) as Record<string, unknown>)) {
         const key = `${tool}.${field}`;
         const before = this.shown.find((one) => one.key === key);
         const ref = isRef(value) ? value : before?.ref;
-        const type = ref?.artifact_type ?? before?.type ?? "";
+        const type = ref?.artifact_type ?? types[tool]?.[field] ?? before?.type ?? "";
         const known = isRef(value) ? before?.value : value;
         this.put({ key, tool, field, type: type || guessed(known), mime: ref?.mime_type ?? "application/json", value: known, ref, isGrowing: false });
       }

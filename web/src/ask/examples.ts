@@ -29,11 +29,18 @@ async def send_report(args: Report, ctx: ToolContext) -> Sent:
     return write(args, ctx.idempotency_key)`,
   },
   {
-    query: "What is (17*23)^2 / 7?",
-    look: "One tool call with an exact result. Open the row on the right to see its arguments.",
-    file: "examples/demo/calculator.py",
-    lines: `@tool(desc="Compute an arithmetic expression", idempotent=True)
-def calculate(expression: str) -> Result:
-    return Result(value=evaluate(expression))`,
+    query: "I want to track my job applications",
+    page: "tables_list",
+    look: "It proposes a table, and changes nothing: you see it first, and decide. Then ask it there: “Add two rows and delete row 2”.",
+    file: "services/tables/tools.py",
+    lines: `@tool(side_effects="write", idempotent=True, hidden=True)
+def apply_proposal(proposal: Proposal, ctx: ToolContext) -> Applied:
+    return _listed(_applied(database, ctx.tenant, proposal))
+
+# The model never calls it: a person chooses here, or a program does.
+page = {"name": "table_view", "table_id": table_id}
+run = await client.result(await client.start("Add two rows", page=page))
+proposal_id = run.payload.extra["custom_payload"]["id"]
+await client.apply_proposal(proposal_id, [0])`,
   },
 ] as const;

@@ -248,7 +248,7 @@ export class Run {
     this.pauses = [];
     this.endModel(at, event.type === "error" ? "failed" : "done");
     for (const row of this.rows) if (row.ended === undefined) [row.ended, row.state] = [at, row.state === "done" ? "done" : "failed"];
-    this.growing.final(payload?.artifacts ?? {});
+    this.growing.final(payload?.artifacts ?? {}, payload?.artifact_types);
   }
 
   private endModel(at: number, state: Row["state"]): Row | undefined {

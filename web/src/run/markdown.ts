@@ -42,7 +42,8 @@ function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
 
-export function elements(markdown: string): DocumentFragment {
+/** `titles`: of the sources; `[2]` in the text is a mark of the second one. */
+export function elements(markdown: string, titles: readonly string[] = []): DocumentFragment {
   const html = marked.parse(markdown) as string;
   const fragment = purify.sanitize(html, ALLOWED) as unknown as DocumentFragment;
   for (const table of fragment.querySelectorAll("table")) {
@@ -56,7 +57,35 @@ export function elements(markdown: string): DocumentFragment {
     pre.tabIndex = 0;
     pre.before(copyButton(pre));
   }
+  if (titles.length) markSources(fragment, titles);
   return fragment;
+}
+
+function markSources(fragment: DocumentFragment, titles: readonly string[]): void {
+  const texts: Text[] = [];
+  const walker = document.createTreeWalker(fragment, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) if (!walker.currentNode.parentElement?.closest("a, pre, code, button")) texts.push(walker.currentNode as Text);
+  for (const node of texts) {
+    const parts = node.data.split(/\[(\d{1,3})\]/);
+    if (parts.length === 1) continue;
+    node.replaceWith(...parts.map((part, at) => (at % 2 ? sourceMark(Number(part), titles) : part)));
+  }
+}
+
+function sourceMark(number: number, titles: readonly string[]): HTMLElement | string {
+  const title = titles[number - 1];
+  if (title === undefined) return `[${number}]`;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "cite";
+  button.title = title;
+  button.textContent = String(number);
+  button.addEventListener("click", () => {
+    const source = button.closest("article")?.querySelectorAll<HTMLElement>(".sources li")[number - 1];
+    source?.scrollIntoView({ block: "nearest" });
+    source?.focus();
+  });
+  return button;
 }
 
 function copyButton(pre: HTMLElement): HTMLElement {
@@ -74,12 +103,15 @@ export class MarkdownView {
   /** Of the blocks that cannot change any more: where they end, and their elements. */
   private settled = 0;
   private tail: Node[] = [];
+  private titles = "";
 
   constructor(private readonly target: HTMLElement) {}
 
-  show(text: string): void {
-    if (text === this.text) return;
-    if (!text.startsWith(this.text.slice(0, this.settled))) {
+  show(text: string, titles: readonly string[] = []): void {
+    const isSame = titles.join("\n") === this.titles;
+    if (text === this.text && isSame) return;
+    this.titles = titles.join("\n");
+    if (!isSame || !text.startsWith(this.text.slice(0, this.settled))) {
       this.target.replaceChildren();
       [this.settled, this.tail] = [0, []];
     }
@@ -88,9 +120,9 @@ export class MarkdownView {
     this.tail = [];
     const tokens: Token[] = marked.lexer(text.slice(this.settled));
     const kept = tokens.slice(0, -2).reduce((length, token) => length + token.raw.length, 0);
-    if (kept) this.target.append(elements(text.slice(this.settled, this.settled + kept)));
+    if (kept) this.target.append(elements(text.slice(this.settled, this.settled + kept), titles));
     this.settled += kept;
-    const fragment = elements(text.slice(this.settled));
+    const fragment = elements(text.slice(this.settled), titles);
     this.tail = [...fragment.childNodes];
     this.target.append(fragment);
   }

@@ -50,6 +50,7 @@ export class Conversation {
   async ask(text: string, images: { artifact_id: string }[] = [], agent = "", page?: Page): Promise<void> {
     const question = { query: text, session_id: this.sessionId, ...(images.length ? { images } : {}), ...(agent ? { agent } : {}), ...(page ? { page } : {}) };
     const { run_id } = await gateway.client.ask(question as never, crypto.randomUUID?.() ?? String(Math.random()));
+    if (sessionStorage.getItem(NEXT) === this.sessionId) sessionStorage.removeItem(NEXT);
     this.turns = [...this.turns, new Followed(run_id, text)];
   }
 
@@ -69,7 +70,12 @@ export class Conversation {
   }
 }
 
+const NEXT = "next session";
+
+/** The id of the conversation that is asked next in this tab; a reload before that changes nothing. */
 export function newSessionId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(9));
-  return `web-${Array.from(bytes, (byte) => byte.toString(36).padStart(2, "0")).join("")}`;
+  const id = sessionStorage.getItem(NEXT) ?? `web-${Array.from(bytes, (byte) => byte.toString(36).padStart(2, "0")).join("")}`;
+  sessionStorage.setItem(NEXT, id);
+  return id;
 }
