@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from .artifacts import images
 from .artifacts import references as artifacts
-from .runs import inbox
+from .runs import inbox, prompts
 from .runs import requests as runs
 from .sessions import proposals, schedules, tasks
 from .sessions import records as sessions
@@ -48,7 +48,10 @@ _OBJECT = {"type": "object"}
 _STORED = {artifacts.WARNING_HEADER: "if there is a warning: one sentence"}
 _DIRECT = tools.DIRECT_HEADER
 _RECORD_HEADERS = {records.EVENTS_HEADER: "types of its events"}
-_PAUSES = {records.PAUSES_HEADER: "number of open pauses after this record of a log, if there are any"}
+_PAUSES = {
+    records.PAUSES_HEADER: "number of open pauses after this record of a log, if there are any",
+    records.VERSION_HEADER: "version of the planner that wrote this record of a log",
+}
 _CHECKPOINT = {sessions.CHECKPOINT_HEADER: "sequence of the newest checkpoint on this subject"}
 _UPLOAD = {artifacts.UPLOAD_HEADER: "upload_id", artifacts.SEQ_HEADER: "from 0"}
 _DEAD = {
@@ -124,7 +127,7 @@ BODIES = (
 # fmt: on
 _BY_NAME = {body.name: body for body in BODIES}
 """Messages that are more, or else, than a model of their name."""
-_MODELS = (artifacts, inbox, proposals, runs, schedules, sessions, tasks, tools)
+_MODELS = (artifacts, inbox, prompts, proposals, runs, schedules, sessions, tasks, tools)
 _ASIDE = (subjects.dead, subjects.handlings, subjects.probe)
 CHANNELS = (*(row for row in subjects.SUBJECTS if row not in _ASIDE), *ENTRIES, *_ASIDE)
 

@@ -19,6 +19,9 @@ EVENTS_HEADER = "Runwire-Events"
 PAUSES_HEADER = "Runwire-Open-Pauses"
 """On a record of a log after which pauses with a `pause_id` are open: how many. Absent: none."""
 
+VERSION_HEADER = "Runwire-Version"
+"""On a record of a log: the version of the planner that wrote it."""
+
 
 class Record(Message):
     """All events of one transition."""

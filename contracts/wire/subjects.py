@@ -131,6 +131,10 @@ tool_read = Subject(
     writes=(GATEWAY, PLANNER), reads=(TOOL_RUNNER,), carries=("ReadRequested",), replies=("CallFinished",),
     queue=TOOL_RUNNER,
 )
+prompt = Subject(
+    "prompt", "read.prompt", "The prompt of a model call is rendered again from the log; any planner answers.",
+    writes=(GATEWAY,), reads=(PLANNER,), carries=("PromptRequested",), replies=("PromptRendered",), queue=PLANNER,
+)
 runner = Subject(
     "runner", "direct.here", "An instance of tool_runner says every second that it takes direct calls.",
     writes=(TOOL_RUNNER,), reads=(PLANNER, TOOL_RUNNER), carries=("RunnerAnnouncement",),

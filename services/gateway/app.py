@@ -21,6 +21,7 @@ from .edge.error_handlers import add_error_handlers
 from .edge.http_connection import connection_class
 from .edge.origins import Origins
 from .parts import Parts, build_parts
+from .protocols.events import inside
 from .protocols.events import routes as events
 from .protocols.mcp import routes as mcp
 from .runs import calls, chat, decisions
@@ -33,7 +34,7 @@ from .tables import proposals
 from .tables import routes as tables
 
 NOUNS = (
-    *(runs.router, decisions.router, sessions.router, tasks.router, schedules.router),
+    *(runs.router, decisions.router, inside.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
     *(description.router, measuring.router, playground.router, playground.logins),
 )

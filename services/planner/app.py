@@ -43,6 +43,7 @@ from services.shared.tools.catalogue import Catalogue
 
 from .agents import Agent
 from .handlers import Planner
+from .prompts import Prompts
 from .settings import PlannerSettings
 
 logger = structlog.get_logger(__name__)
@@ -173,10 +174,12 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
         bus.tasks.keep("schedules", lambda: schedules.watch(bus)),
         bus.tasks.keep("model_profiles", lambda: vision.publish(bus, profiles)),
     ]
+    prompts = await Prompts(bus, parts.logs, parts.model_requests).start()
     running = [await puller.start() for puller in pullers(bus, planner, settings)]
     try:
         yield
     finally:
+        await prompts.stop()
         await direct_calls.stop()
         await cancelled(*background)
         await asyncio.gather(*(puller.stop(settings.graceful_timeout_s) for puller in running))

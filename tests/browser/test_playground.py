@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from services.gateway.auth.key_lines import new_key
+from services.gateway.auth.logins import COOKIE
 from tests.examples.conftest import INSTALL, build, built_once
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
@@ -24,14 +26,22 @@ DEMO = ROOT / "examples" / "demo"
 LEFT_OUT = shutil.ignore_patterns("node_modules", "dist")
 
 
+KEY, LINE = new_key("default", {"name": "desk"})
+READER, READERS_LINE = new_key("default", {"name": "reader", "rights": ""})
+AGENTS = {
+    "default": {"tasks": {"spawn_requires_confirmation": False}},
+    "plans": {"strategy": "planned", "description": "Plans all calls first."},
+}
+
+
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A deployment with two of the demo's tools and tables; its gateway's URL."""
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A deployment with two of the demo's tools and tables; its second gateway has keys."""
     folder = tmp_path_factory.mktemp("playground")
     server = NatsServer(folder / "nats")
     server.start()
     agents = folder / "agents.json"
-    agents.write_text('{"default": {"tasks": {"spawn_requires_confirmation": false}}}', encoding="utf-8")
+    agents.write_text(json.dumps(AGENTS), encoding="utf-8")
     with S3Server("rclone", folder / "s3") as s3:
         env = {
             **s3.settings,
@@ -40,13 +50,20 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "RUNWIRE_OUTBOX": str(folder / "outbox"),
             "RUNWIRE_TABLES_URL": f"sqlite:///{folder / 'tables.db'}",
         }
-        stack = Stack(server.url, folder, env, planners=1, tool_runners=1, artifact_stores=1)
+        stack = Stack(server.url, folder, env, planners=1, tool_runners=1, artifact_stores=1, gateways=2)
+        stack.parts["gateway-2"].env["RUNWIRE_API_KEYS"] = f"{LINE}, {READERS_LINE}"
         stack.add_tools("tools-1", DEMO / "table.py")
         stack.add_tools("tools-2", DEMO / "report.py")
         stack.add("tables-1", "-m", "services.tables", sign=b"serving ")
         with stack:
-            yield stack.url
+            yield stack
     server.kill()
+
+
+@pytest.fixture(scope="module")
+def gateway(stack: Stack) -> str:
+    """The URL of the gateway without keys."""
+    return stack.url
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +99,38 @@ def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> Non
     assert "All is well indeed" in found["approved"]
     assert "East grew most" in found["reported"]
     assert "Which region grew most" in found["listed"]
+    assert found["wrong"] == []
+
+
+def test_what_waits_and_what_is_inside(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """The list of approvals in a second tab, the records and prompts of a run, tools, agents, a plan, links."""
+    found = seen(scripts, "inside", gateway, tmp_path)
+    assert "The whole plan, 2 calls" in found["waiting"]
+    assert "analyze_table" in found["waiting"]
+    assert "6 days" in found["waiting"]
+    assert f"emit.default.{found['run']}.log" in found["facts"]
+    assert f"/v1/runs/{found['run']}/events" in found["curl"]
+    assert found["vector"]["then"]["status"] == "done"
+    assert [each["event"]["type"] for each in found["vector"]["events"]][-1] == "done"
+    assert "Analyze sales.csv" in found["prompt"]
+    assert "The run, with its triage and critique" in found["cost"]
+    assert '"input_schema"' in found["specification"]
+    assert found["findings"].startswith("Nothing would run. 1 error")
+    assert found["wrong"] == []
+
+
+def test_signing_in(scripts: Path, stack: Stack, tmp_path: Path) -> None:
+    """By a cookie that no script reads; no other page acts by it or frames this one; a reading key gets no buttons."""
+    found = seen(scripts, "signin", stack.url_of("gateway-2"), tmp_path, KEY, READER)
+    assert found["refused"] == "This key does not exist or was revoked."
+    cookie = found["cookie"]
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (COOKIE, True, "Strict")
+    assert not any(secret in found["kept"] for secret in (KEY, cookie["value"]))
+    assert ("Runwire" in found["framed"], found["posted"]) == (False, 403)
+    assert not [answer for answer in found["asked"] if " 2" in answer]
+    assert found["before"] == found["after"]
+    assert found["left"] == 0
+    assert not {"Approve", "Reject", "Ask"} & {*found["offered"]}
     assert found["wrong"] == []
 
 

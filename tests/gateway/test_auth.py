@@ -48,6 +48,8 @@ RIGHTS: dict[tuple[str, str], Right | None] = {
     ("GET", "/v1/runs/{run}"): None,
     ("DELETE", "/v1/runs/{run}"): "run",
     ("GET", "/v1/runs/{run}/events"): None,
+    ("GET", "/v1/runs/{run}/records"): None,
+    ("GET", "/v1/runs/{run}/prompt"): "operate",
     ("POST", "/v1/runs/{run}/ticket"): None,
     ("POST", "/v1/runs/{run}/cancel"): "run",
     ("POST", "/v1/runs/{run}/top-up"): "run",

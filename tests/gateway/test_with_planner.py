@@ -14,6 +14,7 @@ from contracts.wire.records import EVENTS_HEADER
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.messaging.connection import Bus
+from services.runtime.health import VERSION
 from tests.support.gateways import Served, Writer, planner_process
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -51,6 +52,11 @@ async def test_a_question_is_answered_and_another_one_stopped(served: Served) ->
         result = await client.result(run)
         assert result.payload is not None
         assert (result.status, result.payload.raw_answer) == ("done", done.raw_answer)
+        prompt = (await served.http.get(f"/v1/runs/{run}/prompt", params={"turn": 1, "attempt": 1})).json()
+        assert "What can you do?" in str(prompt["messages"])
+        assert prompt["asked_by"] == prompt["rendered_by"] == VERSION
+        other = await served.http.get(f"/v1/runs/{run}/prompt", params={"turn": 99})
+        assert (other.status_code, "`asked`" in other.json()["detail"]) == (404, True)
         stopped = await client.start("Never mind.")
         await client.cancel(stopped, "changed my mind")
         assert (await client.result(stopped)).status in {"cancelled", "done"}

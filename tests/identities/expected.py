@@ -116,7 +116,7 @@ _MAY_PUBLISH: Expected = {
     "$JS.ACK.CALLS.tool_weather.1.1.1.1.0": {TOOL_RUNNER},
     "$JS.FC.RUNS.x.y": set(),
     **{f"_INBOX.{user}.k.1": set() for user in USERS},
-    "_INBOX.gateway.k.1": {STORE, TOOL_RUNNER},
+    "_INBOX.gateway.k.1": {STORE, TOOL_RUNNER, PLANNER},
     "_INBOX.planner.k.1": {STORE, TOOL_RUNNER},
     "_INBOX.tool_runner.k.1": {STORE},
     "_INBOX.operator.k.1": {*SERVICES},

@@ -13,6 +13,8 @@ const NAMES = [
   "PauseReply",
   "ProposalInput",
   "ProposalView",
+  "PlanReport",
+  "Prompt",
   "ResumeInput",
   "RunAccepted",
   "RunEvent",

@@ -4,6 +4,8 @@ import type {
   PauseReply,
   ProposalInput,
   ProposalView,
+  PlanReport,
+  Prompt,
   ResumeInput,
   RunAccepted,
   RunEvent,
@@ -31,7 +33,7 @@ export interface RunPage {
   readonly next_cursor: string | null;
 }
 
-export type SessionSummary = Pick<SessionStatus, "session_id" | "user_id" | "created_at" | "updated_at" | "runs" | "open_pauses" | "open_tasks">;
+export type SessionSummary = Pick<SessionStatus, "session_id" | "user_id" | "created_at" | "updated_at" | "runs" | "open_pauses" | "open_tasks" | "open_decisions">;
 
 export interface SessionPage {
   readonly sessions: SessionSummary[];
@@ -43,6 +45,29 @@ export interface Agent {
   readonly models: string[];
   /** Whether one of its models takes images. */
   readonly sees_images: boolean;
+  readonly description: string;
+}
+
+/** What a key may do; null: there is no such limit. */
+export interface Login {
+  readonly tenant: string;
+  /** Empty: the gateway has no keys. */
+  readonly key_id: string;
+  readonly rights: ("run" | "approve" | "apply" | "operate")[];
+  readonly user_id: string | null;
+  readonly role: string;
+  readonly tools: string[] | null;
+  readonly agents: string[] | null;
+  /** In Unix ms, of a cookie. */
+  readonly ends_at: number | null;
+}
+
+/** A record of a run without its events. */
+export interface RecordHead {
+  readonly sequence: number;
+  readonly subject: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly bytes: number;
 }
 
 export interface ListedPage {
@@ -119,13 +144,24 @@ export class Client {
     return this.read(`/v1/runs/${encodeURIComponent(id)}`);
   }
 
-  runs(query: { limit?: number; cursor?: string; status?: string; session_id?: string; agent?: string } = {}): Promise<RunPage> {
+  /** `waits`: only those that wait for a person, each with its pauses. */
+  runs(query: { limit?: number; cursor?: string; status?: string; session_id?: string; agent?: string; waits?: "true" } = {}): Promise<RunPage> {
     return this.read("/v1/runs", { query });
   }
 
   /** The run's records: what has happened, then what happens, until it ends. Reconnects by itself. */
   events(id: string, options: FollowOptions = {}): AsyncGenerator<EventRecord<RunEvent>, void, undefined> {
     return this.follow(`/v1/runs/${encodeURIComponent(id)}/events`, options);
+  }
+
+  /** Subjects, sequences and headers of the records of a run, after a sequence; at most 1,000. */
+  async records(id: string, after = 0): Promise<RecordHead[]> {
+    return (await this.read<{ records: RecordHead[] }>(`/v1/runs/${encodeURIComponent(id)}/records`, { query: { after } })).records;
+  }
+
+  /** The prompt of a model call, rendered again; its event `asked` has `turn`, `part` and `attempt`. */
+  prompt(id: string, call: { turn: number; part?: number; attempt: number }): Promise<Prompt> {
+    return this.read(`/v1/runs/${encodeURIComponent(id)}/prompt`, { query: call });
   }
 
   async cancel(id: string, reason = ""): Promise<void> {
@@ -186,11 +222,34 @@ export class Client {
   }
 
   async tools(): Promise<ToolSpec[]> {
-    return (await this.read<{ tools: ToolSpec[] }>("/v1/tools")).tools;
+    return (await this.toolList()).tools;
+  }
+
+  /** The present tools, and those that are not offered with the reason. */
+  toolList(): Promise<{ tools: ToolSpec[]; refused: { name: string; reason: string }[] }> {
+    return this.read("/v1/tools");
   }
 
   async agents(): Promise<Agent[]> {
     return (await this.read<{ agents: Agent[] }>("/v1/agents")).agents;
+  }
+
+  checkPlan(plan: unknown, outputs?: unknown[]): Promise<PlanReport> {
+    return this.read("/v1/plans/check", { method: "POST", json: { plan, ...(outputs ? { outputs } : {}) } });
+  }
+
+  /** What the key of this client may do. */
+  login(): Promise<Login> {
+    return this.read("/v1/login");
+  }
+
+  /** Has the browser keep a cookie in place of the key, for pages of the gateway itself. */
+  logIn(): Promise<Login> {
+    return this.read("/v1/login", { method: "POST" });
+  }
+
+  async logOut(): Promise<void> {
+    await this.send("/v1/login", { method: "DELETE" });
   }
 
   /** Calls a tool without a model; the answer is the status of the call's run. */

@@ -149,6 +149,8 @@ export interface Contracts {
   PauseReply: PauseReply;
   ProposalInput: ProposalInput;
   ProposalView: ProposalView;
+  PlanReport: PlanReport;
+  Prompt: Prompt;
   ResumeInput: ResumeInput;
   RunAccepted: RunAccepted;
   RunEvent: RunEvent;
@@ -505,6 +507,210 @@ export interface Verdict {
   code: string;
   field?: string | null;
   reason?: string;
+}
+/**
+ * The answer of `POST /v1/plans/check`: what a check says of a plan. Nothing of it has run.
+ */
+export interface PlanReport {
+  /**
+   * it would run; a direct response is valid
+   */
+  valid: boolean;
+  /**
+   * `invalid`: it cannot be read
+   */
+  kind: "direct_response" | "tool_calls" | "invalid";
+  errors?: PlanError[];
+  /**
+   * errors that are not listed: at most 100 are
+   */
+  errors_left_out?: number;
+  warnings?: PlanWarning[];
+  /**
+   * the same for people: a line for each error and warning, with what to do
+   */
+  lines?: string[];
+  /**
+   * arguments of each call with the values of its templates; null for a call that lacks one. Null as a whole without outputs, and for a plan that is not valid
+   */
+  resolved?:
+    | ({
+        [k: string]: unknown;
+      } | null)[]
+    | null;
+}
+/**
+ * One error of a plan.
+ */
+export interface PlanError {
+  /**
+   * number of the call, from 0; null: the plan as a whole
+   */
+  tool_index: number | null;
+  /**
+   * dotted path in the arguments, with `[i]` for items of lists
+   */
+  argument?: string;
+  template?: string;
+  error:
+    | FieldNotFound
+    | TypeMismatch
+    | IndexOutOfBounds
+    | ForwardReference
+    | NoOutputSchema
+    | UnknownTool
+    | InvalidArgument
+    | OverLimit
+    | PlainError;
+}
+/**
+ * The output schema of the tool declares no such field.
+ */
+export interface FieldNotFound {
+  type: "field_not_found";
+  /**
+   * of the call that the template refers to
+   */
+  tool_name: string;
+  /**
+   * the same name
+   */
+  tool: string;
+  /**
+   * dotted path, up to and including the missing segment
+   */
+  field: string;
+  /**
+   * the names at that level, as declared
+   */
+  available_fields: string[];
+}
+/**
+ * The field has a type that the argument does not take.
+ */
+export interface TypeMismatch {
+  type: "type_mismatch";
+  /**
+   * of the call that the template refers to
+   */
+  tool_name: string;
+  /**
+   * dotted path
+   */
+  field: string;
+  source_types: string[];
+  target_types: string[];
+}
+/**
+ * The plan has no call of this number.
+ */
+export interface IndexOutOfBounds {
+  type: "index_out_of_bounds";
+  referenced_index: number;
+  /**
+   * null: no call comes before this one
+   */
+  max_valid_index: number | null;
+}
+/**
+ * The call that the template refers to comes later.
+ */
+export interface ForwardReference {
+  type: "forward_reference";
+  referenced_index: number;
+}
+/**
+ * The tool declares no output schema, so nothing may refer to its result.
+ */
+export interface NoOutputSchema {
+  type: "no_output_schema";
+  tool_name: string;
+}
+/**
+ * The run has no tool of this name.
+ */
+export interface UnknownTool {
+  type: "unknown_tool";
+  tool_name: string;
+  available_tools: string[];
+}
+/**
+ * A literal argument does not fit the tool's input schema, or one that it requires is missing.
+ */
+export interface InvalidArgument {
+  type: "invalid_argument";
+  reason: string;
+}
+/**
+ * The plan is larger than a limit allows, or its check would take too much work.
+ */
+export interface OverLimit {
+  type: "too_many_calls" | "arguments_too_large" | "too_deep" | "schema_too_complex";
+  limit: number;
+  /**
+   * null: it was not counted further
+   */
+  found?: number | null;
+}
+/**
+ * An error that its type says in full.
+ */
+export interface PlainError {
+  type:
+    | "invalid_template_syntax"
+    | "self_reference"
+    | "unparseable"
+    | "unknown_type"
+    | "content_missing"
+    | "calls_missing"
+    | "empty_plan"
+    | "tool_name_missing"
+    | "arguments_not_object";
+}
+/**
+ * What may be a mistake and does not keep a plan from running.
+ */
+export interface PlanWarning {
+  tool_index: number;
+  argument: string;
+  warning: "nullable_source" | "embedded_template_not_resolved";
+}
+/**
+ * A request to a model as a planner renders it now. Images are references, as they are in the log.
+ */
+export interface Prompt {
+  model: string;
+  /**
+   * in the shape of a chat completion
+   */
+  messages: {
+    [k: string]: unknown;
+  }[];
+  /**
+   * functions that the model may call
+   */
+  tools?:
+    | {
+        [k: string]: unknown;
+      }[]
+    | null;
+  tool_choice?: string | null;
+  response_format?: {
+    [k: string]: unknown;
+  } | null;
+  reasoning_effort?: string | null;
+  /**
+   * estimated
+   */
+  tokens: number;
+  /**
+   * version of this planner
+   */
+  rendered_by: string;
+  /**
+   * version of the planner that asked the model; empty: it did not say
+   */
+  asked_by: string;
 }
 /**
  * The body of `POST /v1/runs/{run_id}/resume`: a decision about a pause.
@@ -1303,134 +1509,6 @@ export interface PlanCall {
   arguments?: {
     [k: string]: unknown;
   };
-}
-/**
- * One error of a plan.
- */
-export interface PlanError {
-  /**
-   * number of the call, from 0; null: the plan as a whole
-   */
-  tool_index: number | null;
-  /**
-   * dotted path in the arguments, with `[i]` for items of lists
-   */
-  argument?: string;
-  template?: string;
-  error:
-    | FieldNotFound
-    | TypeMismatch
-    | IndexOutOfBounds
-    | ForwardReference
-    | NoOutputSchema
-    | UnknownTool
-    | InvalidArgument
-    | OverLimit
-    | PlainError;
-}
-/**
- * The output schema of the tool declares no such field.
- */
-export interface FieldNotFound {
-  type: "field_not_found";
-  /**
-   * of the call that the template refers to
-   */
-  tool_name: string;
-  /**
-   * the same name
-   */
-  tool: string;
-  /**
-   * dotted path, up to and including the missing segment
-   */
-  field: string;
-  /**
-   * the names at that level, as declared
-   */
-  available_fields: string[];
-}
-/**
- * The field has a type that the argument does not take.
- */
-export interface TypeMismatch {
-  type: "type_mismatch";
-  /**
-   * of the call that the template refers to
-   */
-  tool_name: string;
-  /**
-   * dotted path
-   */
-  field: string;
-  source_types: string[];
-  target_types: string[];
-}
-/**
- * The plan has no call of this number.
- */
-export interface IndexOutOfBounds {
-  type: "index_out_of_bounds";
-  referenced_index: number;
-  /**
-   * null: no call comes before this one
-   */
-  max_valid_index: number | null;
-}
-/**
- * The call that the template refers to comes later.
- */
-export interface ForwardReference {
-  type: "forward_reference";
-  referenced_index: number;
-}
-/**
- * The tool declares no output schema, so nothing may refer to its result.
- */
-export interface NoOutputSchema {
-  type: "no_output_schema";
-  tool_name: string;
-}
-/**
- * The run has no tool of this name.
- */
-export interface UnknownTool {
-  type: "unknown_tool";
-  tool_name: string;
-  available_tools: string[];
-}
-/**
- * A literal argument does not fit the tool's input schema, or one that it requires is missing.
- */
-export interface InvalidArgument {
-  type: "invalid_argument";
-  reason: string;
-}
-/**
- * The plan is larger than a limit allows, or its check would take too much work.
- */
-export interface OverLimit {
-  type: "too_many_calls" | "arguments_too_large" | "too_deep" | "schema_too_complex";
-  limit: number;
-  /**
-   * null: it was not counted further
-   */
-  found?: number | null;
-}
-/**
- * An error that its type says in full.
- */
-export interface PlainError {
-  type:
-    | "invalid_template_syntax"
-    | "self_reference"
-    | "unparseable"
-    | "unknown_type"
-    | "content_missing"
-    | "calls_missing"
-    | "empty_plan"
-    | "tool_name_missing"
-    | "arguments_not_object";
 }
 /**
  * Calls that start later than their step: those beyond `max_parallel`, and the join of a plan.

@@ -1,5 +1,6 @@
 """Runs: start, list, read, cancel, delete, top up."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
@@ -102,13 +103,18 @@ async def list_runs(
     session_id: Filter = None,
     user_id: Filter = None,
     agent: Filter = None,
+    *,
+    waits: bool = False,
 ) -> Response:
-    """List runs that a planner has opened, newest first.
+    """List runs that a planner has opened, newest first. `waits`: those that wait for a person, with their pauses.
 
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
-    wanted = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
+    wanted = {"status": "running" if waits else status, "session_id": session_id, "user_id": user_id, "agent": agent}
     runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, **wanted)
+    if waits:
+        found = await asyncio.gather(*(parts.runs.find(caller.tenant, run.run_id) for run in runs))
+        runs = [run for each in found if each is not None and ((run := each.status()).pauses or run.paused)]
     return await json_response(RunPage(runs=runs, next_cursor=next_cursor), request.headers)
 
 

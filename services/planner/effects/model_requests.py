@@ -135,13 +135,17 @@ class ModelRequests:
         spec = await self.catalogue.spec(digest) if digest else None
         return spec.concurrency if spec else 1
 
+    async def rendered(self, run: Run, started: RunStarted) -> ModelRequest:
+        """Return the request of the model call that the run is in."""
+        tools, agent = list((await self.specs(started)).values()), self.deployment.agent(started)
+        return self.strategy(started).request(run, tools, agent)
+
     async def unfinished(self, run: Run, shown: str) -> Usage:
         """Estimate what a request cost that never ended: no provider tells. `shown`: what is stored of its answer."""
         asked = run.asked or run.interrupted
         if run.started is None or (asked is None and run.stopping is None) or (asked and asked.cause == "restated"):
             return Usage(cost_usd=0.0)
-        tools, agent = list((await self.specs(run.started)).values()), self.deployment.agent(run.started)
-        request = self.strategy(run.started).request(run, tools, agent)
+        request = await self.rendered(run, run.started)
         usage = estimate(request.messages, shown, "")
         return usage.model_copy(update={"cost_usd": cost_usd(request.model, usage)})
 

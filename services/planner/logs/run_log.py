@@ -7,7 +7,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import structlog
@@ -17,7 +17,7 @@ from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, Paylo
 from contracts.runs.requests import KeptContext, Memory
 from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_RECORD_BYTES
-from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
+from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, VERSION_HEADER, Record
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
@@ -33,6 +33,7 @@ from services.planner.run.people import pauses
 from services.planner.run.state.fold import StrategyOf, fold
 from services.planner.run.state.run import Event, Run, begin_history
 from services.planner.sessions import memory
+from services.runtime.health import VERSION
 from services.shared import metrics
 from services.shared.sessions.state import Session, Turn
 
@@ -41,6 +42,13 @@ logger = structlog.get_logger(__name__)
 MAX_CACHED_RUNS = 2000
 _REFUSED = frozenset({"rejected", "approval_expired"})
 CHUNK_TYPE = b'"chunk"'
+
+
+class AskedRun(NamedTuple):
+    """A run as it was when it asked a model, and the headers of the record that says so."""
+
+    run: Run
+    headers: dict[str, str] | None
 
 
 class RunLogs:
@@ -113,6 +121,20 @@ class RunLogs:
                 whole[turn.run] = turn.model_copy(update=texts)
         return session.model_copy(update={"turns": [whole.get(turn.run, turn) for turn in session.turns]})
 
+    async def as_asked(self, address: Address, place: tuple[int, int, int]) -> AskedRun | None:
+        """Return a run as it was when it asked a model; None: its log has no such request, or its triage goes on.
+
+        `place`: turn, part and attempt of the request.
+        """
+        run = Run()
+        for message in await (await self._bus.reader(subjects.RUNS)).messages(subjects.log(*address)):
+            await self._fold_tail(address, run, [(sequence_of(message), message.data)])
+            asked = run.asked
+            if asked is not None and asked.model is not None and (asked.turn, asked.part, asked.attempt) == place:
+                await self._begin_history(address, run)
+                return AskedRun(run, message.headers)
+        return None
+
     async def payload(self, tenant: str, run: Run, payload_id: str) -> PayloadProposed | None:
         """Return a payload of the run's conversation, from the log of its turn; None: it is not there (any more)."""
         started = run.started
@@ -164,7 +186,7 @@ class RunLogs:
             await self._offloader.offloaded(Record(at=at, events=events), *address, session)
         )
         subject = subjects.log(address.tenant, address.run)
-        headers = {EVENTS_HEADER: record.types()}
+        headers = {EVENTS_HEADER: record.types(), VERSION_HEADER: VERSION}
         if open_pauses := pauses.open_after(run, events):
             headers[PAUSES_HEADER] = str(open_pauses)
         try:

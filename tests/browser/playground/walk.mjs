@@ -46,7 +46,7 @@ await seen(async (page, context) => {
     [session, ".verdict"],
     [events, ".events td"],
     [`${base}/playground#/sessions`, "a.session"],
-    [`${base}/playground#/tools`, ".tool-row"],
+    [`${base}/playground#/tools`, ".list-row"],
   ]);
   return { answer, result, approved, reported, listed, wrong };
 });

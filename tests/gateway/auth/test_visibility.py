@@ -13,6 +13,7 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions.proposals import ProposalPlace
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id, own_session_id
+from services.gateway.auth.caller import ALL_RIGHTS
 from services.gateway.auth.guard import SIGNED_ROUTES
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs.quota import open_runs
@@ -26,12 +27,13 @@ from tests.support.stores import Store
 from tests.support.tasks import a_task
 
 TENANT = "acme"
+ALL = ",".join(ALL_RIGHTS)
 KEYS = {
     "acme": new_key(TENANT),
     "adam": new_key(TENANT, {"user": "adam", "name": "adam"}),
     "adam's second": new_key(TENANT, {"user": "adam"}),
-    "eve": new_key(TENANT, {"user": "eve"}),
-    "elsewhere": new_key("other", {"user": "adam"}),
+    "eve": new_key(TENANT, {"user": "eve", "rights": ALL}),
+    "elsewhere": new_key("other", {"user": "adam", "rights": ALL}),
     "no tools": new_key(TENANT, {"tools": "", "name": "no-tools"}),
     "no agent": new_key(TENANT, {"agents": "support", "name": "no-agent"}),
     "small budget": new_key(TENANT, {"max_tokens_per_day": "300", "name": "small-budget"}),

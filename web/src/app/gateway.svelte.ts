@@ -1,39 +1,68 @@
-// The one connection of the page to its gateway: the address below which the page lies.
+// The one connection of the page to its gateway: the address below which the page lies. Who has signed in has a cookie.
 
-import { Client, Problem, type Agent } from "@runwire/client";
+import { Client, Problem, type Agent, type Login } from "@runwire/client";
 
 const base = new URL(".", document.baseURI);
 
 class Gateway {
-  /** Whether requests need a key that nobody has given yet. */
+  /** What the key of this page may do; undefined: the gateway has not answered, or asks for a key. */
+  login = $state.raw<Login>();
   needsKey = $state(false);
   agents = $state.raw<Agent[]>([]);
   /** Streams that are being connected again. */
   lost = $state(0);
-  client = new Client({ url: base });
+  readonly client = new Client({ url: base, fetch: (input, init) => this.fetched(input, init) });
 
   /** Whether the demo model answers. */
   get isDemo(): boolean {
     return this.agents.some((agent) => agent.models.some((model) => model.startsWith("builtin/")));
   }
 
+  may(right: Login["rights"][number]): boolean {
+    return this.login?.rights.includes(right) ?? false;
+  }
+
+  /** Whether the key may use a tool without a run. */
+  mayCall(tool: string): boolean {
+    return this.may("run") && (this.login?.tools?.includes(tool) ?? !this.login?.agents);
+  }
+
   async start(): Promise<void> {
     try {
-      this.agents = await this.client.agents();
+      const login = await this.client.login();
+      const agents = await this.client.agents();
+      this.agents = agents.filter((agent) => login.agents?.includes(agent.name) ?? true);
+      this.login = login;
       this.needsKey = false;
-    } catch (error) {
-      this.needsKey = error instanceof Problem && error.status === 401;
+    } catch {
       if (!this.needsKey) setTimeout(() => void this.start(), 2_000);
     }
   }
 
-  /** Uses a key from now on, as long as the page lives; throws Problem for one that is refused. */
+  /** Gives the key for a cookie; throws Problem for one that is refused. */
   async signIn(key: string): Promise<void> {
-    const client = new Client({ url: base, key });
-    this.agents = await client.agents();
-    this.client = client;
-    this.needsKey = false;
+    await new Client({ url: base, key }).logIn();
+    await this.start();
+  }
+
+  async signOut(): Promise<void> {
+    await this.client.logOut();
+    location.replace("#/");
+    location.reload();
+  }
+
+  private async fetched(...request: Parameters<typeof fetch>): Promise<Response> {
+    const response = await fetch(...request);
+    if (response.status === 401) this.needsKey = true;
+    return response;
   }
 }
 
 export const gateway = new Gateway();
+
+/** What a refusal says, with the fields that it names. */
+export function said(error: unknown): string {
+  if (!(error instanceof Problem)) return (error as Error).message;
+  const fields = (error.body["errors"] ?? []) as { field: string; message: string }[];
+  return [error.detail, ...fields.map(({ field, message }) => `${field}: ${message}`)].join(" ");
+}

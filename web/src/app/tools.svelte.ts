@@ -5,10 +5,11 @@ import { gateway } from "./gateway.svelte";
 
 class Tools {
   list = $state.raw<ToolSpec[]>([]);
+  refused = $state.raw<{ name: string; reason: string }[]>([]);
   private asked = false;
 
   async load(): Promise<void> {
-    this.list = await gateway.client.tools();
+    ({ tools: this.list, refused: this.refused } = await gateway.client.toolList());
   }
 
   /** The schema of a tool's arguments, once it is known. */

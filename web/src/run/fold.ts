@@ -31,7 +31,7 @@ export interface SeenEvent {
   readonly event: RunEvent;
 }
 
-export type OpenPause = Paused & { pause_id: string };
+export type OpenPause = Paused & { pause_id: string; plan?: readonly { [name: string]: unknown }[] };
 
 const ENDED = new Set<Status>(["done", "error", "cancelled"]);
 
@@ -151,7 +151,7 @@ export class Run {
   private applyPeople(event: KnownEvent, at: number): void {
     switch (event.type) {
       case "paused": {
-        const pause = event as OpenPause;
+        const pause = { ...event } as OpenPause;
         if (!pause.pause_id) {
           this.budget = pause.budget ?? "";
           this.status = "paused";
@@ -160,7 +160,11 @@ export class Run {
         this.pauses = [...this.pauses.filter((one) => one.pause_id !== pause.pause_id), pause];
         this.status = "waiting";
         const row = this.byCall.get(pause.call_id ?? "");
-        if (row) row.state = "waiting";
+        if (row) {
+          row.state = "waiting";
+          const step = this.rows.filter((one) => one.kind === "tool" && one.step === row.step);
+          pause.plan = step.map((one) => ({ call_id: one.key, tool: one.title, args: one.args }));
+        }
         return;
       }
       case "resumed": {

@@ -23,6 +23,7 @@ export function bytes(size: number): string {
 }
 
 export function money(dollars: number): string {
+  if (dollars === 0) return "$0";
   return `$${dollars < 0.1 ? dollars.toFixed(4) : dollars.toFixed(2)}`;
 }
 

@@ -1,0 +1,89 @@
+"""Renders the prompts of model calls again, from the logs of their runs, for people who look inside a run.
+
+Rule 1: a run is folded up to the record that asks, apart from the runs in work, and rendered by the code that asks
+models. Nothing is written, and no model is asked.
+Rule 2: one prompt at a time, since folding and rendering a long run holds up this process.
+"""
+
+import asyncio
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts.runs.prompts import Prompt, PromptRendered, PromptRequested
+from contracts.wire import subjects
+from contracts.wire.records import VERSION_HEADER
+from contracts.wire.subject import PLANNER
+from services.messaging.connection import Bus
+from services.messaging.nats_connection import Subscription
+from services.planner.conversation.encoding import merged
+from services.planner.effects.model_requests import ModelRequests
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
+from services.runtime.health import VERSION
+from services.runtime.tasks import cancelled
+
+MAX_WAITING = 16
+"""Requests of one planner that wait; further ones are not answered, and are asked again."""
+_INBOXES = tuple(f"{subjects.replies_to(asker)}." for asker in subjects.prompt.writes)
+
+
+class Prompts:
+    """The requests that this planner answers."""
+
+    def __init__(self, bus: Bus, logs: RunLogs, requests: ModelRequests) -> None:
+        self._bus = bus
+        self._logs = logs
+        self._requests = requests
+        self._lock = asyncio.Lock()
+        self._answering: set[asyncio.Task[None]] = set()
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> "Prompts":
+        """Take requests."""
+        self._subscription = await self._bus.subscribe(subjects.prompt(), self._on_request, PLANNER)
+        return self
+
+    async def stop(self) -> None:
+        """Take no more requests, and leave those that wait."""
+        if self._subscription is not None:
+            await self._subscription.stop()
+        await cancelled(*self._answering)
+
+    async def _on_request(self, message: Msg) -> None:
+        if message.reply.startswith(_INBOXES) and len(self._answering) < MAX_WAITING:
+            answering = asyncio.create_task(self._answer(message))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
+
+    async def _answer(self, message: Msg) -> None:
+        try:
+            asked = PromptRequested.model_validate_json(message.data)
+        except ValidationError:
+            return  # Not from a service of this version; it stops waiting.
+        async with self._lock:
+            prompt = await self.rendered(asked)
+        answer = PromptRendered(prompt=prompt, problem=None if prompt else "no_such_call")
+        reply = answer.model_dump_json().encode()
+        if len(reply) > self._bus.nc.max_payload:
+            reply = PromptRendered(problem="too_large").model_dump_json().encode()
+        await self._bus.send(message.reply, reply)
+
+    async def rendered(self, wanted: PromptRequested) -> Prompt | None:
+        """Return a prompt; None if the log has no such model call."""
+        address, place = Address(wanted.tenant, wanted.run_id), (wanted.turn, wanted.part, wanted.attempt)
+        found = await self._logs.as_asked(address, place)
+        if found is None or found.run.started is None:
+            return None
+        request = await self._requests.rendered(found.run, found.run.started)
+        return Prompt(
+            model=request.model,
+            messages=[each for each in merged(request.messages.objects()) if isinstance(each, dict)],
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            response_format=request.response_format,
+            reasoning_effort=request.reasoning_effort,
+            tokens=request.messages.tokens,
+            rendered_by=VERSION,
+            asked_by=(found.headers or {}).get(VERSION_HEADER, ""),
+        )

@@ -1,0 +1,64 @@
+"""Where the events of a run are stored, prompts without a planner, and the list of runs that wait for a person."""
+
+import pytest
+
+from contracts.runs.events import Chunk
+from contracts.runs.requests import RunStatus
+from contracts.wire import keys, subjects
+from contracts.wire.names import new_id
+from contracts.wire.records import EVENTS_HEADER
+from services.gateway.protocols.events import inside
+from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
+from tests.support.gateways import Served, Writer, paused
+
+
+async def test_records_are_those_of_the_stream_of_events(served: Served, writer: Writer) -> None:
+    """By sequence, over both subjects, in pages; the server's own headers are left out."""
+    await writer.open()
+    await writer.stream(Chunk(stream_id="answer", seq=0, offset=0, text="x", action_seq=1, attempt=1))
+    await writer.done()
+    url = f"/v1/runs/{writer.run}/records"
+    records = (await served.http.get(url)).json()["records"]
+    of_run = {"log": subjects.log("default", writer.run), "stream": subjects.stream("default", writer.run)}
+    assert [(each["sequence"], each["subject"]) for each in records] == [
+        (sequence, of_run[kind]) for kind, sequence, _ in writer.stored
+    ]
+    assert [each["headers"] for each in records] == [{EVENTS_HEADER: each.types()} for _, _, each in writer.stored]
+    ids = [
+        line[4:]
+        for line in (await served.http.get(f"/v1/runs/{writer.run}/events")).text.split("\n")
+        if line[:3] == "id:"
+    ]
+    assert all(any(str(each["sequence"]) in of_event.split("-") for each in records) for of_event in ids)
+    pages = (await served.http.get(url, params={"limit": 1, "after": records[0]["sequence"]})).json()["records"]
+    assert pages == records[1:2]
+    assert (await served.http.get(f"/v1/runs/{new_id()}/records")).status_code == 404
+
+
+async def test_without_a_planner_there_is_no_prompt(
+    served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503, to be asked again."""
+    monkeypatch.setattr(inside, "PROMPT_WAIT_S", 0.2)
+    await writer.open()
+    assert (await served.http.get(f"/v1/runs/{writer.run}/prompt")).status_code == 503
+
+
+async def test_what_waits_is_listed_with_its_pauses(served: Served, bus: Bus) -> None:
+    """As the logs of the runs have them; runs that work, and those that wait no more, are left out."""
+    waiting, working = Writer(bus), Writer(bus)
+    for writer in (waiting, working):
+        await writer.open()
+        entry = RunStatus(run_id=writer.run, status="running", query="why?", requested_at=1_900_000_000_000)
+        await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("default", 1_900_000_000_000, writer.run), entry)
+    await waiting.log(paused("1-1", 1, tool="pay"))
+
+    async def listed() -> dict[str, list[str]]:
+        runs = (await served.http.get("/v1/runs", params={"waits": "true", "limit": 100})).json()["runs"]
+        own = [run for run in runs if run["run_id"] in {waiting.run, working.run}]
+        return {run["run_id"]: [pause["tool"] for pause in run["pauses"]] for run in own}
+
+    assert await listed() == {waiting.run: ["pay"]}
+    await waiting.done()
+    assert await listed() == {}
