@@ -112,6 +112,8 @@ class ServerLink:
                     reason = f"it failed in an unexpected way ({type(error).__name__})"
                     places = code_locations(error)
                     logger.error("mcp_server_failed", server=self.server.name, places=places)  # noqa: TRY400
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # It was swallowed by the end of the connection in the same moment.
             self.session = None
             reason = "; ".join(filter(None, (reason[:1000], self._notes.end)))
             self._say(f"{reason}; it is tried again")

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-from .streams import CONNECTION_LOST, LOST, NOT_DONE
+from .streams import CONNECTION_LOST, LOST, NOT_DONE, REFUSED
 
 logger = structlog.get_logger(__name__)
 
@@ -126,6 +126,8 @@ class Session:
             is_lost = error.code == LOST or (error.code == types.PARSE_ERROR and CONNECTION_LOST in error.message)
             if is_lost or (error.code == types.CONNECTION_CLOSED and error.message.startswith(_ENDED)):
                 raise ConnectionLost(error.message) from error
+            if error.code == types.PARSE_ERROR:  # What the SDK says of an answer quotes it.
+                raise MCPError(REFUSED, error.message.partition(" [type=")[0]) from None
             raise
 
     @property

@@ -1,5 +1,6 @@
 """The processes of servers: none outlives the tool runner, whatever becomes of it."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -8,8 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
 
 from services.tool_runner.transports.mcp.config import McpServer
+from services.tool_runner.transports.mcp.server import ServerLink
+from services.tool_runner.transports.mcp.session import ConnectionLost
 from services.tool_runner.transports.mcp.streams import Notes, streams_of
 from tests.support import mcp_server
 from tests.support.forked import Forked
@@ -81,3 +87,19 @@ async def test_a_server_ends_whose_guard_was_killed(tmp_path: Path) -> None:
         (guard,) = processes(str(script), "guard.py")
         os.kill(guard, signal.SIGKILL)
     await wait_until(lambda: not processes(str(script)), what="all of its processes are gone")
+
+
+async def test_a_connection_that_ends_while_its_tool_runner_stops(tmp_path: Path) -> None:
+    """In the same moment: it is not opened again."""
+    script = tmp_path / "ended.json"
+    script.write_text(json.dumps({"tools": [{"name": "look"}], "rules": [{"on": "tools/call", "do": [{"exit": 1}]}]}))
+    args = ["-S", mcp_server.__file__, str(script)]
+    link = ServerLink(McpServer(name="ended", prefix="", command=sys.executable, args=args), asyncio.Event())
+    running = asyncio.create_task(link.run())
+    session = await link.opened()
+    assert session is not None
+    with pytest.raises(ConnectionLost):
+        await session.call("look", {"arguments": {}}, AsyncMock())
+    running.cancel()
+    await asyncio.wait([running], timeout=20)
+    assert running.cancelled()
