@@ -41,7 +41,6 @@ from .scene import Context, Scene, check_cursor, is_new, scene_of
 Args = TypeVar("Args", bound=BaseModel)
 WAIT_FOR_RUN = "wait_for_run"
 _AGENT_PREFIX = "run_agent_"
-_LIST_TTL_MS = 10_000
 _STOPPED = "The gateway stopped waiting; the run {run} goes on. Its result: {tool} with this run_id."
 
 
@@ -303,7 +302,7 @@ SERVER: Server[Any] = Server(
         f"Tools and agents of a Runwire deployment. A call that waits for a person says so, with a run_id: "
         f"{WAIT_FOR_RUN} returns its result once it has one."
     ),
-    cache_hints={"tools/list": CacheHint(ttl_ms=_LIST_TTL_MS)},
+    cache_hints={"tools/list": CacheHint(ttl_ms=10_000)},
     get_tool_input_schema=lambda _name: None,
     on_list_tools=_list_tools,
     on_call_tool=_call_tool,

@@ -33,8 +33,8 @@ def main(lifeline: int, command: list[str]) -> None:
         return
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    for stream in (0, 1):  # The ends of these pipes belong to the command alone.
-        os.close(stream)
+    for first, end in ((0, 2), (3, lifeline), (lifeline + 1, 1 << 12)):  # Ends of pipes that the command alone has.
+        os.closerange(first, end)
 
     def end_with_the_tool_runner() -> None:
         while os.read(lifeline, 1):

@@ -23,7 +23,6 @@ from pydantic import BaseModel, ValidationError
 from .config import ClientCredentials, McpServer, resolved
 
 Answer = TypeVar("Answer", bound=BaseModel)
-_TIMEOUT = {"timeout": httpx2.Timeout(15).as_dict()}
 _EARLY_S = 60.0
 """Before a token expires, or in the middle of a shorter life."""
 _MAX_BYTES = 256 << 10
@@ -90,7 +89,7 @@ class Tokens:
         raise reason
 
     async def _asked(self, form: type[Answer], method: str, url: str, **content: Any) -> Answer:
-        request = httpx2.Request(method, url, extensions=_TIMEOUT, **content)
+        request = httpx2.Request(method, url, extensions={"timeout": httpx2.Timeout(15).as_dict()}, **content)
         request.headers.update({"accept": "application/json", "accept-encoding": "identity"})
         where, body = request.url.copy_with(query=None), b""
         try:

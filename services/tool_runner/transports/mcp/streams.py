@@ -53,7 +53,6 @@ _MAX_REOPENED, _MAX_REOPENED_PER_S = 60, 0.2
 """Event streams that a server has ended, and that are asked for again: the SDK would do so for ever."""
 _USED = frozenset({"notifications/progress", "notifications/tools/list_changed"})
 _EXIT_S, _IDLE_S = 5.0, 2.0
-_FLOOD = "it was ended, since it sent too many messages that nobody asked for"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 _HEAD_BYTES, _MAX_ERROR_BYTES, _MAX_END_BYTES = 256, 64 << 10, 300
 
@@ -105,7 +104,7 @@ class Received(ObjectReceiveStream[SessionMessage | Exception]):
             found = await self._receive()
             message = found.message if isinstance(found, SessionMessage) else None
             if not self._room.take(_OF_REQUEST if isinstance(message, JSONRPCRequest) else 1):
-                self._notes.end = _FLOOD
+                self._notes.end = "it was ended, since it sent too many messages that nobody asked for"
                 raise anyio.EndOfStream
             if message is not None and (not isinstance(message, JSONRPCNotification) or message.method in _USED):
                 return found

@@ -33,7 +33,6 @@ from .streams import REFUSED
 
 logger = structlog.get_logger(__name__)
 
-_MAX_REASON_CHARACTERS = 2000
 _MAX_REFUSED = 50
 for _name in ("mcp", "client", "httpx2", "httpcore2"):  # They quote what servers send.
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -161,7 +160,7 @@ class McpConnection:
                 self._link.reset(session)
             self._queue.put(events.Lost(request))
         except MCPError as error:
-            reason = error.message[:_MAX_REASON_CHARACTERS] or f"it answered with the error {error.code}"
+            reason = error.message[:2000] or f"it answered with the error {error.code}"
             code = "result_too_large" if error.code == REFUSED and "bytes" in reason else "tool_error"
             self._queue.put(events.Failure(ToolFailure(reason=reason, code=code)))
         except Exception as error:  # noqa: BLE001, whatever a server sends, its call ends
