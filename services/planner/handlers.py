@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from contracts.runs import inbox
 from contracts.runs.requests import RunRequested
-from contracts.sessions.records import SESSION_HEADER
+from contracts.sessions.records import SESSION_HEADER, SESSION_MESSAGE
 from contracts.sessions.schedules import FIRE_TIMER
 from contracts.wire import subjects
 from contracts.wire.names import InvalidName, new_id
@@ -93,7 +93,8 @@ class Planner:
         if not is_poisoned:
             with structlog.contextvars.bound_contextvars(session=address.key):
                 try:
-                    await self._parts.sessions.on_message(address, delivery.data, delivery.owner)
+                    message = SESSION_MESSAGE.validate_json(delivery.data)
+                    await self._parts.sessions.on_message(address, message, delivery.owner)
                 except ValidationError as error:
                     reason = short(error)
         if reason:

@@ -1,8 +1,8 @@
 """Keeps the books of a run beside its log, in the background: its index entry, its timers, what its API key has spent.
 
 Rule 1: a message is acknowledged once all that was begun for it is written, so a redelivery would write the rest.
-Rule 2: the index entry and the deadline timer are written once the run is a second old. A run that ends sooner needs
-neither.
+Rule 2: the index entry, that of the session and the deadline timer are written once the run is a second old. A run that
+ends sooner needs neither entry of its beginning, and no timer.
 Rule 3: totals of spending never become smaller: an instance that was stopped for a while may come with old ones.
 """
 
@@ -16,9 +16,9 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket, Entry
 from services.planner.effects import messages
+from services.planner.effects.parts import Parts
 from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address
-from services.planner.logs.run_log import RunLogs
 from services.planner.run.state.run import Run
 from services.shared.budgets.spending import KeySpending
 from services.shared.budgets.totals import KeyDay, Spending
@@ -52,11 +52,10 @@ async def close(bus: Bus, run: Run, request: RunRequested, *, has_timers: bool) 
 
 
 class Opening:
-    """Both writes, by one handling of the run's request. `started_at`: when the run began, Unix ms."""
+    """Both writes, by one handling of the run's request, and that of its session. `started_at`: Unix ms."""
 
-    def __init__(self, bus: Bus, logs: RunLogs, address: Address, started_at: int) -> None:
-        self._bus = bus
-        self._logs = logs
+    def __init__(self, parts: Parts, address: Address, started_at: int) -> None:
+        self._parts = parts
         self._address = address
         self._has_begun = False
         self._is_due = asyncio.Event()
@@ -80,11 +79,11 @@ class Opening:
             async with asyncio.timeout(seconds):
                 await self._is_due.wait()
         self._has_begun = True
-        run = await self._logs.load(self._address, fresh=True)
+        run = await self._parts.logs.load(self._address, fresh=True)
         while run.started is not None and run.terminal is None:
-            deadline_at = run.deadline_at
-            await enter(self._bus, run, run.started.request)
-            run = await self._logs.load(self._address, fresh=True)
+            deadline_at, request = run.deadline_at, run.started.request
+            await asyncio.gather(enter(self._parts.bus, run, request), self._parts.sessions.write_entry(request))
+            run = await self._parts.logs.load(self._address, fresh=True)
             if run.deadline_at == deadline_at:
                 return  # Else this may have replaced the timer of a top-up.
 

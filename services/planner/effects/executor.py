@@ -26,6 +26,7 @@ from services.planner.effects.dispatch import Dispatcher
 from services.planner.effects.parts import Parts
 from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address, watched
+from services.planner.logs.session_log import SessionAddress
 from services.planner.resolution import max_characters
 from services.planner.run import commands, opening
 from services.planner.run.advance import advance
@@ -186,7 +187,7 @@ class Effects:
         """Write the index entry and the deadline timer of a requested run once it has lived for a second."""
         is_request = isinstance(self._message, RunRequested | inbox.RunBegins)
         if self._opening is None and is_request and run.started is not None:
-            self._opening = bookkeeping.Opening(self._parts.bus, self._parts.logs, self._address, run.started_at)
+            self._opening = bookkeeping.Opening(self._parts, self._address, run.started_at)
         return self._opening
 
     def store_spending_soon(self, run: Run) -> None:
@@ -299,18 +300,22 @@ class Effects:
         return ChunkPublisher(self._parts.chunks, self._address, asked, seen, tail, offset=offset)
 
     async def _notify_session(self, run: Run, name: str, message: commands.ToSession) -> None:
-        """Send a message to the run's session, if it has one; the log may not name it yet."""
+        """Let the run's session, if it has one, handle a message here and now; the log may not name it yet.
+
+        That of a run which was set aside is sent: what ended the processes that handled the run must not end this one.
+        """
         session_id, received = run.session_id, self._message
         names_session = inbox.SessionAttached | RunRequested | inbox.InputRequested | inbox.CancelRequested
         if session_id is None and isinstance(received, names_session):
             session_id = received.session_id
         key = keys.session_key(session_id) if session_id is not None else ""
-        if isinstance(received, commands.Poisoned) and not key:
-            key = received.session
-        if key:
-            tenant, run_id = self._address
-            subject = subjects.session_inbox(tenant, key, f"{run_id}-{name}")
-            await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), f"{run_id}.{name}")
+        if isinstance(received, commands.Poisoned):
+            if key := key or received.session:
+                tenant, run_id = self._address
+                subject = subjects.session_inbox(tenant, key, f"{run_id}-{name}")
+                await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), f"{run_id}.{name}")
+        elif key:
+            await self._parts.sessions.on_message(SessionAddress(self._address.tenant, key), message, self._owner)
 
     async def _resolve(self, run: Run, progress: Progress) -> Progress:
         request, model_requests = opening.request_of(run, self._message), self._parts.model_requests

@@ -20,7 +20,6 @@ from contracts.runs.pages import ManifestEntry, PageView
 from contracts.runs.requests import RunDeletion, RunRequested, RunStatus
 from contracts.sessions.proposals import SessionProposalControl
 from contracts.sessions.records import (
-    SESSION_MESSAGE,
     SessionContextRequested,
     SessionDeleted,
     SessionRunEnded,
@@ -102,6 +101,14 @@ class Sessions:
             if written is not None:
                 return written
 
+    async def write_entry(self, request: RunRequested) -> None:
+        """Write the index entry of a run's session, unless it is being deleted."""
+        if request.session_id is not None:
+            address = SessionAddress.of(request.tenant, request.session_id)
+            session = await self._logs.load(address)
+            if session.exists and not session.is_deleting:
+                await index.write_session(self._bus, address, session)
+
     async def with_proposals(self, request: RunRequested, view: PageView, sequence: int) -> PageView:
         """Return a page with the payloads of the conversation, and what became of its proposals.
 
@@ -116,9 +123,8 @@ class Sessions:
         pending_id = pending.payload_id if pending is not None else None
         return view.model_copy(update={"manifest": manifest, "notes": changes, "pending_proposal": pending_id})
 
-    async def on_message(self, address: SessionAddress, data: bytes, owner: str) -> None:
-        """Handle a message to a session. Raises ValidationError for one that is not well-formed."""
-        message = SESSION_MESSAGE.validate_json(data)
+    async def on_message(self, address: SessionAddress, message: decide.Received, owner: str) -> None:
+        """Handle a message to a session. `owner`: it, or the message whose handling by a run leads to it."""
         async with self._logs.lock(address):
             session = await self._received(address, message, owner)
         await self._carry_out(address, session, message)

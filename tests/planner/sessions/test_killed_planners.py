@@ -22,7 +22,6 @@ STEPS = {
     "the run's log says that it waits": ('"type":"queued"', "emit"),
     "the timer of its wait": ('"timer":"queue"', "timer"),
     "the session queues it": (f'"type":"run_queued","run":"{B}"', "emit"),
-    "the first run tells its end": ('"kind":"run_ended"', "session_inbox"),
     "the session takes the end": (f'"type":"run_ended","run":"{A}"', "emit"),
     "the second run is notified to begin": ('"kind":"begin"', "inbox"),
 }

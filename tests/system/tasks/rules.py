@@ -79,9 +79,12 @@ def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
 
 
 def _held_results(storm: TaskStorm) -> dict[str, str]:
-    """Return the pauses in which runs that wait for held results ask about them, each with its group."""
+    """Return the pauses in which runs that wait for held results ask about them, each with its group.
+
+    A task without a group is one of its own, with its id.
+    """
     return {
-        pause["pause_id"]: pause["arguments"]["group_id"]
+        pause["pause_id"]: pause["arguments"].get("group_id") or pause["arguments"]["task_id"]
         for run in storm.talks.of_runs.runs
         for _, event in events_of(run, "log")
         if event["type"] == "tasks_paused"
