@@ -36,3 +36,13 @@ async def idle(bus: Bus, session_id: str) -> Session:
     session = await wait_until(found, what="no run of the session is open")
     assert session is not None
     return session
+
+
+async def handled(bus: Bus) -> None:
+    """Return once no message waits for a planner."""
+
+    async def is_empty() -> bool:
+        states = [(await bus.api(f"STREAM.INFO.{name}", {}))["state"] for name in ("REQUESTS", "INBOX")]
+        return not any(state["messages"] for state in states)
+
+    await wait_until(is_empty, what="no message waits")

@@ -1,6 +1,7 @@
 """Carries out what happens in sessions: a run joins one, or a message of a run or a person arrives.
 
-Rule 1: a run's log is written first, then the message to its session, and then the delivery is acknowledged.
+Rule 1: a run's log is written first, then that of its session, by the same handling, and then the delivery is
+acknowledged. Other messages to sessions come through INBOX.
 Rule 2: a session adds each fact once; a redelivery changes nothing, and repeats the commands. These are idempotent for
 ever, also when NATS no longer knows their ids: a run that has a log ignores a second request, a call that is completed
 a second outcome, and a group that has ended its timer.

@@ -15,7 +15,7 @@ from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, of_type, scripted, settled, spawn
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
+from tests.support.session_logs import handled
 
 SENT = ("request.", "inbox.", "control.", "session_inbox.", "timer.")
 Sent = list[tuple[str, bytes, dict[str, str] | None]]
@@ -25,16 +25,6 @@ Sent = list[tuple[str, bytes, dict[str, str] | None]]
 def nats_server(own_nats_server: NatsServer) -> NatsServer:
     """The server of one test: its streams are empty once nothing is left to do."""
     return own_nats_server
-
-
-async def handled(bus: Bus) -> None:
-    """Return once no message waits for a planner."""
-
-    async def is_empty() -> bool:
-        states = [(await bus.api(f"STREAM.INFO.{name}", {}))["state"] for name in ("REQUESTS", "INBOX")]
-        return not any(state["messages"] for state in states)
-
-    await wait_until(is_empty, what="no message waits")
 
 
 async def everything(bus: Bus, session_id: str, runs: list[str]) -> tuple[list[Any], list[int]]:

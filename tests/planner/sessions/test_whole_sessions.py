@@ -1,15 +1,21 @@
 """Runs of one session take turns, on a real server, through the planner."""
 
+from typing import Any
+
+import pytest
+
 from contracts.runs.events import Asked
 from contracts.runs.requests import RunStatus
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
+from services.planner.effects import bookkeeping
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer
-from tests.support.run_services import Planning
-from tests.support.session_logs import idle, is_queued
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning
+from tests.support.session_logs import handled, idle, is_queued
 from tests.support.waiting import wait_until
 
 SLOW = Say(text=answer("one").text, delay_s=0.7)
@@ -40,6 +46,31 @@ async def test_the_next_question_begins_right_after_the_end(plan: Plan, provider
     assert all(story.facts()[0] == "run_started" for story in stories)
     session = await idle(planning.bus, session_id)
     assert [turn.answer for turn in session.turns] == [str(number) for number in range(10)]
+
+
+async def test_a_run_in_a_session_stores_three_messages_more(
+    own_nats_server: NatsServer, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two records of the session, and its entry in the index."""
+    monkeypatch.setattr(bookkeeping, "OPEN_AFTER_S", 60.0)
+    provider.say(*(answer("yes") for _ in range(3)))
+    async with planning(own_nats_server.url, provider) as planner:
+
+        async def cost(**fields: Any) -> int:
+            before = await stored_beside_runs(planner.bus)
+            await planner.tell(**fields)
+            await handled(planner.bus)
+            return await stored_beside_runs(planner.bus) - before
+
+        session_id = new_id()
+        await cost(session_id=session_id)
+        assert await cost(session_id=session_id) == await cost() + 3
+
+
+async def stored_beside_runs(bus: Bus) -> int:
+    """Messages that all streams but the one of the runs' logs have ever stored."""
+    streams = (await bus.api("STREAM.LIST", {}))["streams"]
+    return sum(each["state"]["last_seq"] for each in streams if each["config"]["name"] != subjects.RUNS)
 
 
 async def test_a_queued_run_can_be_cancelled(plan: Plan, provider: ModelServer) -> None:
