@@ -43,7 +43,8 @@ async def test_each_run_has_one_turn(
 ) -> None:
     """The second begins after the first has ended, and both questions are in the session, once."""
     url, session_id, (text, word) = own_nats_server.url, new_id(), STEPS[step]
-    provider.say(*(Say(text=answer("yes").text, delay_s=0.3) for _ in range(4)))
+    # The second request comes while the first run is at work, also on a machine with much else to do.
+    provider.say(*(Say(text=answer("yes").text, delay_s=delay_s) for delay_s in (1.5, 1.5, 0.3, 0.3)))
     dying = DyingPlanner(url, provider.url, text, moment, word)
     await ask(client.bus, A, session_id)
     await wait_until(lambda: provider.ledger, what="the first run asks its model")
