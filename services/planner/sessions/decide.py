@@ -335,16 +335,12 @@ def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
         cancels_all = isinstance(cause, records.SessionDeletionRequested)
         cancelled = [run for run in open_runs if cancels_all or run not in tasks]
         return [_cancel(session, run, DELETED) for run in cancelled] if open_runs else [Purge()]
-    entry = [] if _has_begun_now(session, cause) else [WriteEntry()]
+    current = session.current
+    is_asked = current is not None and isinstance(cause, RunRequested) and cause.run_id == current.run
+    is_next = current is not None and isinstance(cause, records.SessionRunEnded) and current.begun_seq == session.seq
+    # Where a run has just begun, the entry is written with that of the run, or at its end.
+    entry = [] if is_asked or is_next else [WriteEntry()]
     return [*entry, *_of_turn(session, cause), *_of_cause(session, cause)]
-
-
-def _has_begun_now(session: Session, cause: RunRequested | Received) -> bool:
-    """Whether a run has just got the turn. The entry is written with that of the run, or at its end."""
-    if session.current is None:
-        return False
-    is_asked = isinstance(cause, RunRequested) and cause.run_id == session.current.run
-    return is_asked or (isinstance(cause, records.SessionRunEnded) and session.current.begun_seq == session.seq)
 
 
 def _cancel(session: Session, run: str, reason: str) -> Tell:
