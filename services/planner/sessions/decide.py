@@ -312,16 +312,13 @@ def _ended(session: Session, message: records.SessionRunEnded) -> Events:
 
 
 def _context(session: Session, message: records.SessionContextRequested, by: str) -> Events:
-    if session.is_deleting or _sequence(by) <= _sequence(session.context_by):
+    sequence, known = (int(owner.partition(":")[2] or 0) for owner in (by, session.context_by))
+    if session.is_deleting or sequence <= known:
         return []
     change = records.ContextSet(values=message.values, by=message.by)
     if wire_size(after(session, [change]).context) > records.MAX_CONTEXT_BYTES:
         return []
     return [change]
-
-
-def _sequence(by: str) -> int:
-    return int(by.partition(":")[2] or 0)
 
 
 def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
