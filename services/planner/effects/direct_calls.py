@@ -5,7 +5,9 @@ Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at m
 and is sent through CALLS; its outcome comes through INBOX.
 Rule 3: an instance says `begun` before it calls the tool, on the same connection. If it has not said so within 3 s, it
 was killed or stopped, and will never begin the call. The call is then sent through CALLS as a new one.
-Rule 4: a tool whose call took longer is called through CALLS for 30 s. So is every tool while half of the planner's
+Rule 4: while a begun call lasts, NATS is asked whether the instance is still connected. Nobody answers for a process
+that was killed, so its call continues through CALLS at once. A slow or stopped process stays connected.
+Rule 5: a tool whose call took longer is called through CALLS for 30 s. So is every tool while half of the planner's
 slots wait for direct calls, while no instance has announced itself lately, and while the planner stops.
 """
 
@@ -20,7 +22,7 @@ from pydantic import ValidationError
 
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import DIRECT_HEADER, CallRequested, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
-from contracts.wire import subjects
+from contracts.wire import names, subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders
 from services.messaging.nats_connection import Subscription
@@ -33,6 +35,8 @@ START_WITHIN_S = 1.0
 the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it continues."""
 _ANSWER_WITHIN_S = 1.2
 """tool_runner answers within a second."""
+_PROBE_EVERY_S = 0.25
+"""How often NATS is asked whether the instance is connected."""
 _BEGIN_WITHIN_S = 3.0
 """How long to wait for `begun`: `START_WITHIN_S`, and time for clocks that differ and for a busy tool_runner."""
 _MAX_CATCH_UP_S = 5.0
@@ -85,9 +89,9 @@ class DirectCalls:
     async def call(self, instance: str, call: CallRequested) -> CallFinished | Literal["declined", "unfinished"]:
         """Return the outcome of a call. `declined`: it certainly was not begun; `unfinished`: it may have begun."""
         self._waiting += 1
-        request = _Request(self._bus)
+        request = _Request(self._bus, instance)
         try:
-            reply = await request.reply(subjects.direct_call(instance), call.model_dump_json().encode())
+            reply = await request.reply(call)
         except NoResponders:
             self._instances.pop(instance, None)
             return "declined"
@@ -139,19 +143,24 @@ class DirectCalls:
 class _Request:
     """One request for a direct call."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, instance: str) -> None:
         self._bus = bus
+        self._instance = instance
         self.has_begun = False
 
-    async def reply(self, subject: str, data: bytes) -> Msg | None:
+    async def reply(self, call: CallRequested) -> Msg | None:
         """Return the last reply, or None if it does not come in time. `has_begun` is right then.
 
         Raises NoResponders; Unavailable when the connection was lost, after which `has_begun` may be wrong.
         """
-        longest_s = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S
+        longest_s, until = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S, time.monotonic() + _ANSWER_WITHIN_S
+        subject, data = subjects.direct_call(self._instance), call.model_dump_json().encode()
         waiting = asyncio.create_task(self._bus.request(subject, data, longest_s, interim=self._is_begun))
         try:
-            await asyncio.wait({waiting}, timeout=_ANSWER_WITHIN_S)
+            while not waiting.done() and (left_s := until - time.monotonic()) > 0:
+                await asyncio.wait({waiting}, timeout=min(left_s, _PROBE_EVERY_S))
+                if self.has_begun and not waiting.done() and await self._is_gone(call):
+                    break
             if not waiting.done() and not self.has_begun:
                 await asyncio.wait({waiting}, timeout=_BEGIN_WITHIN_S - _ANSWER_WITHIN_S)
                 # This process may have been stopped: what arrived meanwhile is handled first.
@@ -159,6 +168,18 @@ class _Request:
             return waiting.result() if waiting.done() else None
         finally:
             waiting.cancel()
+
+    async def _is_gone(self, call: CallRequested) -> bool:
+        """Whether the connection of the instance has ended."""
+        key = names.round_key(call.run_id, call.call_id, call.round)
+        question = ReceivedQuestion(idempotency_key=key, age_s=0).model_dump_json().encode()
+        try:
+            await self._bus.request(subjects.direct_status(self._instance), question, _PROBE_EVERY_S)
+        except NoResponders:
+            return True
+        except BusError:
+            pass
+        return False
 
     def _is_begun(self, message: Msg) -> bool:
         is_begun = (message.headers or {}).get(DIRECT_HEADER) == "begun"

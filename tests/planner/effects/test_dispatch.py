@@ -4,17 +4,21 @@ import asyncio
 import time
 from typing import Any
 
+import nats
 import pytest
 from nats.aio.msg import Msg
 
 from contracts.runs.events import Observed, RunEvent, Step
-from contracts.tools.messages import DIRECT_HEADER, ToolSpec
+from contracts.tools.messages import DIRECT_HEADER, CallRequested, ToolSpec
 from contracts.wire import subjects
+from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.planner.effects import direct_calls
 from tests.planner.conftest import TOOLS, Plan
+from tests.support.buses import connected
 from tests.support.model_server import ModelServer, action, answer
+from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, Planning, Story
 
 LOOK, FINAL = action("look", q="x"), answer("whole")
@@ -125,3 +129,38 @@ async def test_an_instance_that_does_not_answer(
     assert instances(story) == {stopped}
     assert [event.status for event in story.of("observed")] == ["succeeded"]
     assert bool(story.of("call_started")) == begins
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_only_an_instance_without_a_connection_is_not_awaited(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """One that has begun a call and says no more may be slow or stopped. The server knows that a killed one is gone."""
+    monkeypatch.setattr(direct_calls, "_ANSWER_WITHIN_S", 60.0)
+    monkeypatch.setattr(direct_calls, "_PROBE_EVERY_S", 0.02)
+    call = CallRequested(call_id="1", run_id=new_id(), tenant="default", tool="look", args={}, spec="0" * 24, step=1)
+    one, probes = new_id(), asyncio.Event()
+
+    async def begin(message: Msg) -> None:
+        await instance.publish(message.reply, headers={DIRECT_HEADER: "begun"})
+
+    async def on_probe(_: Msg) -> None:
+        probes.set()
+
+    async with connected(nats_server.url, "planner") as bus:
+        instance = await nats.connect(nats_server.url)
+        await instance.subscribe(subjects.direct_call(one), cb=begin)
+        await instance.subscribe(subjects.direct_status(one), cb=on_probe)
+        await instance.flush()
+        calls = direct_calls.DirectCalls(bus, max_waiting=1)
+        waiting = asyncio.create_task(calls.call(one, call))
+        await probes.wait()
+        probes.clear()
+        await probes.wait()
+        assert not waiting.done()
+        if is_killed:
+            await instance.close()
+            assert await waiting == "unfinished"
+        else:
+            waiting.cancel()
+            await instance.close()
