@@ -23,7 +23,7 @@ export class Picked {
 
   async send(file: File, sessionId: string): Promise<void> {
     try {
-      this.id = (await gateway.client.upload(file, { session_id: sessionId, filename: this.name })).artifact_id;
+      this.id = (await gateway.client.upload(file, { filename: this.name, ...(sessionId ? { session_id: sessionId } : {}) })).artifact_id;
       this.state = "ready";
     } catch (error) {
       this.problem = error instanceof Problem ? error.detail : "The upload failed.";
