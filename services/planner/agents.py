@@ -164,17 +164,14 @@ def parse_agents(entries: Mapping[str, Any], *, source: str = "agents") -> dict[
         raise InvalidAgents(f"{source}: {describe(error, limit=None)}") from None
     agents = {DEFAULT_AGENT: Agent(), **agents}
     for name, agent in agents.items():
-        for asked in agent.tasks.agents if agent.tasks is not None else ():
+        if agent.tasks is None or not agent.tasks.agents:
+            continue
+        for asked in agent.tasks.agents:
             if asked not in agents:
                 raise InvalidAgents(f"{source}: {name}.tasks.agents names {asked!r}, and there is no such agent")
-    return {name: _with_descriptions(agent, agents) for name, agent in agents.items()}
-
-
-def _with_descriptions(agent: Agent, agents: Mapping[str, Agent]) -> Agent:
-    if agent.tasks is None or not agent.tasks.agents:
-        return agent
-    asked = {name: agents[name].description for name in agent.tasks.agents}
-    return agent.model_copy(update={"tasks": agent.tasks.model_copy(update={"agents": asked})})
+        described = {asked: agents[asked].description for asked in agent.tasks.agents}
+        agents[name] = agent.model_copy(update={"tasks": agent.tasks.model_copy(update={"agents": described})})
+    return agents
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -13,7 +13,6 @@ function's description, and the arguments are still checked against the original
 | a reference has a target | all |
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from runwire.plans.json_schema.graph import schema_at, steps_of
@@ -119,14 +118,10 @@ def _make_enum(schema: Schema) -> None:
 
 
 def _without_targetless(schema: Any, root: Schema) -> None:
-    for inner in _inner(schema):
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         if isinstance(inner, dict) and isinstance(reference := inner.get("$ref"), str) and not _target(root, reference):
             del inner["$ref"]
         _without_targetless(inner, root)
-
-
-def _inner(value: Any) -> Iterator[Any]:
-    yield from value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _resolved(root: Schema, schema: Schema) -> Schema:

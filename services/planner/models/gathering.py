@@ -197,18 +197,21 @@ def _has_other_name(call: _Call, piece: Piece) -> bool:
     return bool(piece.name) and piece.name != call.name
 
 
-def _comes_again(call: _Call, piece: Piece) -> bool:
-    is_same = not _has_other_id(call, piece) and not _has_other_name(call, piece)
-    return is_same and call.is_whole and piece.arguments.strip() == call.arguments.strip()
-
-
 RULES: tuple[tuple[str, Callable[[_Call, Piece], bool], Whose], ...] = (
     (
         "neither a name nor the beginning of an object",
         lambda _call, piece: not piece.name and not piece.arguments.lstrip().startswith("{"),
         Whose.SAME,
     ),
-    ("all of the call comes again", _comes_again, Whose.NONE),
+    (
+        "all of the call comes again",
+        lambda call, piece: (
+            call.is_whole
+            and not (_has_other_id(call, piece) or _has_other_name(call, piece))
+            and piece.arguments.strip() == call.arguments.strip()
+        ),
+        Whose.NONE,
+    ),
     ("a name with another id", lambda call, piece: bool(piece.name) and _has_other_id(call, piece), Whose.NEW),
     (
         "an object behind a whole object: one number and one id, or none, for all calls",

@@ -83,6 +83,10 @@ def _with_messages(change: Callable[[list[Message]], list[Message]]) -> Callable
     return made
 
 
+def _with_each(change: Callable[[Message], Message]) -> Callable[[ModelRequest], ModelRequest]:
+    return _with_messages(lambda messages: [*map(change, messages)])
+
+
 def _in_order(messages: list[Message]) -> list[Message]:
     """Let roles alternate: a user speaks first, and after results of tools only once the model has."""
     ordered: list[Message] = []
@@ -94,14 +98,6 @@ def _in_order(messages: list[Message]) -> list[Message]:
             ordered.append(_BEGINS)
         ordered.append(message)
     return ordered
-
-
-def _system_as_user(messages: list[Message]) -> list[Message]:
-    return [{**each, "role": "user"} if each["role"] == "system" else each for each in messages]
-
-
-def _with_content(messages: list[Message]) -> list[Message]:
-    return [each if "content" in each else {**each, "content": ""} for each in messages]
 
 
 def _tools_as_text(request: ModelRequest) -> ModelRequest:
@@ -140,13 +136,9 @@ def _with_opaque(message: dict[str, Any], call: dict[str, Any]) -> Callable[[Mod
                 OPAQUE: {"model": request.model, "message": {**message, **own.get("message", {})}, "calls": calls},
             }
 
-        return _with_messages(lambda messages: [*map(completed, messages)])(request)
+        return _with_each(completed)(request)
 
     return made
-
-
-def _without_opaque(messages: list[Message]) -> list[Message]:
-    return [{key: value for key, value in each.items() if key != OPAQUE} for each in messages]
 
 
 ORDER = Change(
@@ -164,7 +156,7 @@ CHANGES: tuple[Change, ...] = (
         re.compile(
             r"(?:system|developer) (?:role|message|prompt|instruction)s?.{0,40}(?:not|un)|role.{0,20}system.{0,40}not"
         ),
-        _with_messages(_system_as_user),
+        _with_each(lambda message: {**message, "role": "user"} if message["role"] == "system" else message),
     ),
     # DeepSeek in thinking mode, Qwen, Kimi
     Change(
@@ -205,7 +197,7 @@ CHANGES: tuple[Change, ...] = (
     Change(
         "fields that came with its calls",
         re.compile(r"reasoning_content|reasoning_details|thinking_blocks|extra_content|provider_specific"),
-        _with_messages(_without_opaque),
+        _with_each(lambda message: {key: value for key, value in message.items() if key != OPAQUE}),
     ),
     # models without reasoning behind a name that the table knows as reasoning
     Change(
@@ -225,7 +217,11 @@ CHANGES: tuple[Change, ...] = (
         _tools_as_text,
     ),
     # vLLM, Cerebras: a message with calls needs a content
-    Change("a message without content", re.compile(r"content"), _with_messages(_with_content)),
+    Change(
+        "a message without content",
+        re.compile(r"content"),
+        _with_each(lambda message: message if "content" in message else {**message, "content": ""}),
+    ),
 )
 """The rows, those that a text names most exactly first. Who refuses what stands beside each."""
 

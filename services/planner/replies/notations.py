@@ -270,15 +270,11 @@ def _end(pattern: re.Pattern[str], text: str, here: int) -> int:
 
 def _fitted(text: str, schema: Any) -> Any:
     options = [schema, *(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())] if isinstance(schema, dict) else []
-    kinds = {kind for option in options if isinstance(option, dict) for kind in _kinds(option)}
+    declared = [option.get("type") for option in options if isinstance(option, dict)]
+    kinds = {kind for each in declared for kind in (each if isinstance(each, list) else [each])} - {None}
     if "string" in kinds or not kinds:
         return text
     try:
         return loads_leniently(text)
     except NotJson:
         return text
-
-
-def _kinds(schema: dict[str, Any]) -> list[str]:
-    kind = schema.get("type")
-    return kind if isinstance(kind, list) else [kind] if isinstance(kind, str) else []

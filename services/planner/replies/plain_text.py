@@ -102,11 +102,6 @@ def is_action(text: str, normalized: Normalized) -> bool:
     return bool(action.args.get("steps")) if not action.is_terminal else re.search(_ANSWER, text) is not None
 
 
-def _announces(text: str) -> bool:
-    """Whether a text may announce native calls: a short first sentence."""
-    return text.rstrip()[-1:] in _ENDS_SENTENCE and len(text) <= MAX_ANNOUNCEMENT_CHARACTERS
-
-
 def without_end(text: str) -> str:
     """Return a text without the marks that end a turn. `</s>` after `<s>` is HTML."""
     end = _END.search(text, max(0, len(text) - MAX_BEGINNING_CHARACTERS))
@@ -213,7 +208,9 @@ class TextStream:
         if self.head.is_wrapped:  # Blanks before the closing tag are no part of the answer.
             said = text.rstrip()
             text, self._held = said, text[len(said) :] + self._held
-        if self._may_announce and not self._shown and _announces(text) and not self._is_over:
+        # A short first sentence may announce native calls.
+        is_short = len(text) <= MAX_ANNOUNCEMENT_CHARACTERS and text.rstrip()[-1:] in _ENDS_SENTENCE
+        if self._may_announce and not self._shown and is_short and not self._is_over:
             self._held = text + self._held
             return ""
         if text:

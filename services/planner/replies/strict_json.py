@@ -97,11 +97,8 @@ def load_whole(text: str, reader: "Reader") -> Any:
 
 def mend(text: str) -> str:
     """Join the halves of surrogate pairs, and replace lone halves by U+FFFD, so that the text can be encoded."""
-    return _HALF.sub("\N{REPLACEMENT CHARACTER}", _PAIRS.sub(_joined, text))
-
-
-def _joined(pairs: re.Match[str]) -> str:
-    return pairs[0].encode("utf-16", "surrogatepass").decode("utf-16")
+    joined = _PAIRS.sub(lambda pairs: pairs[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", joined)
 
 
 class Halves:

@@ -44,30 +44,25 @@ _POISONED = Fault(code="poisoned", reason="a message of this run could not be ha
 
 def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     """Return the next command for this handling."""
-    if handling.incoming.attempt_token < run.last_handling.get(handling.incoming.owner, ""):
+    incoming, is_open = handling.incoming, run.started is not None and run.terminal is None
+    last = run.last_handling.get(incoming.owner, "")
+    if incoming.attempt_token < last:
         return Abandon()  # A later handling has this message.
     command = _next(run, handling, rules)
-    if _is_to_announce(run, handling.incoming):
-        return Append([Redelivered(by=handling.incoming.owner, holder=handling.incoming.attempt_token)])
+    if is_open and not incoming.is_first and last < incoming.attempt_token:
+        # An earlier handling may be stopped now, so this one says first that it has the message. If the earlier one
+        # recorded anything after this one has acknowledged the message, and died, nobody would go on with it; if it
+        # acknowledged the message, nobody would go on with what this one records.
+        return Append([Redelivered(by=incoming.owner, holder=incoming.attempt_token)])
     if isinstance(command, Append):
         events = terminal.completed(run, handling, terminal.shown(run, command.events))
         return Append(events if rules.direct is None else rules.direct.marked(run, events))
-    if isinstance(command, Ack) and not handling.progress.opened:
-        # The index entry and the timer of a run that stays open may not be written yet.
-        is_open = run.started is not None and run.terminal is None and run.stopping is None
-        if is_open and isinstance(handling.incoming.message, RunRequested | inbox.RunBegins):
-            return commands.Open()
-    return (isinstance(command, Ack) and pauses.before_ack(run, handling.progress)) or command
-
-
-def _is_to_announce(run: Run, incoming: commands.Incoming) -> bool:
-    """Whether a handling of a message that was delivered again must say so before it does anything else.
-
-    An earlier handling may be stopped now. If it recorded anything after this one has acknowledged the message, and
-    died, nobody would go on with it; if it acknowledged the message, nobody would go on with what this one records.
-    """
-    is_open = run.started is not None and run.terminal is None
-    return is_open and not incoming.is_first and run.last_handling.get(incoming.owner, "") < incoming.attempt_token
+    if not isinstance(command, Ack):
+        return command
+    opens = is_open and run.stopping is None and isinstance(incoming.message, RunRequested | inbox.RunBegins)
+    if opens and not handling.progress.opened:
+        return commands.Open()  # The index entry and the timer of a run that stays open may not be written yet.
+    return pauses.before_ack(run, handling.progress) or command
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:

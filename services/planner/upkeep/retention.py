@@ -57,7 +57,11 @@ async def sweep(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     async for ended in _ended(bucket, before):
         gone: list[_Ended] = []
         for each in ended:
-            await _purge_messages(bus, each)
+            messages = [(subjects.RUNS, subject) for subject in subjects.of_run(each.tenant, each.status.run_id)]
+            # A request that its consumer has lost would make the purged run look queued.
+            messages.append((subjects.REQUESTS, subjects.request(each.tenant, each.status.run_id)))
+            for stream, subject in messages:
+                await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
             if failure is not None and failure.retryable:
                 continue  # Each further request would wait for the store.
             try:
@@ -73,15 +77,6 @@ async def sweep(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     if failure is not None:
         raise failure
     return purged
-
-
-async def _purge_messages(bus: Bus, ended: _Ended) -> None:
-    tenant, run = ended.tenant, ended.status.run_id
-    places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, run)]
-    # A request that its consumer has lost would make the purged run look queued.
-    places.append((subjects.REQUESTS, subjects.request(tenant, run)))
-    for stream, subject in places:
-        await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
 
 
 async def _forget(bus: Bus, gone: list[_Ended]) -> None:

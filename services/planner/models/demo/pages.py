@@ -60,14 +60,16 @@ def play(situation: Situation) -> tuple[str, str] | None:
     proposed = _proposal(situation, view)
     if proposed is None and not view.notes:
         return None
-    said = [*view.notes, *([proposed[0]] if proposed else [])]
-    block = [f"{proposed[1]}: {compact(proposed[2])}"] if proposed else [f"SUGGESTED_VALUES: {compact(_values(view))}"]
-    return "I look at the page and at what became of proposals.", "\n\n".join([*said, *block])
-
-
-def _values(view: PageView) -> list[dict[str, str]]:
-    value = "Add three rows" if "data_proposal" in view.payloads and view.columns else "Make a table for my expenses"
-    return [{"label": value, "value": value}, {"label": "What can you do?", "value": "What can you do?"}]
+    if proposed is not None:
+        said, marker, value = proposed
+        block = [said, f"{marker}: {compact(value)}"]
+    else:
+        first = (
+            "Add three rows" if "data_proposal" in view.payloads and view.columns else "Make a table for my expenses"
+        )
+        values = [{"label": each, "value": each} for each in (first, "What can you do?")]
+        block = [f"SUGGESTED_VALUES: {compact(values)}"]
+    return "I look at the page and at what became of proposals.", "\n\n".join([*view.notes, *block])
 
 
 def _proposal(situation: Situation, view: PageView) -> tuple[str, str, dict[str, Any]] | None:

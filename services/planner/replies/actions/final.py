@@ -62,7 +62,9 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
     fields |= beside
     text = answer_text(answer)
     if text is not None and answer_text(answer, known_only=True) is None:
-        warnings.append(f"the answer was {_named(answer)}; its JSON text is given")
+        warnings.append(
+            f"the answer was {'an object' if isinstance(answer, dict) else 'a list'}; its JSON text is given"
+        )
     rest = {key: value for key, value in fields.items() if key not in ANSWER_KEYS}
     return rest if text is None else {"answer": text, **rest}
 
@@ -105,7 +107,3 @@ def _beside(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
         for key, value in action.items()
         if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
     }
-
-
-def _named(value: Any) -> str:
-    return "an object" if isinstance(value, dict) else "a list"

@@ -135,7 +135,9 @@ class Scan:
                 return
             begin = notable.start()
             if notable[0] == "```":
-                here = self._fence(begin)
+                here, self._fenced = begin + 3, not self._fenced
+                if self.first_fence is None:
+                    self.first_fence = begin
             elif notable["opening"] is not None:
                 here = self._thought(notable)
             elif notable["closing"] is not None:
@@ -197,12 +199,6 @@ class Scan:
         else:
             self._walked = len(self._text)
         self.characters_examined += self._walked - start
-
-    def _fence(self, start: int) -> int:
-        self._fenced = not self._fenced
-        if self.first_fence is None:
-            self.first_fence = start
-        return start + 3
 
     def _thought(self, mark: re.Match[str]) -> int:
         """Skip a thought. One that is never closed is prose."""

@@ -77,11 +77,13 @@ class Action:
         self.flows = False
         if depth == 1:
             if token is Token.KEY:
-                self._on_field(text)
+                self._field = text
+                if self._fields is not None and text not in self._fields:
+                    self._bar()
             elif self._field == "next_node":
                 self._on_node(token, text)
-            elif self._field == "plan":
-                self._on_plan(token, text)
+            elif self._field == "plan" and not (token is Token.SCALAR and text in _NULLS):
+                self._bar()  # A plan before the first streamed character counts. After it, this changes nothing.
             elif self._field == "args":
                 self._on_args(token, text)
             self._note_steps(self._field, token)
@@ -92,25 +94,18 @@ class Action:
                 self._on_argument(token, text)
             self._note_steps(self._argument, token)
 
-    def _on_field(self, name: str) -> None:
-        self._field = name
-        if self._fields is not None and name not in self._fields:
-            self._bar()
-
     def _on_node(self, token: Token, text: str) -> None:
         if token is Token.TEXT:
             self._name.append(text)
         elif token is Token.TEXT_ENDS:
-            self._decide(self._named("".join(self._name)))
+            name = "".join(self._name)
+            is_null = is_null_word(name, self._tools) and not self._two_fields
+            is_final = opcode_of(name, self._tools) in self._finals
+            self._decide(_Node.FINAL if is_final else _Node.NULL_WORD if is_null else _Node.OTHER)
         elif token is Token.SCALAR:
             self._decide(_Node.NULL if text in _NULLS and not self._two_fields else _Node.OTHER)
         elif token is not Token.TEXT_BEGINS:
             self._decide(_Node.OTHER)
-
-    def _named(self, name: str) -> _Node:
-        if opcode_of(name, self._tools) in self._finals:
-            return _Node.FINAL
-        return _Node.NULL_WORD if is_null_word(name, self._tools) and not self._two_fields else _Node.OTHER
 
     def _decide(self, node: _Node) -> None:
         self._node = node
@@ -118,11 +113,6 @@ class Action:
         if node is _Node.OTHER or self._barred:
             self.on_settled()
         self._settle_shown()
-
-    def _on_plan(self, token: Token, text: str) -> None:
-        """Bar the answer: a plan before the first streamed character counts. After it, this changes nothing."""
-        if not (token is Token.SCALAR and text in _NULLS):
-            self._bar()
 
     def _note_steps(self, name: str, token: Token) -> None:
         """Note a list of steps, also under the key `plan`: it makes a null node without an answer a plan."""

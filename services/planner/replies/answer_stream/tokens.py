@@ -85,11 +85,9 @@ _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 
 
 def _unescaped(run: str) -> str:
-    return _ESCAPE.sub(_character, run) if "\\" in run else run
-
-
-def _character(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 16)) if escape[1] else _ESCAPES[escape[2]]
+    if "\\" not in run:
+        return run
+    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else _ESCAPES[escape[2]], run)
 
 
 class Tokens:
@@ -264,10 +262,8 @@ class Tokens:
         if self._key is None:
             self._sink(Token.TEXT_ENDS, len(self._arrays), "")
             self._value_ends()
-        else:
-            self._key_ends("".join(self._key))
-
-    def _key_ends(self, key: str) -> None:
+            return
+        key = "".join(self._key)
         self.broken = key in self._seen[-1]
         if key in ONCE_KEYS:
             self._seen[-1] |= {key}

@@ -87,19 +87,16 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(each)
 
 
-def _forms(text: str) -> set[str]:
-    """Return a text as it is, and as it looks: without characters that nobody sees, and in its usual characters."""
-    seen = "".join(each for each in unicodedata.normalize("NFKC", text) if unicodedata.category(each) != "Cf")
-    return {text, seen}
-
-
 def check(rules: Sequence[InputRule], texts: Sequence[str]) -> Checked:
     """Return what the rules say of these texts, within `SEARCH_TIMEOUT_S`."""
     each_s = SEARCH_TIMEOUT_S / max(1, len(rules) * len(texts))
     for rule in rules:
         for text in texts:
+            # What a reader sees of it: without invisible characters, and in its usual ones.
+            usual = unicodedata.normalize("NFKC", text)
+            seen = "".join(each for each in usual if unicodedata.category(each) != "Cf")
             try:
-                matches = any(rule.finds(form, each_s / 2) for form in _forms(text))
+                matches = any(rule.finds(form, each_s / 2) for form in {text, seen})
             except TimeoutError:
                 matches = True
             if matches and rule.action == "refuse":

@@ -46,9 +46,16 @@ def spawn(session: Session, call: SessionTaskCalled, child: RunRequested) -> lis
     fault = _beyond_limits(background, call, child) or (group if isinstance(group, Fault) else None)
     if fault is not None or isinstance(group, Fault):
         return [SpawnRefused(task_id=child.run_id, run=call.run, fault=fault)] if fault is not None else []
-    opened = [] if group is not None else [_opened(call, child)]
+    opened: list[TaskEvent] = [] if group is not None else [_opened(call, child)]
     group_id = group.group_id if group is not None else child.run_id
-    return [*opened, _spawned(background, call, child, group_id), *_sealed(call, group_id)]
+    facts = [*opened, _spawned(background, call, child, group_id)]
+    args, keeps_turn = call.args, bool(call.args.get("retain_turn"))
+    if keeps_turn or args.get("group_sealed") or not (args.get("group") or args.get("group_id")):
+        facts.append(GroupSealed(group_id=group_id, by="spawn"))
+    if keeps_turn:
+        until = call.at + round(call.policy.retain_timeout_s * 1000)
+        facts.append(WaiterAdded(group_id=group_id, run=call.run, call_id=call.call_id, until=until))
+    return facts
 
 
 def _beyond_limits(background: Background, call: SessionTaskCalled, child: RunRequested) -> Fault | None:
@@ -133,12 +140,3 @@ def _spawned(background: Background, call: SessionTaskCalled, child: RunRequeste
         for_report=call.for_report,
         requested_at=child.requested_at,
     )
-
-
-def _sealed(call: SessionTaskCalled, group_id: str) -> list[TaskEvent]:
-    args = call.args
-    keeps_turn = bool(args.get("retain_turn"))
-    is_sealed = keeps_turn or bool(args.get("group_sealed")) or not (args.get("group") or args.get("group_id"))
-    until = call.at + round(call.policy.retain_timeout_s * 1000)
-    waiter = WaiterAdded(group_id=group_id, run=call.run, call_id=call.call_id, until=until)
-    return [*([GroupSealed(group_id=group_id, by="spawn")] if is_sealed else []), *([waiter] if keeps_turn else [])]

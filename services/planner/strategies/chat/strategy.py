@@ -61,7 +61,10 @@ class Chat(AskingStrategy):
 
         def render() -> Prefix:
             functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
-            further = [texts.TASKS if tasks else "", "" if native or not functions else _in_text(functions)]
+            further = [texts.TASKS] if tasks else []
+            if functions and not native:  # The model is not offered native calls.
+                listed = "\n".join(compact(each["function"]) for each in functions)
+                further.append(texts.FUNCTIONS.format(functions=listed))
             view, asked_at = started.page_view, started.request.requested_at
             return prompt.system_message(view, tools, agent, self._types, further, asked_at=asked_at), functions
 
@@ -102,11 +105,6 @@ def _of_page(started: RunStarted, tools: Sequence[ToolSpec]) -> Sequence[ToolSpe
         return tools
     offered = [tool for tool in tools if view.tools is None or tool.name in view.tools]
     return [*offered, GET_PAYLOAD_SPEC] if view.manifest else offered
-
-
-def _in_text(functions: list[dict[str, Any]]) -> str:
-    """Return the section for a model that is not offered native calls."""
-    return texts.FUNCTIONS.format(functions="\n".join(compact(each["function"]) for each in functions))
 
 
 class _ChatNative(NativeTools):
