@@ -33,8 +33,8 @@ from services.planner.models.selection import local_models
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
+from services.planner.run.turn.decide import FIELD_REFUSED
 from services.planner.run.turn.decision import Calls, Decision
-from services.planner.run.turn.failures import FIELD_REFUSED
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import Reading
 from services.planner.strategies.react.strategy import React

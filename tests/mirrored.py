@@ -50,7 +50,6 @@ THROUGH = {
     "contracts/runs/actions.py": "tests/planner/replies/test_actions.py",
     "contracts/wire/subject.py": "tests/contracts/wire/test_subjects.py",
     "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
-    "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
     "services/messaging/writes.py": "tests/messaging/test_nats_connection.py",
     "services/messaging/request_reply.py": "tests/artifact_store/store/test_store.py",
@@ -68,7 +67,6 @@ THROUGH = {
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
-    "services/planner/upkeep/retention.py": "tests/planner/upkeep/test_deletions.py",
 }
 
 

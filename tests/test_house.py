@@ -41,7 +41,6 @@ PURE = (
     "services/planner/replies/marked/*.py",
     "services/planner/strategies/**/*.py",
     "services/shared/redaction/*.py",
-    "services/tool_runner/results/named_artifact.py",
     "services/tool_runner/results/forms.py",
     "services/tool_runner/calls/machine.py",
     "services/tool_runner/calls/state.py",

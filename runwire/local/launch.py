@@ -25,7 +25,7 @@ from typing import Any
 
 from contracts.wire.operation import NOT_STORED
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
-from runwire.local import embedded_nats, embedded_s3, environments
+from runwire.local import embedded_nats, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor
@@ -225,17 +225,17 @@ async def start_nats(plan: Plan, supervisor: Supervisor, report: Callable[[str],
 
 async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
     """Start the embedded S3 server; return the artifact store's settings for it."""
-    rclone = embedded_s3.find_rclone()
+    rclone = embedded_nats.find_rclone()
     if rclone is None:
         raise CannotLaunch(
             "rclone was not found: `make run` in a clone of the repository brings it, or install rclone 1.65 or newer"
         )
-    folder, port, keys = data / "s3", free_port(), embedded_s3.keys_of(data / "s3_keys.json")
-    embedded_s3.prepare(folder)
-    command = embedded_s3.rclone_command(rclone, folder, port)
-    environment = {**environments.of_server(os.environ), **embedded_s3.rclone_environment(keys)}
+    folder, port, keys = data / "s3", free_port(), embedded_nats.keys_of(data / "s3_keys.json")
+    embedded_nats.prepare(folder)
+    command = embedded_nats.rclone_command(rclone, folder, port)
+    environment = {**environments.of_server(os.environ), **embedded_nats.rclone_environment(keys)}
     await supervisor.start(Child("s3", command, environment, lambda: listens(port)))
-    return dict(embedded_s3.store_environment(keys, port))
+    return dict(embedded_nats.store_environment(keys, port))
 
 
 def _service(service: str, name: str, env: dict[str, str]) -> Child:

@@ -29,12 +29,12 @@ from contracts.runs.plans import (
     UnknownTool,
 )
 from contracts.tools.messages import ToolSpec
+from runwire.plans.json_schema.folding import Steps, TooManySteps
+from runwire.plans.texts import MAX_NAME_CHARACTERS, Findings, names_of, shortened
 
 from .arguments import Container, Key, is_deeper, json_size, marked_strings
-from .findings import MAX_NAME_CHARACTERS, Findings, names_of, shortened
 from .json_schema.fields import MAX_NAMES, Fields, Missing, fit
 from .json_schema.folding import Schema
-from .json_schema.steps import Steps, TooManySteps
 from .templates import Template, holds_embedded, is_candidate, parse_template
 
 

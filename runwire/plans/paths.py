@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from runwire.plans.json_schema.folding import Steps, TooManySteps
+
 from .json_schema.fields import Fields, Part, Presence
 from .json_schema.folding import Schema
 from .json_schema.json_types import ANY
-from .json_schema.steps import Steps, TooManySteps
 from .templates import Template, parse_template
 
 MAX_PATHS = 500

@@ -10,8 +10,7 @@ from itertools import chain, count, islice
 from typing import Any
 
 from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
-
-from .findings import MAX_ERRORS
+from runwire.plans.texts import MAX_ERRORS
 
 
 @dataclass(frozen=True, slots=True)

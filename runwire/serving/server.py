@@ -11,11 +11,10 @@ from typing import Any
 
 from runwire.credentials.lookup import find_login
 from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
-from runwire.serving.caller_clock import CallerClock
+from runwire.serving.caller_clock import CallerClock, StallDetector
 from runwire.serving.connection import Connection
 from runwire.serving.executor import Executor
 from runwire.serving.loading import authors_trace, load_tools, remarks, unique
-from runwire.serving.stall import StallDetector
 from runwire.serving.tool_server import ToolServer
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 

@@ -32,12 +32,10 @@ from contracts.wire import subjects
 from contracts.wire.faults import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
-from runwire.serving.call_context import CallContext
-from runwire.serving.caller_clock import CallerClock
-from runwire.serving.calls import Call, Calls, Key, Reply, failure_replies, reply_of, result_replies
+from runwire.serving.caller_clock import CallerClock, StallDetector
+from runwire.serving.calls import Call, CallContext, Calls, Key, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor, TooLate
 from runwire.serving.loading import authors_trace
-from runwire.serving.stall import StallDetector
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 from runwire.tools.pauses import pause_in
 

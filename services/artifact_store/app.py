@@ -6,13 +6,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.artifact_store.collector.deletions import Deletions
-from services.artifact_store.collector.orphans import claim_bucket
+from services.artifact_store.collector.orphans import Deletions, claim_bucket
 from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.handlers import Broker, build_router, drained
 from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.artifact_keys import ArtifactKeys
-from services.artifact_store.references.entries import References, entries_bucket
+from services.artifact_store.references.entries import ArtifactKeys, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store.store import ArtifactStore
 from services.artifact_store.uploads.assembler import Assembler

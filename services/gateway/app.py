@@ -1,42 +1,86 @@
-"""Compose the gateway. Nothing connects here."""
+"""Compose the gateway. Nothing connects here.
 
-from collections.abc import AsyncIterator, Sequence
+The metrics of the gateway: `/metrics`, for callers with the right `operate`, since its port is open to clients.
+"""
+
+import time
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 
+from services.gateway.artifacts import routes as artifacts
+from services.gateway.catalogue import routes as catalogue
+from services.gateway.edge import description, playground
+from services.gateway.edge.addresses import Addresses
+from services.gateway.edge.error_handlers import add_error_handlers
+from services.gateway.edge.http_connection import connection_class
+from services.gateway.edge.origins import Origins
+from services.gateway.edge.routing import needs, new_router
+from services.gateway.parts import Parts, build_parts
+from services.gateway.protocols.events import inside
+from services.gateway.protocols.events import routes as events
+from services.gateway.protocols.mcp import routes as mcp
+from services.gateway.runs import calls, chat, decisions
+from services.gateway.runs import routes as runs
+from services.gateway.schedules import routes as schedules
+from services.gateway.sessions import routes as sessions
+from services.gateway.sessions import task_routes as tasks
+from services.gateway.settings import GatewaySettings
+from services.gateway.tables import proposals
+from services.gateway.tables import routes as tables
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
-from services.runtime.http_server import HttpServer
+from services.runtime.http_server import AsgiApp, HttpServer, Receive, Scope, Send
 from services.runtime.tasks import cancelled
 from services.shared import metrics
 from services.shared.tools.catalogue import Catalogue
 
-from .artifacts import routes as artifacts
-from .catalogue import routes as catalogue
-from .edge import description, measuring, playground
-from .edge.addresses import Addresses
-from .edge.error_handlers import add_error_handlers
-from .edge.http_connection import connection_class
-from .edge.origins import Origins
-from .parts import Parts, build_parts
-from .protocols.events import inside
-from .protocols.events import routes as events
-from .protocols.mcp import routes as mcp
-from .runs import calls, chat, decisions
-from .runs import routes as runs
-from .schedules import routes as schedules
-from .sessions import routes as sessions
-from .sessions import task_routes as tasks
-from .settings import GatewaySettings
-from .tables import proposals
-from .tables import routes as tables
+router = new_router("Gateway")
+
+
+@router.get(
+    "/metrics",
+    dependencies=[needs("operate")],
+    summary="What this gateway counts, for Prometheus",
+    response_class=PlainTextResponse,
+)
+async def get_metrics(request: Request) -> Response:
+    """Return all metrics in Prometheus' text format. Those of the other services are at their health ports."""
+    health: Health = request.app.state.health
+    return Response(health.metrics(), headers={"Cache-Control": "no-store"}, media_type=CONTENT_TYPE_LATEST)
+
+
+def measured(app: AsgiApp) -> AsgiApp:
+    """Return the application with its requests counted by route, and timed to the first byte of the answer.
+
+    What no route matches is counted as `other`: a client may ask for any path.
+    """
+
+    async def measure(scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.monotonic()
+
+        async def sent(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                route = scope["route"].path if "route" in scope else "other"
+                method = scope["method"] if "route" in scope else "other"
+                metrics.HTTP_REQUESTS.labels(method, route, message["status"]).inc()
+                metrics.HTTP_SECONDS.labels(route).observe(time.monotonic() - began)
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    return measure
+
 
 NOUNS = (
     *(runs.router, decisions.router, inside.router, sessions.router, tasks.router, schedules.router),
     *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
-    *(description.router, measuring.router, playground.router, playground.logins),
+    *(description.router, router, playground.router, playground.logins),
 )
 PROTOCOLS = (events.router, mcp.router)
 """How clients ask and follow runs. A further protocol is a folder of `protocols`, and its router here."""
@@ -59,7 +103,7 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
     for router in (*NOUNS, *protocols):
         app.include_router(router)
     add_error_handlers(app)
-    app.add_middleware(measuring.measured)
+    app.add_middleware(measured)
     app.openapi = lambda: description.openapi(app)  # type: ignore[method-assign]
     return app
 

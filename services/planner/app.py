@@ -33,7 +33,7 @@ from services.planner.models.types import Model
 from services.planner.resolution import CHARACTERS_PER_TOKEN, Deployment
 from services.planner.run.commands import Rules
 from services.planner.strategies.registry import strategies_of
-from services.planner.upkeep import retention, schedules
+from services.planner.upkeep import deletions, schedules
 from services.planner.upkeep.deletions import Deletions
 from services.planner.upkeep.orphans import Orphans
 from services.runtime.tasks import cancelled
@@ -168,7 +168,7 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     parts = build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls)
     planner = Planner(parts)
     background = [
-        bus.tasks.keep("retention_sweep", lambda: retention.watch(bus, settings.retention_days)),
+        bus.tasks.keep("retention_sweep", lambda: deletions.watch(bus, settings.retention_days)),
         bus.tasks.keep("orphaned_messages", lambda: Orphans(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", lambda: Deletions(bus).carry_out_for_ever()),
         bus.tasks.keep("schedules", lambda: schedules.watch(bus)),

@@ -15,10 +15,9 @@ from contracts.tools.messages import ReadRequested
 from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
-from services.shared.runs.pages.help_topics import help_text
-from services.shared.runs.pages.page_types import Read, Shown
+from services.shared.runs.pages.page_types import Read, Shown, help_text
 from services.shared.runs.pages.registry import Pages
-from services.shared.tools.reads import read
+from services.shared.tools.catalogue import read
 
 logger = structlog.get_logger(__name__)
 

@@ -17,10 +17,9 @@ import structlog
 import uvicorn
 import uvloop
 
-from services.runtime.health import Health
+from services.runtime.health import Health, Watchdog
 from services.runtime.service import Link, Service, Work
 from services.runtime.tasks import cancelled
-from services.runtime.watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 

@@ -15,11 +15,12 @@ from typing import Protocol
 import structlog
 import uvloop
 
+from services.runtime.health import Watchdog
+
 from .health import Health, serve_health
 from .logs import configure_logging
 from .settings import BusSettings
 from .tasks import cancelled
-from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 

@@ -1,5 +1,9 @@
-"""The tools that import and export CSV, and with them all tools of the service."""
+"""The tools that import and export CSV, and with them all tools of the service.
 
+Write rows as CSV (RFC 4180), some at a time: all of them from one state, or a part of the file for each request.
+"""
+
+import csv
 import hashlib
 import io
 import tempfile
@@ -13,12 +17,57 @@ from contracts.artifacts.references import BY_REFERENCE, ArtifactRef
 from contracts.wire.limits import PART_BYTES
 from runwire import Tool, ToolContext, tool
 from services.tables import catalog, queries, rows, schema, values
-from services.tables.csv_files import exporting
+from services.tables.catalog import BATCH_ROWS, Table
+from services.tables.csv_files import escaped
 from services.tables.csv_files.importing import LISTED_ROWS, Import
 from services.tables.csv_files.reading import CsvFile, opened
 from services.tables.database import Database
 from services.tables.errors import LimitExceeded, Refused
 from services.tables.tools import row_tools
+from services.tables.values import Column
+
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def written(
+    connection: sa.Connection, table: Table, selection: queries.Selection, *, bom: bool
+) -> Iterator[tuple[str, int]]:
+    """Return the file piece by piece, each with its number of rows. Excel reads UTF-8 by the byte order mark."""
+    of = queries.chosen(table, selection.columns)
+    yield _header(of, bom=bom), 0
+    for batch in queries.pages(connection, table, selection, BATCH_ROWS):
+        yield _lines([[_cell(row[each.column_id]) for each in of] for row in batch]), len(batch)
+
+
+def page(
+    connection: sa.Connection, table: Table, selection: queries.Selection, cursor: str | None, *, bom: bool
+) -> tuple[str, int, str | None]:
+    """Return a part of the file, its number of rows, and the cursor of the next part.
+
+    Raises Refused, also where the columns have changed since the part before.
+    """
+    of = queries.chosen(table, selection.columns)
+    header = _header(of, bom=bom)
+    found, following = queries.page(connection, table, selection, BATCH_ROWS, cursor, header)
+    text = _lines([[_cell(row[each.column_id]) for each in of] for row in found])
+    return (header if cursor is None else "") + text, len(found), following
+
+
+def _header(of: list[Column], *, bom: bool) -> str:
+    return (BYTE_ORDER_MARK if bom else "") + _lines([[escaped(each.name) for each in of]])
+
+
+def _lines(of: list[list[str]]) -> str:
+    found = io.StringIO(newline="")
+    csv.writer(found).writerows(of)
+    return found.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return escaped(value) if isinstance(value, str) else "" if value is None else str(values.shown(value))
+
 
 _MAX_STREAMED_BYTES = 24 << 20
 """Of an export as an artifact: the pieces of a call have 32 MiB as JSON. Pages have no limit."""
@@ -129,12 +178,10 @@ def tools_of(database: Database) -> list[Tool[..., Any]]:
             of = {each.name: each.type for each in queries.chosen(table, given.columns) if each.type != "select"}
             found = Exported(filename=f"{table.table_id}.csv", rows=0, columns=of)
             if given.page:
-                found.text, found.rows, found.next_cursor = exporting.page(
-                    connection, table, given, given.cursor, bom=given.bom
-                )
+                found.text, found.rows, found.next_cursor = page(connection, table, given, given.cursor, bom=given.bom)
                 return found
             size = 0
-            for text, count in exporting.written(connection, table, given, bom=given.bom):
+            for text, count in written(connection, table, given, bom=given.bom):
                 found.rows += count
                 size += len(text.encode())
                 if size > _MAX_STREAMED_BYTES:

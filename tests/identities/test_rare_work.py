@@ -2,7 +2,6 @@
 
 import time
 
-from services.planner.upkeep import retention
 from services.planner.upkeep.deletions import Deletions
 from services.shared.artifacts.client import ArtifactClient
 from tests.identities.scene import Scene, storing
@@ -22,7 +21,7 @@ async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, s3: S3
         await delete(clean.operator, open_)
         deletions = Deletions(planner, **FOR_GOOD)
         await deletions.check()
-        await retention.sweep(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
+        await deletions.sweep(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
 
         async def is_gone() -> bool:
             return not await traces(clean.operator, deleted.run)

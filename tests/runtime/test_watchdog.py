@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from services.runtime.watchdog import EXIT_CODE
+from services.runtime.health import EXIT_CODE
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until

@@ -19,7 +19,7 @@ from contracts.tools.messages import ToolSpec
 from runwire import Client, client, errors, events, plans, serving, testing
 from runwire.local import data_folder
 from services.planner.agents import load_agents
-from services.shared.runs.pages.help_topics import help_text
+from services.shared.runs.pages.page_types import help_text
 from services.shared.runs.pages.registry import load_pages
 from tests.support.documents import ROOT, blocks, run_commands, run_python, text_of
 from tests.support.nats_server import NatsServer

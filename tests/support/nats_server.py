@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from contracts.wire.rights import RELOADER
+from runwire.credentials.command_connection import reload_accounts
 from runwire.credentials.identities import Identities, changed
-from runwire.credentials.reload import reload_accounts
 
 from .needs import free_port, needs_program
 from .waiting import wait_until_blocking

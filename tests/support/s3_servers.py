@@ -12,7 +12,7 @@ from typing import Self
 import urllib3
 from minio import Minio
 
-from runwire.local.embedded_s3 import Keys, prepare, rclone_command, rclone_environment
+from runwire.local.embedded_nats import Keys, prepare, rclone_command, rclone_environment
 
 from .forked import die_with_parent
 from .needs import free_port, needs_program

@@ -13,7 +13,7 @@ from contracts.runs.events import ArtifactChunk
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import REPLY_HEADER, ToolCall
 from contracts.wire import subjects
-from runwire.serving.stall import STALL_S
+from runwire.serving.caller_clock import STALL_S
 from services.messaging import dead_letters
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery

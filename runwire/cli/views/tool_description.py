@@ -6,7 +6,7 @@ from contracts.tools.messages import ToolSpec
 from runwire.cli.printing import one_line, visible
 from runwire.plans import TemplatePath, template_paths
 from runwire.plans.json_schema.fields import Fields
-from runwire.plans.json_schema.steps import Steps, TooManySteps
+from runwire.plans.json_schema.folding import Steps, TooManySteps
 
 MAX_ARGUMENTS = 500
 _FLAGS = ("idempotent", "requires_approval", "hidden")

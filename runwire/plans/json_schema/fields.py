@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from runwire.plans.json_schema.folding import Steps
+
 from ..templates import is_index
 from .folding import Document, Reading, Schema
 from .json_types import ANY, NULL, Types, TypesReading, types_of_itself, values_of
 from .patterns import Patterns
-from .steps import Steps
 
 MAX_NAMES = 100
 """Most names that an error lists."""

@@ -4,13 +4,36 @@ Rule 1: only `#` and `#/a/json/pointer` are followed. Nothing is fetched; a refe
 makes its place unknown.
 Rule 2: nothing recurses, so no schema is too deep. A schema that contains itself contributes nothing a second time.
 Rule 3: each schema that is visited is a step (`Steps`).
+
+The work of one check is counted, so that no schema and no plan can make it long.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from .graph import schema_at, steps_of
-from .steps import Steps
+from runwire.plans.json_schema.graph import schema_at, steps_of
+
+MAX_STEPS = 100_000
+"""Subschemas and path segments that one check looks at: about 0.2 s."""
+
+
+class TooManySteps(Exception):
+    """The check would take too much work."""
+
+
+class Steps:
+    """The steps that a check may still take."""
+
+    def __init__(self, limit: int = MAX_STEPS) -> None:
+        self.limit = limit
+        self.left = limit
+
+    def take(self, count: int = 1) -> None:
+        """Count steps. Raises TooManySteps beyond the limit."""
+        self.left -= count
+        if self.left < 0:
+            raise TooManySteps
+
 
 T = TypeVar("T")
 Schema = Any

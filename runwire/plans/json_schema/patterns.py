@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from .steps import Steps
+from runwire.plans.json_schema.folding import Steps
 
 MAX_PATTERNS = 100
 """The patterns of one schema that the services accept."""

@@ -17,12 +17,17 @@ import structlog
 
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
-from services.artifact_store.collector.deletions import Deletions
-from services.artifact_store.collector.orphans import remove_orphans
+from services.artifact_store.collector.orphans import Deletions, remove_orphans
 from services.artifact_store.errors import UnknownVersion
 from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.artifact_keys import ArtifactKeys
-from services.artifact_store.references.entries import ArtifactEntry, Reference, References, Unfinished, parsed
+from services.artifact_store.references.entries import (
+    ArtifactEntry,
+    ArtifactKeys,
+    Reference,
+    References,
+    Unfinished,
+    parsed,
+)
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket as KeyValueBucket

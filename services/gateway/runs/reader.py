@@ -32,8 +32,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.messaging.reads import checked, sequence_of
 from services.shared.runs.run_follower import RunFollower
-from services.shared.runs.run_status import status_of
-from services.shared.runs.waiting import Waiting, waiting_after, without
+from services.shared.runs.waiting import Waiting, status_of, waiting_after, without
 
 Model = TypeVar("Model", bound=BaseModel)
 _PAUSED = re.compile(rb'"type":"(tasks_)?paused"')

@@ -30,8 +30,15 @@ from services.gateway.edge.request_headers import RequestIds, idempotency_key
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
 from services.gateway.parts import Parts
 from services.gateway.runs.run_request import check_page, digest_of, encoded, run_request
-from services.shared.schedules.fire_times import NEXT_SHOWN, first_after, next_times, shown
-from services.shared.schedules.moments import checked_cron, moment_from_text, zone_of
+from services.shared.schedules.moments import (
+    NEXT_SHOWN,
+    checked_cron,
+    first_after,
+    moment_from_text,
+    next_times,
+    shown,
+    zone_of,
+)
 
 from .webhooks import new_secret
 

@@ -24,8 +24,7 @@ from services.messaging.kv import Bucket
 from services.messaging.reads import sequence_of
 from services.shared.runs.causes import CAUSES
 from services.shared.sessions.fold import fold, newest_checkpoint
-from services.shared.sessions.state import Session
-from services.shared.sessions.task_views import group_view, shown_groups, task_view
+from services.shared.sessions.state import Session, group_view, shown_groups, task_view
 
 MAX_RUNS_SHOWN = 100
 MAX_TASKS_SHOWN = 100

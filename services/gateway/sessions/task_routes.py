@@ -21,8 +21,7 @@ from services.gateway.errors import NotFound, RefusedByPlanner
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.decisions import LATER, STOPPING
 from services.shared.redaction.json_values import CUT_MARK
-from services.shared.sessions.state import Session
-from services.shared.sessions.task_views import group_view, shown_groups, task_view
+from services.shared.sessions.state import Session, group_view, shown_groups, task_view
 
 from . import control
 

@@ -32,7 +32,7 @@ from services.gateway.runs.calls import GOES_ON, answer_of, called
 from services.messaging.errors import Unavailable
 from services.runtime import exact_json
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge
-from services.shared.tools.reads import read
+from services.shared.tools.catalogue import read
 
 EXPORT, IMPORT = "export_csv", "import_csv"
 IMPORT_TTL_S = 86_400

@@ -17,7 +17,7 @@ from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.planner.logs.session_log import SessionAddress
 from services.planner.run.state.run import Run
-from services.shared.runs.run_status import status_of
+from services.shared.runs.waiting import status_of
 from services.shared.sessions.state import Session
 
 

@@ -1,6 +1,6 @@
 """The failures of models: what each means, and the sentence that says it.
 
-`direct.openai_errors` and `litellm.errors` find the meaning of what a provider or a library reports. The text of a
+`direct.openai_reply` and `litellm.errors` find the meaning of what a provider or a library reports. The text of a
 provider's error is never copied: it can hold prompts, keys and image bytes.
 """
 

@@ -17,7 +17,7 @@ from contracts.sessions.records import CHECKPOINT_HEADER, Checkpoint, SessionEve
 from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskEnded
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import types_in
-from services.shared.budgets.usage import spent
+from services.shared.budgets.totals import spent
 from services.shared.runs.causes import CAUSES
 from services.shared.sessions import proposals
 from services.shared.sessions import task_fold as tasks

@@ -6,6 +6,8 @@ Rule 3: shortly after a reconnect no tool is removed: tools reconnect too, and t
 Nor is one removed while NATS does not store, since no key can be refreshed then: runs that continue after a full disk
 keep their tools.
 Rule 4: an entry expires by its time to live, even if the server has lost the expiry, as after a kill.
+
+Calls of tools that change nothing, for no run: what the gateway answers with, and what pages show.
 """
 
 import asyncio
@@ -15,8 +17,9 @@ import time
 import structlog
 from pydantic import ValidationError
 
-from contracts.tools.messages import RefusedTool, ToolSpec
-from contracts.wire import keys
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ReadRequested, RefusedTool, ToolSpec
+from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -25,6 +28,16 @@ from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)
+
+READ_WAIT_S = 12.0
+"""A little longer than a tool runner gives a tool."""
+
+
+async def read(bus: Bus, asked: ReadRequested, wait_s: float = READ_WAIT_S) -> CallFinished:
+    """Return what came of a call. Raises Unavailable if no tool runner answers."""
+    message = await bus.request(subjects.tool_read(), asked.model_dump_json().encode(), wait_s)
+    return CallFinished.model_validate_json(message.data)
+
 
 _READ_BACK_S = 3.0
 _SETTLING_S = 10.0

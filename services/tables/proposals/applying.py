@@ -5,20 +5,86 @@ was killed is repeated as it is: what was done is not done again, and the rest f
 Rule 2: a refused operation is an outcome too; the next one goes on. A database that is away ends the call instead.
 Rule 3: versions count from `base_version`, what the table was when the proposal was written: a cell that somebody else
 has changed since is not overwritten.
+
+Check the operations of a proposal for rows, each for itself: a bad one is refused with its reason, the others stay.
+
+Rule 1: of two operations on one row of which one deletes it, the first counts (`row_conflict`); two updates are
+allowed, with a warning.
+Rule 2: columns are named by id or name, and the result names them by id.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
-from services.tables import catalog, rows
+from services.tables import catalog, rows, values
 from services.tables.database import Database
 from services.tables.errors import Refused
 from services.tables.proposals import columns as column_rules
-from services.tables.proposals import data as row_rules
+from services.tables.values import Column
+
+ACTIONS = ("add", "update", "delete")
+
+
+@dataclass
+class Operation:
+    """One operation as it can be carried out. `row_id` is None for a new row."""
+
+    action: str
+    row_id: int | None = None
+    cells: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """Each as `code@field`."""
+
+
+class SeenRows:
+    """What the operations so far have done to which row."""
+
+    def __init__(self) -> None:
+        self._actions: dict[int, str] = {}
+
+    def check(self, operation: Operation) -> None:
+        """Raise Refused if the operation does not go together with an earlier one; warn of a second update."""
+        before = self._actions.get(operation.row_id or 0)
+        if before is not None and "delete" in {before, operation.action}:
+            reason = f"row {operation.row_id} has a {before} before this {operation.action}"
+            raise Refused("row_conflict", reason, "row_id")
+        if before is not None:
+            operation.warnings.append("row_updated_twice@row_id")
+
+    def note(self, action: str, row_id: int | None) -> None:
+        """Take an operation that was accepted."""
+        if action != "add" and row_id is not None:
+            self._actions[row_id] = action
+
+
+def check(given: Any, columns: Sequence[Column]) -> Operation:
+    """Check one operation, but for whether its row exists. Raises Refused, with the field that is wrong."""
+    operation = given if isinstance(given, Mapping) else {}
+    action = operation.get("action")
+    if action not in ACTIONS:
+        raise Refused("action_unknown", f"an action is one of {', '.join(ACTIONS)}", "action")
+    found = Operation(action)
+    if action != "add":
+        row_id = operation.get("row_id")
+        if isinstance(row_id, str) and row_id.isascii() and row_id.isdigit() and len(row_id) <= 18:  # noqa: PLR2004
+            row_id = int(row_id)
+            found.warnings.append("row_id_coerced@row_id")
+        if isinstance(row_id, bool) or not isinstance(row_id, int):
+            raise Refused("row_id_invalid", "a row_id is the integer that the row has", "row_id")
+        found.row_id = row_id
+    if action != "delete":
+        name = "data" if action == "add" else "changes"
+        if not isinstance(operation.get(name), Mapping) or not operation[name]:
+            raise Refused(f"{name}_empty", f"{name} is an object that names at least one column", name)
+        found.cells, mended = values.cells_of(columns, operation[name], whole=action == "add")
+        found.warnings += [f"value_coerced@{each}" for each in mended]
+    return found
+
 
 _MAX_CHARACTERS = 200
 """Of each text in a report: a model may have written any name."""
@@ -45,7 +111,7 @@ class RowsApply:
         self._table_id = table_id
         self._base_version = base_version
         self._check_only = check_only
-        self._seen = row_rules.SeenRows()
+        self._seen = SeenRows()
         self._own: set[int] = set()
 
     def run(self, operations: Sequence[tuple[int, Any]]) -> dict[str, Any]:
@@ -64,7 +130,7 @@ class RowsApply:
         return _report("data", table, found, errors)
 
     def _checked(self, connection: sa.Connection, operations: Sequence[tuple[int, Any]]) -> list[dict[str, Any]]:
-        self._seen = row_rules.SeenRows()  # It may be repeated.
+        self._seen = SeenRows()  # It may be repeated.
         table = catalog.find(connection, self._tenant, self._table_id)
         return [self._noted(self._outcome(connection, number, given, table)) for number, given in operations]
 
@@ -87,7 +153,7 @@ class RowsApply:
         action = _action(given)
         outcome: dict[str, Any] = {"index": number, "action": action, "row_id": None, "version": table.version}
         try:
-            operation = row_rules.check(given, table.columns)
+            operation = check(given, table.columns)
             self._seen.check(operation)
             outcome["row_id"] = operation.row_id or table.next_row_id
             if self._check_only:
@@ -105,7 +171,7 @@ class RowsApply:
             rows.save_outcome(connection, self._tenant, self._key, number, digest, outcome)
         return outcome
 
-    def _write(self, connection: sa.Connection, table: catalog.Table, operation: row_rules.Operation) -> catalog.Table:
+    def _write(self, connection: sa.Connection, table: catalog.Table, operation: Operation) -> catalog.Table:
         if operation.row_id is None:
             return rows.insert(connection, table, [operation.cells])
         if operation.action == "update":

@@ -28,7 +28,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.nats_connection import Subscription
 from services.messaging.pull_consumer import Delivery
-from services.shared.runs.last_record import last_record
+from services.shared.runs.run_follower import last_record
 from services.tool_runner.errors import AlreadyCompleted, RunEnded
 
 OnEnd = Callable[[], object]

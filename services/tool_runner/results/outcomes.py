@@ -22,9 +22,9 @@ from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.artifacts.store_access import Description
 from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.errors import InvalidResult, ResultTooLarge
+from services.tool_runner.results.forms import NamedArtifact, skill_of, take_out
 from services.tool_runner.transports.driver import ResultBody
 
-from .named_artifact import NamedArtifact, skill_of, take_out
 from .reading import in_thread_if_large, read_result
 
 _LARGE_RESULT_BYTES = 256 * 1024

@@ -8,8 +8,7 @@ import pytest
 from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire import keys
 from contracts.wire.names import new_id
-from services.artifact_store.references.artifact_keys import SHARED_KEY
-from services.artifact_store.references.entries import ArtifactEntry
+from services.artifact_store.references.entries import SHARED_KEY, ArtifactEntry
 from services.shared.artifacts.errors import ArtifactInvalid
 from tests.artifact_store.inside import Inside
 from tests.support.stores import Store

@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.planner.run.ending.payload import assemble
-from services.shared.redaction.sources import extract_sources
+from services.shared.redaction.separation import extract_sources
 from tests.support.vector_tokens import assert_matches, decoded
 
 FIELDS = {"url": None, "snippet": None, "relevance_score": None}

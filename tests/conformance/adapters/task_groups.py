@@ -16,8 +16,8 @@ from services.planner.run.state.run import Run
 from services.planner.sessions.tasks.commands import AnswerCall, CancelTask, RequestReport, StartTask
 from services.planner.sessions.tasks.reports import report_request
 from services.shared.sessions.fold import fold
+from services.shared.sessions.state import group_view, is_held, shown_groups
 from services.shared.sessions.task_state import Group, Waiter
-from services.shared.sessions.task_views import group_view, is_held, shown_groups
 from tests.planner.sessions.tasks.session_world import AT, World, control, ended, request, run_id, spawned
 from tests.planner.task_world import opening
 from tests.support.vector_tokens import assert_matches

@@ -13,8 +13,8 @@ from services.planner.replies.habits import Habit, ThinkingFirst
 from services.planner.replies.plain_text import TextStream, begins_action, read_plain
 from services.planner.run.turn.decision import Calls, Final, Invalid
 from services.planner.strategies.planned.reading import AnswerReading
-from services.planner.strategies.react.native_reading import NativeReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
+from services.planner.strategies.react.strategy import NativeReading
 
 SPECS = {name: ToolSpec(name=name, input_schema={"type": "object"}) for name in ("look", "note")}
 AS_WRITTEN = [

@@ -15,8 +15,8 @@ from services.planner.models.direct.openai_reply import ReplyReader
 from services.planner.models.types import Delta, Reply
 from services.planner.run.turn.decision import Calls, Decision, Final
 from services.planner.strategies.planned.reading import AnswerReading
-from services.planner.strategies.react.native_reading import NativeReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
+from services.planner.strategies.react.strategy import NativeReading
 from tests.planner.replies.test_thoughts import MARKS
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}

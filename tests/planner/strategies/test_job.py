@@ -8,7 +8,7 @@ from contracts.runs.events import RunStarted
 from contracts.runs.requests import JobRequested
 from contracts.sessions.records import MAX_TURN_BYTES
 from services.planner.run.commands import Rules
-from services.planner.strategies.job import Job
+from services.planner.strategies.registry import Job
 from tests.planner.run.pause_world import PauseWorld, sent
 from tests.planner.run_world import finished, started
 

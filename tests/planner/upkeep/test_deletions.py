@@ -19,7 +19,7 @@ from services.messaging.connection import Bus
 from services.planner.effects import bookkeeping
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
-from services.planner.upkeep import retention
+from services.planner.upkeep import deletions
 from services.planner.upkeep.deletions import Deletions
 from services.shared.artifacts.errors import ArtifactNotFound
 from tests.support.gateways import Writer, connected
@@ -191,8 +191,8 @@ async def test_an_open_run_is_cancelled_first(store: Store) -> None:
 async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> None:
     """Run, events, artifacts and images; what ended later stays, and so does what is open, however old."""
     writer, open_, young = await a_run(store), await a_run(store, ended=False), await a_run(store, ended_at=9000)
-    assert await retention.sweep(store.bus, store.client, before=5000) == 1
-    assert await retention.sweep(store.bus, store.client, before=5000) == 0
+    assert await deletions.sweep(store.bus, store.client, before=5000) == 1
+    assert await deletions.sweep(store.bus, store.client, before=5000) == 0
     assert (await store.client.list("default", run=writer.run)).artifacts == []
     found = await traces(store.bus, writer.run)
     assert not {subject for subject in found if subject.startswith(("emit.", "$KV.runs."))}
@@ -212,7 +212,7 @@ async def test_sessions_forget_swept_runs_and_go_with_their_last_one(store: Stor
     for writer, at in ((old, 4000), (busy, 4000), (young, 6000)):
         writer.state = writer.state.model_copy(update={"created_at": at, "updated_at": at})
         await writer.enter()
-    assert await retention.sweep(store.bus, store.client, before=5000) == 2
+    assert await deletions.sweep(store.bus, store.client, before=5000) == 2
 
     async def told(writer: SessionWriter, kind: str) -> Any:
         reader = await store.bus.reader("INBOX")

@@ -10,7 +10,7 @@ import pytest
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from runwire.local import supervisor
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor, restart_pause_s
-from services.runtime.watchdog import EXIT_CODE
+from services.runtime.health import EXIT_CODE
 from tests.support.checkout import ROOT
 from tests.support.waiting import wait_until
 
@@ -84,7 +84,7 @@ def test_the_pause_grows_up_to_a_limit() -> None:
 
 BLOCKED = """
 import asyncio, sys, time
-from services.runtime.watchdog import Watchdog
+from services.runtime.health import Watchdog
 
 async def main():
     Watchdog(0.3).start()

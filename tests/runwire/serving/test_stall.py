@@ -9,8 +9,8 @@ import pytest
 from nats.aio.client import Client
 
 from contracts.wire.names import new_id
-from runwire.serving import stall
-from runwire.serving.stall import STALL_S, StallDetector
+from runwire.serving import caller_clock
+from runwire.serving.caller_clock import STALL_S, StallDetector
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -32,7 +32,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of `stall`."""
     clock = Clock()
-    monkeypatch.setattr(stall, "time", clock)
+    monkeypatch.setattr(caller_clock, "time", clock)
     return clock
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.shared.redaction.separation import collect, redact, restore, separate
-from services.shared.redaction.sources import extract_sources
+from services.shared.redaction.separation import collect, extract_sources, redact, restore, separate
 
 CANARY = "CANARY"
 PLAIN = st.sampled_from([None, True, 0, 1.5, "seen", "", [], {}, [1, "x"], {"k": "v"}, "<artifact", b"\xff"])

@@ -1,7 +1,7 @@
 """Sources: objects whose model says that it produces them."""
 
 from contracts.runs.payload import Source
-from services.shared.redaction.sources import TEXT_CHARACTERS, extract_sources
+from services.shared.redaction.separation import TEXT_CHARACTERS, extract_sources
 
 HIT = {
     "type": "object",

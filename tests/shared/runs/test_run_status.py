@@ -5,7 +5,7 @@ import pytest
 from contracts.runs.events import Cancelled, Done, Error, Terminal
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested
-from services.shared.runs.run_status import MAX_QUERY_CHARACTERS, status_of
+from services.shared.runs.waiting import MAX_QUERY_CHARACTERS, status_of
 
 REQUEST = RunRequested(run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q" * 1000, agent="a")
 PAYLOAD = FinalPayload(raw_answer="")

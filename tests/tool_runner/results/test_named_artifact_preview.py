@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.tools.messages import ArtifactPreview
 from services.shared.redaction.placeholders import wire_size
-from services.tool_runner.results.named_artifact import preview_of
+from services.tool_runner.results.forms import preview_of
 
 BLOG = {
     "title": "AI",

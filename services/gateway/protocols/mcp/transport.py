@@ -33,7 +33,7 @@ from services.runtime import exact_json
 from services.runtime.health import VERSION
 from services.runtime.http_server import Receive, Scope, Send
 from services.shared.runs.run_follower import RunFollower
-from services.shared.tools.names import model_name
+from services.shared.tools.builtin import model_name
 
 from . import answers, resources
 from .scene import Context, Scene, check_cursor, is_new, scene_of

@@ -1,4 +1,7 @@
-"""The demo model as a `Model`: it chooses one action for a situation, gives the reasons, and streams its reply."""
+"""The demo model as a `Model`: it chooses one action for a situation, gives the reasons, and streams its reply.
+
+Background tasks of the demo model: a question that asks for work in the background, and the report on it.
+"""
 
 import asyncio
 import re
@@ -6,13 +9,72 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from contracts.sessions.tasks import WITH_RESULT
 from contracts.wire.operation import DEMO_MODEL
 from services.planner.conversation.encoding import compact
 from services.planner.models import wire
-from services.planner.models.demo import answering, background, choosing, pages, planning
+from services.planner.models.demo import choosing, pages, planning
 from services.planner.models.demo.situation import Situation, situation_of
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, ModelRequest, Reply
+
+MAX_TASKS = 8
+MAX_NAME_CHARACTERS = 60
+GROUP = "background work"
+_ASKED = re.compile(r"(?:\bdo (?:this|these|the following) )?\bin the background\b[\s:,.]*", re.IGNORECASE)
+_PART = re.compile(
+    r"(?<=\?)\s+|\s*[;\n]\s*|\.\s+(?=[A-Z])|,?\s+and\s+(?=(?:what|who|when|where|why|how|which|find|look|calculate)\b)",
+    re.IGNORECASE,
+)
+
+
+def next_task(situation: Situation) -> dict[str, Any] | None:
+    """Return the arguments of the next task that the question asks for; None: there is none, or one was refused."""
+    parts, spawned = _parts(situation), situation.spawned
+    if situation.must_answer or len(spawned) >= len(parts) or any(tried.reason is not None for tried in spawned):
+        return None
+    part = parts[len(spawned)]
+    task = {"name": part[:MAX_NAME_CHARACTERS], "mode": "subagent", "query": part}
+    if len(parts) == 1:
+        return task
+    return {**task, "group": GROUP, "group_sealed": len(spawned) == len(parts) - 1}
+
+
+def begun(situation: Situation) -> str:
+    """Return the answer once the tasks are spawned, with what the run waited for; empty: it asked for none."""
+    if not situation.spawned or not _parts(situation):
+        return ""
+    results, queries, refused = [], [], []
+    for tried in situation.spawned:
+        waited = tried.observation.get("results") or [] if isinstance(tried.observation, dict) else []
+        results += [_line(task) for task in waited]
+        if tried.reason is not None:
+            refused.append(f"Not begun: {tried.reason}")
+        elif not waited:
+            queries.append(f"- {tried.args.get('query', '')}")
+    lead = ["I have begun this in the background. You get the results when it has ended:"] if queries else []
+    return "\n".join([*results, *lead, *queries, *refused])
+
+
+def report(tasks: list[dict[str, Any]]) -> str:
+    """Return the answer of a run that reports on ended tasks. `tasks`: as the report's context holds them."""
+    return "\n".join(["The work in the background has ended.", *map(_line, tasks)])
+
+
+def _line(task: dict[str, Any]) -> str:
+    name = task.get("name") or task.get("query") or task.get("tool") or task.get("task_id")
+    if task.get("status") in WITH_RESULT:
+        return f"- {name}: {task.get('result', '')}"
+    return f"- {name}: {task.get('status')}" + (f" ({task['code']})" if task.get("code") else "")
+
+
+def _parts(situation: Situation) -> list[str]:
+    """Return what is to be done in the background, one text a task."""
+    if not situation.tasks or not _ASKED.search(situation.question):
+        return []
+    texts = (part.strip(" ,") for part in _PART.split(_ASKED.sub("", situation.question)))
+    return [text for text in texts if text][:MAX_TASKS]
+
 
 NAME = DEMO_MODEL
 WARNING = f"{NAME} answered: a rule-based demo model, not a language model; configure RUNWIRE_MODEL"
@@ -71,7 +133,7 @@ def play(request: ModelRequest) -> Act:
             lines.append(f"- {': '.join(said)}")
         return _answer(situation, "I list what was said.", "\n".join(lines[-MAX_SUMMARY_LINES:]))
     if situation.reported:
-        return _answer(situation, "I tell what the tasks found.", background.report(situation.reported))
+        return _answer(situation, "I tell what the tasks found.", report(situation.reported))
     if not situation.tried and (on_page := pages.play(situation)) is not None:
         return Act(*on_page)
     if situation.stage == "plan":
@@ -81,16 +143,16 @@ def play(request: ModelRequest) -> Act:
 
 def _next_action(situation: Situation) -> Act:
     """Choose: answer from the last success, else call the best tool not tried yet, else name what is missing."""
-    if (task := background.next_task(situation)) is not None:
+    if (task := next_task(situation)) is not None:
         return _action(situation, f"This can go on in the background: {task['query']}", "task", task)
-    if text := background.begun(situation):
+    if text := begun(situation):
         return _answer(situation, "The tasks have begun. That is what I can say.", text)
     last = situation.tried[-1] if situation.tried else ()
     succeeded = [tried for tried in last if tried.reason is None]
     failed = [tried for tried in last if tried.reason is not None]
     if succeeded:
         reasoning = f"{_listed([tried.tool for tried in succeeded])} answered. That is what I can say."
-        return _answer(situation, reasoning, "\n\n".join(map(answering.tell, [*succeeded, *failed])))
+        return _answer(situation, reasoning, "\n\n".join(map(planning.tell, [*succeeded, *failed])))
     if not situation.must_answer and len(situation.tried) < MAX_ATTEMPTS:
         if not situation.tried and (several := choosing.parts(situation)):
             names = _listed([choice.tool.name for choice in several])

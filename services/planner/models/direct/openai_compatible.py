@@ -31,8 +31,7 @@ from aiohttp.tracing import Trace
 
 from services.planner.conversation.encoding import encoded
 from services.planner.models import errors, limits, wire
-from services.planner.models.direct.openai_errors import error_in, failure_of
-from services.planner.models.direct.openai_reply import ReplyReader
+from services.planner.models.direct.openai_reply import ReplyReader, error_in, failure_of
 from services.planner.models.errors import ModelFailed
 from services.planner.models.finish_reasons import ending_of
 from services.planner.models.model_table import cost_usd, known_model

@@ -1,6 +1,8 @@
 """The two forms of an action that the prompt asks for: a check of each, and the conversion into five fields.
 
 `unified` has the fields `next_node` and `args`; `legacy` has five. The text around an object does not matter here.
+
+Builds the arguments of `final_response`: `answer` as text, and the fields beside it.
 """
 
 from collections.abc import Mapping
@@ -9,8 +11,112 @@ from typing import Any
 
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
 from services.planner.replies.actions.arguments import has_steps
-from services.planner.replies.actions.final import says_something
-from services.planner.replies.actions.names import STREAMED_KEYS, opcode_of
+from services.planner.replies.actions.names import (
+    CONTROL_KEYS,
+    FINAL_FIELDS,
+    STREAMED_KEYS,
+    may_be_encoded,
+    names_another,
+    opcode_of,
+)
+from services.planner.replies.actions.values import answer_keys, answer_text, as_object, pick_answer
+from services.planner.replies.strict_json import ANSWER_KEYS
+
+MAX_KEYS_LISTED = 20
+MAX_KEY_CHARACTERS = 40
+_ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
+_MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
+
+
+def has_answer(action: Mapping[str, Any]) -> bool:
+    """Whether an object without a node holds an answer.
+
+    It does not if it names something else to call. The keys `text`, `response` and `content` are common, and `args` may
+    belong to a tool, so these count only where no unknown key is beside them.
+    """
+    if names_another(action):
+        return False
+    if any(answer_text(action.get(key)) is not None for key in STREAMED_KEYS):
+        return True
+    if not set(action) <= _MAY_STAND_BESIDE:
+        return False
+    args = action.get("args")
+    inside = isinstance(args, dict) and any(answer_text(args.get(key)) is not None for key in STREAMED_KEYS)
+    return inside or answer_text(pick_answer(action), known_only=True) is not None
+
+
+def says_something(action: Mapping[str, Any]) -> bool:
+    """Whether an object with a final node holds an answer anywhere."""
+    return "answer" in final_args(action, [])
+
+
+def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Return the arguments of a final response: `answer` if there is one, the known fields, and all else in `args`.
+
+    The answer is in `args`, or is `args` itself, or is beside `args`; the first of these counts. Nothing else is ever
+    shown as the answer.
+    """
+    given = action.get("args")
+    args = _encoded(given) if isinstance(given, str) else given
+    fields = dict(args) if isinstance(args, dict) else {}
+    answer = pick_answer(fields)
+    if answer is None and args is None:
+        answer = given or None
+    elif answer is None and not isinstance(args, dict):
+        answer = _whole(args)
+    if answer is None:
+        answer = pick_answer(action)
+    beside = _beside(action, fields)
+    _warn_of_dropped(action, args, fields, beside, warnings)
+    fields |= beside
+    text = answer_text(answer)
+    if text is not None and answer_text(answer, known_only=True) is None:
+        warnings.append(
+            f"the answer was {'an object' if isinstance(answer, dict) else 'a list'}; its JSON text is given"
+        )
+    rest = {key: value for key, value in fields.items() if key not in ANSWER_KEYS}
+    return rest if text is None else {"answer": text, **rest}
+
+
+def _warn_of_dropped(
+    action: Mapping[str, Any], args: Any, fields: Mapping[str, Any], beside: Mapping[str, Any], warnings: list[str]
+) -> None:
+    """Add warnings for what is dropped: further answers, and unknown fields beside `args`."""
+    answers = [*answer_keys(fields), *answer_keys({key: value for key, value in action.items() if key in ANSWER_KEYS})]
+    if args is not None and not isinstance(args, dict):
+        answers = ["args", *answers]
+    dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
+    known = {*fields, *beside, *CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
+    dropped += [
+        f"`{key[:MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`" for key in action if key not in known
+    ]
+    warnings += dropped[:MAX_KEYS_LISTED]
+
+
+def _encoded(text: str) -> dict[str, Any] | None:
+    """Return the fields of an `args` that is a text with an encoded object. None: the text itself is the answer."""
+    fields = as_object(text) if may_be_encoded(text) else None
+    if fields is None or (pick_answer(fields) is None and not set(fields) <= {*FINAL_FIELDS, *ANSWER_KEYS}):
+        return None
+    return fields
+
+
+def _whole(args: Any) -> Any:
+    """Return `args` if it is the answer itself: a number, a text, or a list with a text in it; else None."""
+    if isinstance(args, list):
+        return args if any(isinstance(item, str) for item in args) else None
+    return None if isinstance(args, bool) else args
+
+
+def _beside(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields beside `args`: the known ones, or all where the object has neither node nor `args`."""
+    bare = "next_node" not in action and "args" not in action
+    return {
+        key: value
+        for key, value in action.items()
+        if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
+    }
+
 
 FIVE_FIELDS = ("thought", "next_node", "args", "plan", "join")
 MAX_VALUE_CHARACTERS = 40

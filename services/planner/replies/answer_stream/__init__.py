@@ -32,7 +32,6 @@ prose.py finds the beginning of an object, tokens.py reads one, action.py follow
 for callers, settle.py compares.
 """
 
-from services.planner.replies.answer_stream.settle import Settled, Void, settle
-from services.planner.replies.answer_stream.stream import AnswerStream
+from services.planner.replies.answer_stream.stream import AnswerStream, Settled, Void, settle
 
 __all__ = ["AnswerStream", "Settled", "Void", "settle"]

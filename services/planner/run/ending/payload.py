@@ -18,7 +18,7 @@ from contracts.wire.base import Message
 from contracts.wire.limits import ARTIFACT_WARNING_BYTES
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.placeholders import is_placeholder
-from services.shared.redaction.sources import source_of, unique_sources
+from services.shared.redaction.separation import source_of, unique_sources
 from services.shared.redaction.stored_values import as_reference
 
 ROUTES: dict[Reason, str] = {"budget_exhausted": "partial", "error": "error"}

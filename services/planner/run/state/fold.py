@@ -13,7 +13,7 @@ from services.planner.run.state.collected import allowed_images
 from services.planner.run.state.people import called_again
 from services.planner.run.state.run import Run, StrategyState, take_in, waiting_calls
 from services.planner.run.state.task_budgets import with_settled
-from services.shared.budgets.usage import spent
+from services.shared.budgets.totals import spent
 
 
 class StrategyFold:

@@ -11,7 +11,7 @@ from services.planner.run.commands import Handling, Progress, Rules
 from services.planner.run.ending import budgets
 from services.planner.run.state.run import Event, Run, take_in
 from services.planner.run.turn.decision import Decision
-from services.shared.budgets.usage import spent
+from services.shared.budgets.totals import spent
 
 MIN_LINE_CHARACTERS = 120
 

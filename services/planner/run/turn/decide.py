@@ -1,11 +1,22 @@
 """Turns a model's decision into the events to record. Pure.
 
 Every further model call is checked against the budgets first: a repair costs as much as any other call.
+
+What follows a failed request to a model: another one, the next model, or the end. Pure. The one retry policy.
+
+Rule 1: rate limits, server errors, time-outs, empty and broken replies are retried after a growing pause, or after the
+pause that the provider asks for. If that is longer than `longest_pause_s`, the next model is called instead; the last
+model is waited for.
+Rule 2: a model gets `max_provider_failures` retries in one model call, then the next model is called, at once.
+Rule 3: a context overflow and a refusal are not retried, since the same request would fail again.
+Rule 4: a server that refuses a field of the request gets the request again without it (`models.refusals`). This is no
+retry of rule 2.
+Rule 5: no wait begins that would end later than `model_total_s` after the model call began.
 """
 
 import math
-from dataclasses import replace
-from typing import Any, assert_never
+from dataclasses import dataclass, replace
+from typing import Any, Literal, assert_never
 
 from contracts.runs.actions import TASK
 from contracts.runs.events import (
@@ -20,15 +31,65 @@ from contracts.runs.events import (
     StepStatus,
 )
 from contracts.runs.step_events import ReplyForm
+from contracts.wire.faults import Code, Fault
 from services.planner.run.calls import approvals, tasks
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
-from services.planner.run.people import followups
+from services.planner.run.people import pauses
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import failures
 from services.planner.run.turn.asking import next_asked, run_after
 from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
-from services.shared.budgets.usage import spent
+from services.shared.budgets.totals import spent
+
+FIELD_REFUSED: frozenset[Code] = frozenset({"response_format_refused", "field_refused"})
+MAX_FIELDS_REFUSED = 16
+"""Of one model in one model call."""
+MAX_DOUBLINGS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Call `model` after `wait_s` seconds: a retry of the failed model, or a fallback to the next one."""
+
+    then: Literal["retry", "fallback"]
+    model: str
+    wait_s: float
+
+
+def remedy(run: Run, failed: Failed, now: int, rules: Rules) -> Remedy | None:
+    """Return what follows a failed request of the model call in flight, or None if the call has failed for good."""
+    codes = [each.fault.code for each in run.failed if each.model == run.calling]
+    refused = min(sum(code in FIELD_REFUSED for code in codes), MAX_FIELDS_REFUSED)
+    if failed.fault.code in FIELD_REFUSED and refused < MAX_FIELDS_REFUSED:
+        return Remedy("retry", run.calling, 0.0)
+    retries = len(codes) - refused
+    names = list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))  # As they are tried.
+    later = names[names.index(run.calling) + 1 :] if run.calling in names else names
+    following = later[0] if later else None
+    asked_for_s = failed.retry_after_s or 0.0
+    is_too_long = asked_for_s > rules.longest_pause_s and following is not None
+    if failed.fault.retryable and retries < rules.max_provider_failures and not is_too_long:
+        grown_s = min(rules.longest_pause_s, rules.first_pause_s * 2.0 ** min(retries, MAX_DOUBLINGS))
+        # Half of it is random, so that runs that failed together do not retry together.
+        found = Remedy("retry", run.calling, max(asked_for_s, grown_s * (0.5 + failed.chance / 2)))
+    elif following is not None and (failed.fault.retryable or failed.elsewhere):
+        found = Remedy("fallback", following, 0.0)
+    else:
+        return None
+    return found if now + found.wait_s * 1000 < run.call_at + rules.model_total_s * 1000 else None
+
+
+def combined(run: Run, failed: Failed) -> Fault:
+    """Return the fault of a model call that has failed for good: the last code, and the reasons of all models."""
+    if not (failed.fault.retryable or failed.elsewhere):
+        return failed.fault
+    faults = {each.model: each.fault for each in run.failed} | {run.calling: failed.fault}
+    return Fault(
+        code=failed.fault.code,
+        reason="; ".join(fault.reason for fault in faults.values()),
+        retryable=any(fault.retryable for fault in faults.values()),
+    )
+
 
 MAX_REPAIR_CHARACTERS = 4000
 OVERFLOW_LINE_CHARACTERS = (60, 400)
@@ -54,7 +115,7 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
         if run.repairs >= rules.max_repairs or budgets.spent(run_after(run, decision=decision), now) is not None:
             resolved = _salvaged(decision) or _unrevised(run, decision)
     elif isinstance(decision, Failed) and (
-        failures.remedy(run, decision, now, rules) is None
+        remedy(run, decision, now, rules) is None
         or (decision.salvage is not None and budgets.spent(run_after(run, decision=decision), now) is not None)
     ):
         resolved = _unrevised(run, decision) or _salvaged(decision)
@@ -233,7 +294,7 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
     ended = Step(
         step=asked.turn, node=decision.node, status=status, latency_ms=_latency_ms(run, handling), attempt=asked.attempt
     )
-    follows = followups.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
+    follows = pauses.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
     if not any(event.type == "done" for event in follows):  # The run continues, so the step keeps the answer.
         started = started.model_copy(update={"answer": done.raw_answer})
     return [started, ended, *follows]
@@ -262,9 +323,9 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         line = max(shortest, min(longest, length.characters // (4 * max(1, length.messages))))
         compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
-    remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
-    if remedy is None:
-        fault = failures.combined(run, decision)
+    chosen = remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
+    if chosen is None:
+        fault = combined(run, decision)
         if (ran := run.strategy_state.ran) is not None:
             fault = fault.model_copy(update={"reason": f"{ran}; {fault.reason}"})
         if fault.code == "context_too_long":
@@ -277,10 +338,10 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         attempt=asked.attempt,
         model=run.calling,
         fault=decision.fault,
-        then=remedy.then,
-        next_model=remedy.model,
-        wait_s=remedy.wait_s,
-        retry_at=handling.progress.now + math.ceil(remedy.wait_s * 1000),
+        then=chosen.then,
+        next_model=chosen.model,
+        wait_s=chosen.wait_s,
+        retry_at=handling.progress.now + math.ceil(chosen.wait_s * 1000),
         usage=decision.usage,
     )
     if (end := _out_of_budget(run, handling, decision)) is None:

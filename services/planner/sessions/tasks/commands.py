@@ -10,7 +10,7 @@ from contracts.sessions.records import SessionRunEnded, SessionRunWaits
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import answers, reports
-from services.planner.sessions.tasks.targets import Target, target
+from services.planner.sessions.tasks.answers import Target, target
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group, Report
 

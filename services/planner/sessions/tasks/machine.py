@@ -51,8 +51,8 @@ from contracts.sessions.tasks import (
 )
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import reports
+from services.planner.sessions.tasks.answers import Target, control_id, target
 from services.planner.sessions.tasks.spawning import spawn
-from services.planner.sessions.tasks.targets import Target, control_id, target
 from services.shared.redaction.json_values import cut
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session

@@ -2,31 +2,158 @@
 
 One run is one turn of the assistant. Each request to the model is a part of it, until one asks for no tool. What the
 model said is shown to it as it said it, hidden blocks included. Without native calls, calls stand as JSON behind it.
+
+The prompt of the strategy `chat`, in sections. Those that are empty are left out.
+
+Rule 1: what stays the same comes first, and what changes from turn to turn last: a provider's cache finds the first
+part again in each turn on a page. So the sections on context and conversation data follow the format rules.
+Rule 2: what a page shows is data, between markers that it cannot close.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from contracts.runs.events import Repaired, RunEvent, RunStarted, Step
+from contracts.runs.pages import PageView
 from contracts.tools.messages import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import Dialect, texts
+from services.planner.conversation import texts as shared_texts
+from services.planner.conversation.catalogue import HINT_LIMIT, clean, shown_name
 from services.planner.conversation.encoding import compact
 from services.planner.conversation.json_actions import JsonActions
-from services.planner.conversation.messages import Message, rejection, says
+from services.planner.conversation.messages import CACHE_MARK, Message, between, minute_of, rejection, says
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.task_tools import with_agents
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
-from services.planner.strategies.chat import prompt
 from services.planner.strategies.chat import state as states
 from services.planner.strategies.chat.reading import ChatReading
+from services.shared.runs.pages.payload_types import PayloadType, manifest
 from services.shared.runs.pages.registry import Pages
 from services.shared.tools.builtin import GET_PAYLOAD_SPEC, READ_ARTIFACT, READ_ARTIFACT_SPEC
+
+IDENTITY = """\
+You are the assistant of an application. Answer the user in text, in the user's language. Call tools where the answer \
+needs them: you may say a sentence before, and go on when you have their results.
+- Be brief and plain: no headings for a short answer, no repetition of what the user sees on the page.
+- Most conversations go the same way: the user says what they want to keep track of, you propose how to keep it, then \
+help to fill it, and answer questions about it. See where the user stands on that way, and take the next step only.
+- Ask when it is not clear what is wanted; do not ask for what the page or a tool tells you.
+- Never say that you have done what you have only proposed, or what a tool has not confirmed."""
+
+_PROPOSALS = """\
+How proposals work: a proposal is a marked block in your text. The user does not see the block but a preview, and \
+applies it, or parts of it, or dismisses it. You never apply anything. Make one proposal per reply, with a sentence \
+before it that says what it changes and why. What became of it you are told in the next turn, with real counts."""
+
+_NO_PAGE = "The user is not on a page of the application that you know of: answer what is asked."
+
+_STRUCTURED = "STRUCTURED RESPONSES (at most one per reply, the whole JSON in one piece, not in a code block):"
+
+_ACTIONS = "CLIENT ACTIONS (offered to the user as buttons by SUGGESTED_ACTIONS, never done by you):"
+
+_FORMAT = """\
+Write plain text or Markdown. At the end of a reply you may offer two to four answers that the user can choose with a \
+click. The user does not see this block, but buttons:
+SUGGESTED_VALUES: [{"label": "<on the button>", "value": "<what the user says by clicking>"}]
+- Offer them after a table or a column was made, after rows were filled in, after an answer that leads on, and where \
+the user seems unsure. Do not offer them together with a proposal, or when nothing is left to do."""
+
+_ACTIONS_FORMAT = """\
+- A button that does something on the page is one of the client actions above:
+SUGGESTED_ACTIONS: [{"label": "<on the button>", "action": "<name of the action>", "handler": "client"}]"""
+
+_BLOCKS = """\
+- A marker and its JSON count wherever you write them. To talk about a marker, leave out its colon."""
+
+LAST = "Answer now, from what you have, without calling a tool: {because}. Say what is missing."
+
+
+def system_message(
+    view: PageView | None,
+    tools: Sequence[ToolSpec],
+    agent: Agent,
+    types: Mapping[str, PayloadType],
+    further: Sequence[str] = (),
+    *,
+    asked_at: int = 0,
+) -> Message:
+    """Return the system message: what stays the same on the page, then what changes, each with a mark for the cache.
+
+    `further`: sections of the runtime, behind the stable ones. `asked_at`: Unix ms; 0: not known.
+    """
+    parts = [stable_text(view, tools, agent, types, further), *([changing_text(view, asked_at)] if view else [])]
+    # The blank line between them belongs to the second, so that providers without parts of a message see it too.
+    texts = [parts[0], *(f"\n\n{part}" for part in parts[1:])]
+    content = [{"type": "text", "text": each, "cache_control": CACHE_MARK} for each in texts]
+    return {"role": "system", "content": content}
+
+
+def stable_text(
+    view: PageView | None,
+    tools: Sequence[ToolSpec],
+    agent: Agent,
+    types: Mapping[str, PayloadType],
+    further: Sequence[str] = (),
+) -> str:
+    """Return the sections that stay the same on a page: of the eight, 1, 2, 6, 7 and 8."""
+    skills = [f"- {skill.strip()}" for skill in agent.skills]
+    guidance = "\n".join(part for part in [agent.system_prompt.strip(), *skills] if part)
+    payloads = [types[name] for name in (view.payloads if view is not None else []) if name in types]
+    instructions = [each.instructions or f"{each.marker}: {each.description}" for each in payloads]
+    actions = view.client_actions if view is not None else []
+    identity = [
+        IDENTITY,
+        _PROPOSALS if payloads else "",
+        shared_texts.DATA,
+        f"# Guidance\n{guidance}" if guidance else "",
+    ]
+    capabilities = [
+        _listed("TOOLS:", [f"- {shown_name(each.name)}: {clean(each.description, HINT_LIMIT)}" for each in tools]),
+        _listed(_STRUCTURED, [_blocks(instructions)] if instructions else []),
+        _listed(_ACTIONS, [f"- {each.name}: {each.description}" for each in actions]),
+    ]
+    rules = [_FORMAT, _ACTIONS_FORMAT if actions else "", _BLOCKS]
+    return _joined(
+        ("", _blocks(identity)),
+        ("PAGE INSTRUCTIONS", (view.persona if view is not None else "") or _NO_PAGE),
+        ("CAPABILITIES", _blocks(capabilities)),
+        ("HELP", view.help if view is not None else ""),
+        ("FORMAT RULES", "\n".join(filter(None, rules))),
+        *(("", each) for each in further),
+    )
+
+
+def changing_text(view: PageView, asked_at: int = 0) -> str:
+    """Return the sections that change: of the eight, 4 and 5, then the date."""
+    page = view.page
+    place = " > ".join(filter(None, (page.name, page.tab, page.subtab)))
+    context = f"User role: {view.role or 'user'}\n\nThe user is on the page {place}. It shows, as data:"
+    payloads: list[dict[str, Any]] = [each.model_dump() for each in view.manifest]
+    data = [manifest(payloads) or "", _listed("SINCE THEN:", [f"- {note}" for note in view.notes])]
+    return _joined(
+        ("CURRENT CONTEXT", f"{context}\n{between('page', view.context or '(nothing)')}"),
+        ("CONVERSATION DATA", between("page", _blocks(data)) if any(data) else ""),
+        ("", f"Current date and time: {minute_of(asked_at)} UTC" if asked_at else ""),
+    )
+
+
+def _listed(head: str, lines: Sequence[str]) -> str:
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _blocks(texts: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, texts))
+
+
+def _joined(*sections: tuple[str, str]) -> str:
+    return _blocks([f"== {head} ==\n{text}" if head and text else text for head, text in sections])
+
 
 _COMPLAINT = "{reason}\nGo on in the way that is described above. Do not apologise or explain."
 
@@ -66,7 +193,7 @@ class Chat(AskingStrategy):
                 listed = "\n".join(compact(each["function"]) for each in functions)
                 further.append(texts.FUNCTIONS.format(functions=listed))
             view, asked_at = started.page_view, started.request.requested_at
-            return prompt.system_message(view, tools, agent, self._types, further, asked_at=asked_at), functions
+            return system_message(view, tools, agent, self._types, further, asked_at=asked_at), functions
 
         of_page = started.run_id if started.page_view is not None else ""
         asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
@@ -79,7 +206,7 @@ class Chat(AskingStrategy):
         notes = self._renderer.rejections(run)
         if facts.steps_left == 1 or facts.tool_calls_left == 0:
             because = "this is your last reply" if facts.steps_left == 1 else "no tool call is left"
-            notes.append(says("user", prompt.LAST.format(because=because)))
+            notes.append(says("user", LAST.format(because=because)))
         return self._request(run, facts, system, notes, functions=functions or None if native else None)
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:

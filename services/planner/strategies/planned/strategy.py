@@ -21,7 +21,7 @@ from services.planner.run.state.run import Event, Run
 from services.planner.run.turn.decide import step_of
 from services.planner.run.turn.decision import OwnDecision
 from services.planner.strategies.base import AskingStrategy, Prefix, Reading
-from services.planner.strategies.planned import execution, rendering, texts
+from services.planner.strategies.planned import execution, rendering
 from services.planner.strategies.planned import state as states
 from services.planner.strategies.planned.reading import AnswerReading, PlanReading
 
@@ -131,9 +131,9 @@ class Planned(AskingStrategy):
         """Return the notes of this turn: what the request asks for, and replies that were not accepted."""
         rejections = self._renderer.rejections(run)
         if facts.stage == states.RESPOND:
-            return [says("user", texts.ANSWER_NOW), *rejections]
-        notes = [says("user", texts.PLAN_AGAIN)] if run.turn > 1 else []
+            return [says("user", rendering.ANSWER_NOW), *rejections]
+        notes = [says("user", rendering.PLAN_AGAIN)] if run.turn > 1 else []
         if facts.steps_left < _STEPS_OF_A_PLAN or facts.tool_calls_left == 0:
             because = "this is your last reply" if facts.steps_left < _STEPS_OF_A_PLAN else "no tool call is left"
-            notes.append(says("user", texts.DIRECT_ONLY.format(because=because)))
+            notes.append(says("user", rendering.DIRECT_ONLY.format(because=because)))
         return [*notes, *rejections]

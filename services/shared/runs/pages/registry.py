@@ -19,9 +19,8 @@ from pydantic import BaseModel, Field, ValidationError
 from contracts.runs.pages import ClientAction, Page
 from contracts.wire.faults import describe
 from services.runtime.settings import BusSettings
-from services.shared.runs.pages import help_topics, payload_types, tables
-from services.shared.runs.pages.help_topics import Topic
-from services.shared.runs.pages.page_types import CLOSE_CHAT, PageType, Part
+from services.shared.runs.pages import page_types, payload_types, tables
+from services.shared.runs.pages.page_types import CLOSE_CHAT, PageType, Part, Topic
 from services.shared.runs.pages.payload_types import SUGGESTIONS, PayloadType
 
 Entry = TypeVar("Entry", PageType, PayloadType, ClientAction)
@@ -102,9 +101,9 @@ def load_pages(file: Path | None = None) -> Pages:
     types = _merged("payload_types", PayloadType, payload_types.BUILT_IN, given)
     actions = _merged("client_actions", ClientAction, (CLOSE_CHAT,), given)
     try:
-        topics = help_topics.read_topics(help_topics.BUILT_IN)
+        topics = page_types.read_topics(page_types.BUILT_IN)
         if file is not None and _HELP in given:
-            topics += help_topics.read_topics(file.parent / str(given[_HELP]))
+            topics += page_types.read_topics(file.parent / str(given[_HELP]))
     except (OSError, ValueError) as error:
         raise InvalidPages(f"help: {error}") from error
     found = Pages(pages, types, actions, sorted(topics, key=lambda topic: topic.order))

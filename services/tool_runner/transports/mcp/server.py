@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from services.runtime.tasks import code_locations
-from services.shared.tools.names import model_name
+from services.shared.tools.builtin import model_name
 from services.tool_runner.discovery.announcements import Announcement, checked, short_reason
 
 from .config import McpServer, matches

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.planner.models.direct.openai_errors import error_in, failure_of
+from services.planner.models.direct.openai_reply import error_in, failure_of
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from contracts.runs.events import Done
 from contracts.runs.pauses import token_of
-from services.planner.run.people import followups
+from services.planner.run.people import pauses
 from services.planner.run.turn.decision import Final
 from tests.planner.run_world import World, started
 
@@ -42,9 +42,9 @@ def test_a_question_that_nobody_answers_ends_the_run_with_the_answer() -> None:
     world = asking()
     answer(world, QUESTION)
     (paused,) = world.run.pauses.values()
-    end = followups.end_after_rejection(world.run, paused, "")
+    end = pauses.end_after_rejection(world.run, paused, "")
     assert isinstance(end, Done)
     assert (end.raw_answer, end.requires_followup, end.confidence) == (QUESTION.args["answer"], True, 0.5)
-    end = followups.end_after_rejection(world.run, paused.model_copy(update={"state": {}}), "")
+    end = pauses.end_after_rejection(world.run, paused.model_copy(update={"state": {}}), "")
     assert isinstance(end, Done)
     assert (end.raw_answer, end.requires_followup) == (QUESTION.args["answer"], True)

@@ -9,8 +9,8 @@ from contracts.runs.events import Asked, Error, ModelFailed
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Code, Fault
 from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait
+from services.planner.run.turn.decide import MAX_FIELDS_REFUSED
 from services.planner.run.turn.decision import Decision, Failed
-from services.planner.run.turn.failures import MAX_FIELDS_REFUSED
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, final, started
 

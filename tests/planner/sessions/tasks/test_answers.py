@@ -1,7 +1,7 @@
 """What a model reads as the outcome of its calls about tasks."""
 
 from services.planner.sessions.tasks.answers import dropped_task
-from services.shared.sessions.task_views import group_view
+from services.shared.sessions.state import group_view
 from tests.planner.sessions.tasks.session_world import busy, called, control, ended, run_id, spawned
 
 

@@ -13,9 +13,9 @@ from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
-from services.planner.strategies.chat import prompt
+from services.planner.strategies.chat import strategy
 from services.planner.strategies.chat.strategy import Chat
-from services.shared.runs.pages.help_topics import help_text
+from services.shared.runs.pages.page_types import help_text
 from services.shared.runs.pages.registry import load_pages
 
 SNAPSHOTS = Path(__file__).parent / "prompts"
@@ -38,7 +38,7 @@ def view_of(name: str, **more: Any) -> PageView:
 
 def text_of(view: PageView | None, **options: Any) -> str:
     """The system message as providers without parts of a message get it."""
-    message = prompt.system_message(view, TOOLS, AGENT, PAGES.payload_types, asked_at=AT, **options)
+    message = strategy.system_message(view, TOOLS, AGENT, PAGES.payload_types, asked_at=AT, **options)
     return "".join(part["text"] for part in message["content"])
 
 
@@ -59,7 +59,7 @@ def test_the_prompt_of_a_page_is_known(name: str) -> None:
 def test_what_changes_comes_last() -> None:
     """Whatever a page shows, and at any hour, the first part is the same, with a mark for caches."""
     first, second = (
-        prompt.system_message(view, TOOLS, AGENT, PAGES.payload_types, ["# Tasks"], asked_at=at)["content"]
+        strategy.system_message(view, TOOLS, AGENT, PAGES.payload_types, ["# Tasks"], asked_at=at)["content"]
         for view, at in (
             (view_of("table_view"), AT),
             (view_of("table_view", context="", notes=["x"], manifest=[], base_version=3), AT + 60_000),

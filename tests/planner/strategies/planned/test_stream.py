@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.strategies.planned.finding import NoPlan, arguments_of, plan_in
+from services.planner.strategies.planned.reading import NoPlan, arguments_of, plan_in
 from services.planner.strategies.planned.stream import PlanStream
 from tests.planner.replies.test_actions_properties import TEXTS
 

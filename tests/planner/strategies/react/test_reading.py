@@ -8,8 +8,8 @@ import pytest
 from contracts.tools.messages import ToolSpec
 from services.planner.models.types import Reply
 from services.planner.run.turn.decision import Calls, Final, Invalid
-from services.planner.strategies.react.native_reading import NativeReading
 from services.planner.strategies.react.reading import ReactReading
+from services.planner.strategies.react.strategy import NativeReading
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 TOOLS = {name: ToolSpec(name=name, input_schema=SCHEMA) for name in ("look", "save")}

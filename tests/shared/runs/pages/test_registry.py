@@ -8,7 +8,7 @@ import pytest
 
 from contracts.runs.pages import ClientAction, Page
 from services.shared.runs.pages import PageType, PayloadType, registry
-from services.shared.runs.pages.help_topics import help_text
+from services.shared.runs.pages.page_types import help_text
 from services.shared.runs.pages.registry import InvalidPages, Pages, UnknownPlace, load_pages
 
 ORDERS = """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.shared.tools.names import model_name
+from services.shared.tools.builtin import model_name
 from services.tool_runner.transports.mcp.config import InvalidServersFile, read_servers_file, resolved
 from services.tool_runner.transports.mcp.results import spec_of
 
