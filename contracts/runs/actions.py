@@ -46,33 +46,6 @@ class PlannerAction(Message):
         """Whether it is a plan."""
         return self.opcode == PLAN
 
-    @property
-    def is_background_task(self) -> bool:
-        """Whether it starts work in the background."""
-        return self.opcode == TASK
-
-    @property
-    def is_tool_call(self) -> bool:
-        """Whether it calls one tool."""
-        return self.opcode is None
-
-    def get_answer(self) -> str | None:
-        """The text of a final response; None for any other action, and if there is no text."""
-        answer = self.args.get("answer", self.args.get("raw_answer")) if self.is_terminal else None
-        return answer if isinstance(answer, str) else None
-
-    def get_plan_steps(self) -> list[dict[str, Any]] | None:
-        """The steps of a plan, each `{node, args}`; None for any other action."""
-        steps = self.args.get("steps")
-        if not self.is_parallel:
-            return None
-        return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-
-    def get_plan_join(self) -> dict[str, Any] | None:
-        """The join of a plan, `{node, args, inject}`; None without one."""
-        join = self.args.get("join") if self.is_parallel else None
-        return join if isinstance(join, dict) else None
-
 
 class PlanStep(Message):
     """One branch of a plan: tool `node` called with `args`."""

@@ -10,11 +10,13 @@ import random
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 logger = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
 
 _MAX_FRAMES = 5
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
@@ -30,9 +32,8 @@ class Tasks:
 
     def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Do work that goes on until it is cancelled. `name` identifies it in problems and logs."""
-        task = asyncio.create_task(self._repeat(name, work), name=name)
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
+        task = start_in(self._kept, self._repeat(name, work))
+        task.set_name(name)
         return task
 
     def problems(self) -> list[str]:
@@ -60,6 +61,14 @@ class Tasks:
                 pause_s = _FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+
+def start_in(tasks: set[asyncio.Task[Result]], work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+    """Start a task that `tasks` holds until it ends: the event loop keeps no task alive by itself."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 async def every(

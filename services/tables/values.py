@@ -76,7 +76,8 @@ def converted(column: Column, value: Any) -> tuple[Any, bool]:
     except (ValueError, OverflowError) as error:
         code = "option_invalid" if column.type == "select" else "value_invalid"
         raise Refused(code, f"{column.name}: {error}", column.name) from None
-    return found, (type(found) is not type(value) and not _is_number(value, found)) or found != value
+    is_whole = type(value) is int and type(found) is float
+    return found, (type(found) is not type(value) and not is_whole) or found != value
 
 
 def cells_of(columns: Sequence[Column], given: Mapping[str, Any], *, whole: bool) -> tuple[dict[str, Any], list[str]]:
@@ -113,10 +114,6 @@ def checked(
     if size > MAX_ROW_BYTES:
         raise LimitExceeded("bytes of a row", MAX_ROW_BYTES, size)
     return cells, mended
-
-
-def _is_number(value: Any, found: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and isinstance(found, float)
 
 
 def _text(column: Column, value: Any) -> str:

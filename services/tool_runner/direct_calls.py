@@ -26,7 +26,7 @@ from contracts.wire import names, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
-from services.runtime.tasks import code_locations
+from services.runtime.tasks import code_locations, start_in
 from services.tool_runner.results.outcomes import RoundEnd
 
 from .errors import AlreadyCompleted, RunEnded
@@ -105,9 +105,7 @@ class DirectCalls:
     async def _on_call(self, message: Msg) -> None:
         if "Nats-Subject" in (message.headers or {}):
             return  # Not sent by a planner, but an answer of the server that somebody has sent here: forged.
-        answering = asyncio.create_task(self._answer_call(message))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
+        start_in(self._answering, self._answer_call(message))
 
     async def _answer_call(self, message: Msg) -> None:
         try:

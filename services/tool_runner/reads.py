@@ -19,7 +19,7 @@ from contracts.wire.names import new_id, unix_ms
 from contracts.wire.subject import TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, start_in
 
 from .execution import CallExecutor
 from .results.outcomes import failed
@@ -59,9 +59,7 @@ class ToolReads:
 
     async def _on_request(self, message: Msg) -> None:
         if message.reply.startswith(_INBOXES) and "Nats-Subject" not in (message.headers or {}):
-            reading = asyncio.create_task(self._answer(message))
-            self._reading.add(reading)
-            reading.add_done_callback(self._reading.discard)
+            start_in(self._reading, self._answer(message))
 
     async def _answer(self, message: Msg) -> None:
         try:

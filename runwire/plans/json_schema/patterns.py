@@ -87,12 +87,12 @@ class Patterns:
     def _compile(self, pattern: str) -> tuple[Callable[[str], bool] | None, int]:
         if len(pattern) > MAX_PATTERN_CHARACTERS:
             return None, 0
-        steps = _COMPILING + pattern_size(pattern, MAX_COMPILING_STEPS, _compiling_steps)
+        steps = _COMPILING + pattern_size(
+            pattern,
+            MAX_COMPILING_STEPS,
+            lambda part: len(part) + _OF_A_CLASS * len(_CLASSES.findall(part)) + _OF_MANY * len(_MANY.findall(part)),
+        )
         if steps > MAX_COMPILING_STEPS:
             return None, 0
         self._steps.take(steps)
         return matcher(pattern), pattern_size(pattern, MAX_COMPILING_STEPS)
-
-
-def _compiling_steps(part: str) -> int:
-    return len(part) + _OF_A_CLASS * len(_CLASSES.findall(part)) + _OF_MANY * len(_MANY.findall(part))

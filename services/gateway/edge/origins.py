@@ -95,7 +95,11 @@ class Origins:
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             headers = scope["headers"]
             names = {name for name, _ in headers}
-            if b"cookie" in names and not _may_have_cookie(scope["method"], headers):
+            if scope["method"] in {"GET", "HEAD"} and b"origin" not in names:
+                may_have_cookie = _only(headers, b"sec-fetch-site") in {b"", b"none", b"same-origin"}
+            else:
+                may_have_cookie = _only(headers, b"origin") not in {b"", b"null"} and _is_own(headers)
+            if b"cookie" in names and not may_have_cookie:
                 scope = {**scope, "headers": [header for header in headers if header[0] != b"cookie"]}
             if b"origin" not in names or _is_own(headers):
                 await app(scope, receive, send)
@@ -120,12 +124,6 @@ def _is_own(headers: RawHeaders) -> bool:
         return site == b"same-origin"
     scheme, _, authority = _only(headers, b"origin").partition(b"://")
     return scheme in (b"http", b"https") and authority == _only(headers, b"host").lower() != b""
-
-
-def _may_have_cookie(method: str, headers: RawHeaders) -> bool:
-    if method in {"GET", "HEAD"} and b"origin" not in {name for name, _ in headers}:
-        return _only(headers, b"sec-fetch-site") in {b"", b"none", b"same-origin"}
-    return _only(headers, b"origin") not in {b"", b"null"} and _is_own(headers)
 
 
 def _checked(value: str) -> str:

@@ -64,7 +64,10 @@ class TaskResults:
     ) -> tuple[list[dict[str, Any]], TaskFindings | None]:
         """Return the tasks as the model is shown them, and what belongs to the payload; None: nothing."""
         ids = [each["task_id"] for each in shown if each["task_id"] in tasks]
-        ends = dict(zip(ids, await asyncio.gather(*(self._end(tenant, task) for task in ids)), strict=True))
+        last = await asyncio.gather(*(last_record(self._bus, tenant, task) for task in ids))
+        logged = [Record.model_validate_json(each.data).events[-1] if each and each.data else None for each in last]
+        # None: the log of the task's run was purged, or it has no result.
+        ends = {task: end if isinstance(end, Done) else None for task, end in zip(ids, logged, strict=True)}
         whole = [{**each, "result": end.raw_answer} for each in shown if (end := ends.get(each["task_id"]))]
         keyed = {
             f"{tool}#{task}": fields
@@ -99,12 +102,6 @@ class TaskResults:
             artifacts=stored, artifact_types=types, sources=sources, whole=ref.artifact_id if ref is not None else None
         )
         return [completed(each) for each in shown], found if found != TaskFindings() else None
-
-    async def _end(self, tenant: str, task: str) -> Done | None:
-        """Return how the run of a task ended; None if its log was purged, or it has no result."""
-        last = await last_record(self._bus, tenant, task)
-        end = Record.model_validate_json(last.data).events[-1] if last is not None and last.data else None
-        return end if isinstance(end, Done) else None
 
 
 def _seen(value: Any) -> Any:

@@ -156,7 +156,14 @@ def find(text: str, tools: AbstractSet[str]) -> Written | None:
         written = _read(text, mark.start())
         if written.is_whole or (is_line and (written.calls or _SENTENCE.match(text, mark.end()) is None)):
             return written
-    return _of_tools(text, tools)
+    # Calls by the names of tools alone, from the beginning of a line to the end of the text:
+    # `<look><q>a</q></look>`, `[look(q="a")]`, `look({…})`.
+    if (whole := _all_of_tools(text, tools)) is not None:
+        return whole
+    lines = [line.end() for line in islice(_CALL_LINE.finditer(text, 0, MAX_LEAD_IN_CHARACTERS), MAX_BEGINNINGS)]
+    code = Code(text) if lines else ()
+    behind = (_all_of_tools(text[start:], tools, start) for start in lines if start not in code)
+    return next((written for written in behind if written is not None and written.is_whole), None)
 
 
 def _read(text: str, start: int) -> Written:
@@ -209,18 +216,6 @@ def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Cal
         return Call(name, loads_leniently(body)), found.end()
     fields = {each["key"].strip(): each["value"] for each in notation.parameters.finditer(body)}
     return Call(name, fields, are_texts=True), found.end()
-
-
-def _of_tools(text: str, tools: AbstractSet[str]) -> Written | None:
-    """Read calls by the names of tools alone, from the beginning of a line to the end of the text.
-
-    `<look><q>a</q></look>`, `[look(q="a")]`, `look({…})`.
-    """
-    lines = [line.end() for line in islice(_CALL_LINE.finditer(text, 0, MAX_LEAD_IN_CHARACTERS), MAX_BEGINNINGS)]
-    code = Code(text) if lines else ()
-    whole = _all_of_tools(text, tools)
-    behind = (_all_of_tools(text[start:], tools, start) for start in lines if start not in code)
-    return whole or next((written for written in behind if written is not None and written.is_whole), None)
 
 
 def _all_of_tools(text: str, tools: AbstractSet[str], start: int = 0) -> Written | None:

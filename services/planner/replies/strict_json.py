@@ -156,7 +156,11 @@ class Reader:
             while is_whole:
                 if not self._open:
                     return value, here
-                self._put(value)
+                box, key = self._open[-1]
+                if isinstance(box, dict):
+                    box[key] = value
+                else:
+                    box.append(value)
                 value, here, is_whole = self._go_on(here)
 
     def skip_blanks(self, here: int) -> int:
@@ -247,13 +251,6 @@ class Reader:
             raise self._wrong(f"',' or '{closer}' is expected", here)
         self._open.pop()
         return box, here + 1, True
-
-    def _put(self, value: Any) -> None:
-        box, key = self._open[-1]
-        if isinstance(box, dict):
-            box[key] = value
-        else:
-            box.append(value)
 
     def _key(self, here: int) -> int:
         """Read a key and its colon, and return the position of the value."""

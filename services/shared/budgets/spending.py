@@ -65,7 +65,12 @@ class KeySpending:
         async with day.reading:
             if not self._is_current(day):
                 await self._bus.until_answered(lambda: self._read(where, day))
-        await self._forget_oldest()
+        idle = [each for each, known in self._days.items() if not known.reading.locked()][:-1]
+        while idle and (len(self._days) > MAX_DAYS or self._runs >= MAX_RUNS):
+            oldest = self._days.pop(idle.pop(0))
+            self._runs -= len(oldest.totals.runs)
+            if oldest.subscription is not None:
+                await oldest.subscription.stop()
         return day.totals.sum
 
     def take(self, where: KeyDay, run: str, spent: Spending) -> None:
@@ -106,11 +111,3 @@ class KeySpending:
             self.take(where, keys.run_of_spent_key(key), Spending.stored(KeySpent.model_validate_json(data)))
         except (ValidationError, InvalidName):
             return  # It has expired, or another version wrote it.
-
-    async def _forget_oldest(self) -> None:
-        idle = [where for where, day in self._days.items() if not day.reading.locked()][:-1]
-        while idle and (len(self._days) > MAX_DAYS or self._runs >= MAX_RUNS):
-            day = self._days.pop(idle.pop(0))
-            self._runs -= len(day.totals.runs)
-            if day.subscription is not None:
-                await day.subscription.stop()

@@ -120,12 +120,6 @@ def _yielded(session: Session, event: records.RunYielded) -> Session:
     return _with(session, current=None, queue=[*session.queue, entry])
 
 
-def _forwarded(session: Session, event: records.InputForwarded) -> Session:
-    sent = {"forwarded_to": event.into}
-    queue = [each.model_copy(update=sent) if each.run == event.run else each for each in session.queue]
-    return _with(session, queue=queue)
-
-
 def _missed(session: Session, event: records.InputMissed) -> Session:
     entry = session.queued(event.run)
     if entry is None:
@@ -195,11 +189,6 @@ def _with_turn(session: Session, event: records.RunEnded) -> Session:
     return _with(session, turns=turns[cut:], older_turns=session.older_turns + cut)
 
 
-def _context(session: Session, event: records.ContextSet) -> Session:
-    merged = {**session.context, **event.values}
-    return _with(session, context={name: value for name, value in merged.items() if value is not None})
-
-
 def _summarised(session: Session, event: records.Summarised) -> Session:
     usage = spent(session.usage, event.usage, tool_calls=event.usage.tool_calls)
     place = next((at for at, turn in enumerate(session.turns, 1) if turn.run == event.through), 0)
@@ -229,11 +218,6 @@ def _forgotten(session: Session, event: records.RunsForgotten) -> Session:
     return _with(session, summary_run="") if in_summary or places else session
 
 
-def _checkpoint(session: Session, event: Checkpoint) -> Session:
-    state = Session.model_validate(event.state)
-    return _with(state, seq=session.seq, checkpoint_seq=session.seq, records=0)
-
-
 _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
     "session_started": lambda session, event: _with(
         session, session_id=event.session_id, user_id=event.user_id, created_at=session.updated_at
@@ -241,13 +225,21 @@ _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
     "run_queued": _queued,
     "run_begun": _begun,
     "run_yielded": _yielded,
-    "input_forwarded": _forwarded,
+    "input_forwarded": lambda session, event: _with(
+        session,
+        queue=[
+            each.model_copy(update={"forwarded_to": event.into}) if each.run == event.run else each
+            for each in session.queue
+        ],
+    ),
     "run_merged": lambda session, event: _closed(session, RecentRun(run=event.run, merged_into=event.into)),
     "input_missed": _missed,
     "run_refused": lambda session, event: _closed(session, RecentRun(run=event.run, fault=event.fault)),
     "run_waits": _waits,
     "run_ended": _ended,
-    "context_set": _context,
+    "context_set": lambda session, event: _with(
+        session, context={name: value for name, value in (session.context | event.values).items() if value is not None}
+    ),
     "summarised": _summarised,
     "approved_for_session": lambda session, event: _with(
         session, approvals=session.approvals | {(event.rule, event.tool, event.agent, event.user_id)}
@@ -255,5 +247,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Session]] = {
     "runs_forgotten": _forgotten,
     "deleting": lambda session, _event: _with(session, is_deleting=True),
     "deleted": lambda session, _event: Session(seq=session.seq, records=session.records, deleted_seq=session.seq),
-    "checkpoint": _checkpoint,
+    "checkpoint": lambda session, event: _with(
+        Session.model_validate(event.state), seq=session.seq, checkpoint_seq=session.seq, records=0
+    ),
 }

@@ -48,7 +48,10 @@ async def resolve(access: StoreAccess, spec: ToolSpec, patience_s: float) -> dic
         return call.args
     max_bytes = access.bus.nc.max_payload - _HEADROOM_BYTES
     client = access.client(time.monotonic() + patience_s)
-    kept = {name: value for name, value in call.args.items() if _stays(spec, name) and as_reference(value)}
+    properties = spec.input_schema.get("properties")
+    declared = properties if isinstance(properties, Mapping) else {}
+    read = {name for name, each in declared.items() if isinstance(each, Mapping) and each.get(BY_REFERENCE) is True}
+    kept = {name: value for name, value in call.args.items() if name in read and as_reference(value)}
     given = {name: value for name, value in call.args.items() if name not in kept}
     try:
         for ref in _references(kept):
@@ -81,12 +84,6 @@ def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -
         raise InvalidArguments(f"the arguments are nested too deep: {error}") from error
     if found:
         raise InvalidArguments(f"the arguments do not fit the inputSchema of {call.tool}: {'; '.join(found)}")
-
-
-def _stays(spec: ToolSpec, name: str) -> bool:
-    properties = spec.input_schema.get("properties")
-    argument = properties.get(name) if isinstance(properties, Mapping) else None
-    return isinstance(argument, Mapping) and argument.get(BY_REFERENCE) is True
 
 
 async def _parts(client: ArtifactClient, call: CallRequested, given: Mapping[str, Any], max_bytes: int) -> Parts:

@@ -28,6 +28,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.nats_connection import Subscription
 from services.messaging.pull_consumer import Delivery
+from services.runtime.tasks import start_in
 from services.shared.runs.run_follower import last_record
 from services.tool_runner.errors import AlreadyCompleted, RunEnded
 
@@ -154,9 +155,7 @@ class RunWatches:
             with suppress(Unavailable):
                 await work
 
-        task = asyncio.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_in(self._tasks, run())
 
 
 _MAX_CLOCK_SKEW_NS = 5_000_000_000

@@ -274,22 +274,18 @@ class CallMachine:
             case "waiting" if now >= state.query_at:
                 return self._query_status()
             case "waiting":
-                return self._probe(now)
+                # Ask whether the instance is connected; if it is unknown, whether any instance is.
+                state.requests += 1
+                state.probe, state.probed_at = state.requests, now
+                if state.instance is None:
+                    return [commands.QueryStatus(state.requests)]
+                return [commands.PingInstance(state.requests, state.instance)]
             case "searching" if self._has_searched(now):
                 return self._on_not_found(now, nobody_subscribes=False)
             case "searching":
                 return self._search(state.search_reason, now)
             case _:
                 return []
-
-    def _probe(self, now: float) -> list[Command]:
-        """Ask whether the instance is connected; if it is unknown, whether any instance is."""
-        state = self.state
-        state.requests += 1
-        state.probe, state.probed_at = state.requests, now
-        if state.instance is None:
-            return [commands.QueryStatus(state.requests)]
-        return [commands.PingInstance(state.requests, state.instance)]
 
     def _has_searched(self, now: float) -> bool:
         """Whether an instance that works on the call would have answered the search by now."""

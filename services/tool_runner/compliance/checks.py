@@ -29,7 +29,7 @@ from contracts.wire.rights import OPERATOR
 from contracts.wire.subject import TOOL_RUNNER
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
-from services.runtime.tasks import cancelled, code_locations
+from services.runtime.tasks import cancelled, code_locations, start_in
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.artifacts.arguments import check_arguments
 from services.tool_runner.calls.commands import Pause
@@ -187,9 +187,7 @@ class ToolChecks:
 
     async def _on_request(self, message: Msg) -> None:
         if message.reply.startswith(_INBOX) and "Nats-Subject" not in (message.headers or {}):
-            checking = asyncio.create_task(self._answer(message))
-            self._checking.add(checking)
-            checking.add_done_callback(self._checking.discard)
+            start_in(self._checking, self._answer(message))
 
     async def _answer(self, message: Msg) -> None:
         try:

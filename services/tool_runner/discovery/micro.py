@@ -31,7 +31,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, start_in
 
 from .announcements import Announcement, InvalidAnnouncement, content_id, read_announcement
 
@@ -101,9 +101,7 @@ class Round:
     def _end_if_large(self, message: Msg, max_bytes: int) -> bool:
         """Have the server deliver nothing more on the subject of a reply that is too large; return whether it is."""
         if is_large := len(message.data) > max_bytes or FORGED in (message.headers or {}):
-            ending = asyncio.create_task(self._end(message.subject))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            start_in(self._ending, self._end(message.subject))
         return is_large
 
     def _on_hello(self, message: Msg) -> None:

@@ -35,6 +35,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
+from services.runtime.tasks import start_in
 from services.shared.artifacts.requests import header_value
 from services.shared.redaction.json_values import cut
 from services.tool_runner.calls import events
@@ -245,9 +246,7 @@ class Answers:
         for queue in {queue for reply, (queue, _, _) in self._requests.items() if reply.startswith(source.prefix)}:
             queue.put(events.Flood())
         if source.subscription is not None:
-            task = asyncio.create_task(_unsubscribe(source.subscription))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start_in(self._tasks, _unsubscribe(source.subscription))
 
 
 async def _unsubscribe(subscription: Subscription) -> None:

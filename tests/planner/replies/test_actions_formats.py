@@ -67,13 +67,14 @@ def test_every_answer_that_is_dropped_is_named() -> None:
 
 def test_an_action_says_what_it_is() -> None:
     """An action has exactly one of the four kinds."""
-    answer = PlannerAction(next_node="final_response", args={"answer": "x"})
-    plan = PlannerAction(next_node="parallel", args={"steps": [STEP], "join": {"node": "j"}})
-    task, call = PlannerAction(next_node="task.tool"), PlannerAction(next_node="search")
-    kinds = [(a.is_terminal, a.is_parallel, a.is_background_task, a.is_tool_call) for a in (answer, plan, task, call)]
-    assert kinds == [tuple(number == kind for kind in range(4)) for number in range(4)]
-    assert (answer.get_answer(), answer.get_plan_steps(), answer.get_plan_join()) == ("x", None, None)
-    assert (plan.get_answer(), plan.get_plan_steps(), plan.get_plan_join()) == (None, [STEP], {"node": "j"})
+    actions = [PlannerAction(next_node=node) for node in ("final_response", "parallel", "task.tool", "search")]
+    assert [action.opcode for action in actions] == ["final_response", "plan", "task", None]
+    assert [(action.is_terminal, action.is_parallel) for action in actions] == [
+        (True, False),
+        (False, True),
+        (False, False),
+        (False, False),
+    ]
 
 
 def unified(reply: str) -> Normalized:

@@ -8,7 +8,6 @@ Rule 4: warnings name fields and expectations, never values.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -68,7 +67,11 @@ def assemble(
     given = plain(args) if isinstance(args, Mapping) else {"answer": plain(args)}
     answer, used = _answer(given)
     fields = _Fields(given)
-    confidence = fields.take("confidence", _confidence, "a number from 0 to 1")
+    confidence = fields.take(
+        "confidence",
+        lambda value: float(value) if type(value) in {int, float} and 0 <= value <= 1 else None,
+        "a number from 0 to 1",
+    )
     extra = dict(fields.take("extra", _typed(dict), "an object") or {})
     own_sources = fields.take_items(
         "sources", lambda item: source_of(item) if isinstance(item, dict) else None, "an object with a title"
@@ -79,7 +82,13 @@ def assemble(
             "suggested_actions", _suggested_action, "an object with an action_id and a label"
         ),
         "requires_followup": fields.take("requires_followup", _typed(bool), "true or false") or False,
-        "language": fields.take("language", _language, "a two-letter code"),
+        "language": fields.take(
+            "language",
+            lambda value: (
+                value.strip().lower() if isinstance(value, str) and _TWO_LETTERS.fullmatch(value.strip()) else None
+            ),
+            "a two-letter code",
+        ),
     }
     # Of all keys that hold an answer only the first one is used, those of `_ANSWER` first.
     fields.drop("artifacts", "none, they come from tools")
@@ -185,18 +194,8 @@ class _Fields:
         self.complaints.append(f"{field} was dropped: expected {expected}")
 
 
-def _confidence(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and 0 <= value <= 1 else None
-
-
 def _name(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
-
-
-def _language(value: Any) -> str | None:
-    return value.strip().lower() if isinstance(value, str) and _TWO_LETTERS.fullmatch(value.strip()) else None
 
 
 def _typed(kind: type) -> Callable[[Any], Any]:
