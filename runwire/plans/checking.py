@@ -30,9 +30,9 @@ from contracts.runs.plans import (
 )
 from contracts.tools.messages import ToolSpec
 from runwire.plans.json_schema.folding import Steps, TooManySteps
+from runwire.plans.templates import Container, Key, is_deeper, json_size, marked_strings
 from runwire.plans.texts import MAX_NAME_CHARACTERS, Findings, names_of, shortened
 
-from .arguments import Container, Key, is_deeper, json_size, marked_strings
 from .json_schema.fields import MAX_NAMES, Fields, Missing, fit
 from .json_schema.folding import Schema
 from .templates import Template, holds_embedded, is_candidate, parse_template

@@ -6,8 +6,8 @@ from typing import Any
 from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan, PlanReport
 from contracts.tools.messages import ToolSpec
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
+from runwire.plans.templates import json_size
 
-from .arguments import json_size
 from .checking import DEFAULT_BOUNDS, Faults, PlanBounds, check_plan
 from .reading import DirectResponse, read_plan
 from .resolving import ArgumentsTooLarge, MissingOutputField, resolve

@@ -9,9 +9,9 @@ Rule 4: nothing recurses, and the size of what is inserted is bounded before any
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from runwire.plans.templates import Container, json_size, marked_strings
 from runwire.plans.texts import shortened
 
-from .arguments import Container, json_size, marked_strings
 from .templates import Template, is_index, parse_template
 
 Reference = Callable[[int, tuple[str, ...], Any, tuple[str, ...]], Any]

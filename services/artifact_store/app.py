@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.artifact_store.collector.orphans import Deletions, claim_bucket
-from services.artifact_store.collector.sweeps import GarbageCollector
+from services.artifact_store.collector.sweeps import Deletions, GarbageCollector, claim_bucket
 from services.artifact_store.handlers import Broker, build_router, drained
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.references.entries import ArtifactKeys, References, entries_bucket

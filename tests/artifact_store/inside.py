@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from contracts.artifacts.references import PutArtifact
 from contracts.wire import keys
-from services.artifact_store.collector.orphans import Deletions, remove_orphans
-from services.artifact_store.collector.sweeps import GarbageCollector
+from services.artifact_store.collector.sweeps import Deletions, GarbageCollector, remove_orphans
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.references.entries import ArtifactEntry, ArtifactKeys, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings

@@ -20,7 +20,7 @@ from contracts.artifacts import references as artifacts
 from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire.keys import new_object_name, object_key
 from contracts.wire.names import unix_ms
-from services.artifact_store.collector.orphans import Deletions
+from services.artifact_store.collector.sweeps import Deletions
 from services.artifact_store.errors import BytesMissing
 from services.artifact_store.objects.bucket import Bucket
 from services.artifact_store.references.entries import ArtifactEntry, ArtifactKeys, Reference, References, Unfinished

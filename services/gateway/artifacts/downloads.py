@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from contracts.artifacts.references import ArtifactRef
 from services.gateway.edge.compression import accepts_gzip, gzipped
 from services.gateway.errors import RangeNotSatisfiable
-from services.shared.artifacts.downloads import Download
+from services.shared.artifacts.client import Download
 
 _RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)

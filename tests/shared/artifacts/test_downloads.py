@@ -9,7 +9,7 @@ import pytest
 from contracts.artifacts.references import ArtifactRef
 from contracts.wire.limits import CHUNK_BYTES
 from contracts.wire.names import new_id
-from services.shared.artifacts.downloads import Download
+from services.shared.artifacts.client import Download
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable
 
 BODY = secrets.token_bytes(5 * CHUNK_BYTES + 100)
