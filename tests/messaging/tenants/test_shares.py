@@ -3,7 +3,7 @@
 import pytest
 
 from services.gateway.settings import GatewaySettings
-from services.messaging.tenants.shares import Shares
+from services.messaging.pull_consumer import Shares
 from services.planner.settings import PlannerSettings
 
 

@@ -109,8 +109,6 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
         case events.TaskSettled():
             if (reserved := run.set_aside.pop(event.call_id, None)) is not None:
                 run.spent_by_tasks = with_settled(run.spent_by_tasks, reserved, event.spent)
-        case events.TasksPaused() | events.Yielded():
-            _fold_session_event(run, event, at)
         case events.ModelFailed():
             if event.usage is not None:
                 run.usage = spent(run.usage, event.usage)
@@ -128,6 +126,12 @@ def _take(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR
 def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C901, PLR0912, one case for each event
     """Apply an event of the session, people and budgets around a run, or its end."""
     match event:
+        case events.TasksPaused():
+            run.of_tasks[event.call_id] = event
+        case events.Yielded():
+            run.turn_news_seq, run.yields, run.waits_since = event.seq, True, run.waits_since or at
+            if run.asked is not None:
+                run.interrupted, run.asked = run.asked, None
         case events.Redelivered():
             run.last_handling[event.by] = event.holder
         case events.Queued():
@@ -263,15 +267,6 @@ def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
             run.open[call.call_id] = called_again(call, paused, resumed)
     elif (held := run.held_results(resumed.pause_id)) is not None:
         run.pause_decisions.take_results(held, resumed)
-
-
-def _fold_session_event(run: Run, event: events.TasksPaused | events.Yielded, at: int) -> None:
-    if isinstance(event, events.TasksPaused):
-        run.of_tasks[event.call_id] = event
-        return
-    run.turn_news_seq, run.yields, run.waits_since = event.seq, True, run.waits_since or at
-    if run.asked is not None:
-        run.interrupted, run.asked = run.asked, None
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
