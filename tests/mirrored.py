@@ -47,7 +47,6 @@ WHOLE_ROOMS = {
 
 #: A module -> the test of the module through which it is used.
 THROUGH = {
-    "contracts/runs/actions.py": "tests/planner/replies/test_actions.py",
     "contracts/wire/subject.py": "tests/contracts/wire/test_subjects.py",
     "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
@@ -67,6 +66,7 @@ THROUGH = {
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
+    "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_answers.py",
 }
 
 

@@ -236,6 +236,7 @@ if os.path.isdir("/proc/self/fd"):
 """
 
 
+@pytest.mark.timeout(300)  # Every module is imported, on a machine that may do other work.
 def test_nothing_connects_or_starts_at_import() -> None:
     """Importing is free of effects: no thread, no socket, no model library."""
     result = subprocess.run(

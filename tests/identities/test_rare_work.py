@@ -2,7 +2,7 @@
 
 import time
 
-from services.planner.upkeep.deletions import Deletions
+from services.planner.upkeep.deletions import Deletions, sweep
 from services.shared.artifacts.client import ArtifactClient
 from tests.identities.scene import Scene, storing
 from tests.planner.upkeep.test_deletions import FOR_GOOD, a_run, delete, traces
@@ -21,7 +21,7 @@ async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, s3: S3
         await delete(clean.operator, open_)
         deletions = Deletions(planner, **FOR_GOOD)
         await deletions.check()
-        await deletions.sweep(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
+        await sweep(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
 
         async def is_gone() -> bool:
             return not await traces(clean.operator, deleted.run)

@@ -93,13 +93,7 @@ class TaskResults:
             if end is None:
                 return dict(each)
             made = {
-                tool: {
-                    path: {"observation": placeholder_of(ref), "artifact_id": ref.artifact_id}
-                    if (ref := as_reference(value)) is not None
-                    else placeholder(value)
-                    for path, value in found.items()
-                }
-                for tool, found in end.artifacts.items()
+                tool: {path: _seen(value) for path, value in found.items()} for tool, found in end.artifacts.items()
             }
             return {**each, "result": middle_cut(end.raw_answer, share), **({"artifacts": made} if made else {})}
 
@@ -108,3 +102,10 @@ class TaskResults:
             artifacts=stored, artifact_types=types, sources=sources, whole=ref.artifact_id if ref is not None else None
         )
         return [completed(each) for each in shown], found if found != TaskFindings() else None
+
+
+def _seen(value: Any) -> Any:
+    """Return an artifact as a model sees it."""
+    if (ref := as_reference(value)) is None:
+        return placeholder(value)
+    return {"observation": placeholder_of(ref), "artifact_id": ref.artifact_id}

@@ -161,8 +161,8 @@ def find(text: str, tools: AbstractSet[str]) -> Written | None:
     if (whole := _all_of_tools(text, tools)) is not None:
         return whole
     lines = [line.end() for line in islice(_CALL_LINE.finditer(text, 0, MAX_LEAD_IN_CHARACTERS), MAX_BEGINNINGS)]
-    code = Code(text) if lines else ()
-    behind = (_all_of_tools(text[start:], tools, start) for start in lines if start not in code)
+    literal = Code(text) if lines else ()
+    behind = (_all_of_tools(text[start:], tools, start) for start in lines if start not in literal)
     return next((written for written in behind if written is not None and written.is_whole), None)
 
 

@@ -18,11 +18,6 @@ from services.shared.runs.causes import CAUSES
 ANSWERED_BY = "This question was added to a run that was at work, and is answered there: run"
 
 
-def has_session(request: RunRequested) -> bool:
-    """Whether the run takes turns in a session."""
-    return request.session_id is not None and CAUSES[request.cause].has_turn
-
-
 def request_of(run: Run, message: commands.Received) -> RunRequested | None:
     """Return the request of a run that this message may open; None for any other message."""
     if isinstance(message, RunBegins):
@@ -37,7 +32,7 @@ def place_of(message: commands.Received, progress: Progress) -> Place | None:
 
 def before_opening(run: Run, handling: Handling, request: RunRequested) -> Command | None:
     """Return what comes before the run may be opened; None: it may be opened now."""
-    if not has_session(request):
+    if request.session_id is None or not CAUSES[request.cause].has_turn:
         return None
     progress = handling.progress
     place = place_of(handling.incoming.message, progress)

@@ -3,7 +3,6 @@
 Rule: an announcement can do no harm. An unusable one is refused with a reason; services that are not tools are ignored.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -146,11 +145,6 @@ def rank(version: str) -> Rank:
         return (-1, 0, 0, 0, ())
     parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in (found[4] or "-")[1:].split("."))
     return (int(found[1]), int(found[2]), int(found[3]), 0 if found[4] else 1, parts)
-
-
-def content_id(data: bytes) -> str:
-    """Return an id of the content, so that it is stored once."""
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def short_reason(error: Exception) -> str:

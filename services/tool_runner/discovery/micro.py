@@ -13,6 +13,7 @@ times its size.
 """
 
 import asyncio
+import hashlib
 import random
 import time
 from collections import Counter, OrderedDict, deque
@@ -33,7 +34,7 @@ from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
 from services.runtime.tasks import cancelled, start_in
 
-from .announcements import Announcement, InvalidAnnouncement, content_id, read_announcement
+from .announcements import Announcement, InvalidAnnouncement, read_announcement
 
 logger = structlog.get_logger(__name__)
 
@@ -229,7 +230,7 @@ class MicroDiscovery:
                 break
 
     def _on_reply(self, of: Round, message: Msg) -> None:
-        tool, content = subjects.answering_tool(message.subject), content_id(message.data)
+        tool, content = subjects.answering_tool(message.subject), hashlib.sha256(message.data).hexdigest()[:32]
         if len(message.data) > MAX_ANNOUNCEMENT_BYTES:
             self._refuse(tool, f"its announcement has more than {MAX_ANNOUNCEMENT_BYTES:,} bytes")
         elif content in self._parsed:
