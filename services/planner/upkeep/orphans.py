@@ -26,7 +26,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery, Handler
 from services.messaging.reads import sequence_of
-from services.shared.runs.run_follower import last_record
+from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 

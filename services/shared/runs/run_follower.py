@@ -11,8 +11,6 @@ At the end of a run its stream is read back, unless the terminal record names th
 Rule 4: a follower that subscribed before its run was requested reads nothing back at its start (`start`).
 Rule 5: a slow listener costs little: its buffer is bounded in bytes, stored records are read in pages, and few pages
 are read at once (`Bus.catch_ups`), so hundreds of new listeners do not delay other requests.
-
-The newest record of a run's log, which shows whether the run has ended.
 """
 
 import asyncio
@@ -30,20 +28,6 @@ from contracts.wire.records import types_in
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.messaging.reads import checked, sequence_of
-
-
-async def last_record(bus: Bus, tenant: str, run: str, attempts: int | None = None) -> Msg | None:
-    """Return the newest record, or None for an empty log. A forged one is skipped: it may stand behind the end.
-
-    Retries until answered, or raises Unavailable after `attempts`.
-    """
-    subject = subjects.log(tenant, run)
-    last = await bus.last(subjects.RUNS, subject, attempts)
-    if last is None or last.data:
-        return last
-    stored = await (await bus.reader(subjects.RUNS)).messages(subject, attempts=attempts)
-    return next((message for message in reversed(stored) if message.data), last)
-
 
 Kind = Literal["log", "stream"]
 _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
