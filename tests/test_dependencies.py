@@ -16,6 +16,8 @@ from packaging.version import Version
 
 from tests.support.checkout import ROOT, imported, python_files
 
+pytestmark = pytest.mark.timeout(300)  # Every file is read, on a machine that may do other work.
+
 
 @pytest.mark.parametrize(
     ("folder", "extra"),

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.checkout import ROOT, files
 
+pytestmark = pytest.mark.timeout(300)  # Every file is read, on a machine that may do other work.
+
 # The classes in brackets keep this file from finding itself.
 FORBIDDEN = {
     "a path of somebody's machine": re.compile(
