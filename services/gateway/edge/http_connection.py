@@ -117,9 +117,7 @@ class HttpConnection(HttpToolsProtocol):
         self._silent = silent
         self._origins = origins
         self._head_s = head_s
-        self._head_timer = _Timer(
-            self.loop, head_s, lambda: self._end(RequestTooSlow(head_s) if self._phase == "head" else None)
-        )
+        self._head_timer = _Timer(self.loop, head_s, self._on_slow_head)
         self._stall_timer = _Timer(self.loop, stalled_s, self._on_stall)
         self._unread_bytes = 0
         self._phase: Literal["idle", "head", "body"] = "idle"
@@ -138,9 +136,7 @@ class HttpConnection(HttpToolsProtocol):
         """Start the timer of the first head. At the limit, close another connection or this one."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._silent[self] = None
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limit = min(MAX_CONNECTIONS, int(files * _FILES_FOR_CONNECTIONS)) if files > 0 else MAX_CONNECTIONS
-        if len(self.connections) > limit:
+        if len(self.connections) > _max_connections():
             oldest = next(iter(self._silent))
             del self._silent[oldest]
             oldest.transport.close()
@@ -171,13 +167,8 @@ class HttpConnection(HttpToolsProtocol):
             reason = error.__context__
             if isinstance(reason, _NotRead):
                 self._stop_reading()
-            elif isinstance(reason, _Refused):
-                self._end(BadRequest(str(reason)))
             else:
-                is_framing = "Transfer-Encoding" in str(error)
-                self._end(
-                    BadRequest("A request has Content-Length or Transfer-Encoding, not both." if is_framing else None)
-                )
+                self._end(BadRequest(str(reason) if isinstance(reason, _Refused) else _refusal_of(error)))
         self._watch_head()
 
     def _parse(self, data: bytes) -> None:
@@ -267,6 +258,9 @@ class HttpConnection(HttpToolsProtocol):
             if self._phase != "body":
                 self._silent.setdefault(self)
 
+    def _on_slow_head(self) -> None:
+        self._end(RequestTooSlow(self._head_s) if self._phase == "head" else None)
+
     def _end(self, problem: Problem | None) -> None:
         """Close, with a problem unless a response has begun, which it would corrupt.
 
@@ -326,6 +320,11 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
 
+def _max_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MAX_CONNECTIONS, int(files * _FILES_FOR_CONNECTIONS)) if files > 0 else MAX_CONNECTIONS
+
+
 def _check_head(version: str, headers: list[tuple[bytes, bytes]]) -> None:
     """Raise _Refused for a request that another server could read otherwise."""
     hosts = sum(name == b"host" for name, _ in headers)
@@ -334,6 +333,12 @@ def _check_head(version: str, headers: list[tuple[bytes, bytes]]) -> None:
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and (codings != [b"chunked"] or version == "1.0"):
         raise _Refused("The only Transfer-Encoding is chunked, of HTTP/1.1.")
+
+
+def _refusal_of(error: httptools.HttpParserError) -> str | None:
+    if "Transfer-Encoding" in str(error):
+        return "A request has Content-Length or Transfer-Encoding, not both."
+    return None
 
 
 def connection_class(settings: GatewaySettings, origins: Origins) -> Any:
