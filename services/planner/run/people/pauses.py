@@ -137,7 +137,7 @@ def _decided(run: Run, handling: Handling, request: ResumeRequested) -> Command:
     if (held := run.held_results(request.pause_id)) is not None:
         paused = Paused(**held.model_dump(include=set(Paused.model_fields)), until=held.expires_at)
     if paused is None:
-        if request.pause_id in run.pause_decisions.closed:
+        if request.pause_id in run.pause_decisions.closed | run.pause_decisions.of_tasks:
             return _refuse(progress, request, "pause_closed", "the pause is over")
         return _refuse(progress, request, "not_found", "the run has no such pause")
     if request.token != paused.token:

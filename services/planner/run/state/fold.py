@@ -128,6 +128,8 @@ def _take_control(run: Run, event: events.RunEvent, at: int) -> None:  # noqa: C
     match event:
         case events.TasksPaused():
             run.of_tasks[event.call_id] = event
+            own = run.started.run_id if run.started is not None else ""
+            run.pause_decisions.of_tasks.update(each.pause_id for each in event.pauses if each.run_id == own)
         case events.Yielded():
             run.turn_news_seq, run.yields, run.waits_since = event.seq, True, run.waits_since or at
             if run.asked is not None:

@@ -62,6 +62,8 @@ class PauseDecisions:
     """Request that took effect -> SHA-256 of its body."""
     closed: set[str] = field(default_factory=set)
     """Ids of pauses that are over."""
+    of_tasks: set[str] = field(default_factory=set)
+    """Ids of pauses about results of tasks, which are over as well when somebody applies these elsewhere."""
     approved: dict[str, CallApproval] = field(default_factory=dict)
     """By call id."""
     answers: dict[str, list[PauseAnswer]] = field(default_factory=dict)

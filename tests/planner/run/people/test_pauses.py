@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Observed, Resumed
+from contracts.runs.events import Observed, Paused, Resumed
 from contracts.runs.inbox import ResumeRequested
-from contracts.runs.pauses import ApprovalRule
+from contracts.runs.pauses import ApprovalRule, OpenPause, TasksPaused
 from contracts.sessions.records import SessionRunWaits
 from services.planner.run.commands import Ack, Answer, Append, NotifySession, Wake
 from tests.planner.run.pause_world import DAY_MS, PauseWorld, answers, opening, plan, sent, timers
@@ -87,6 +87,27 @@ def test_a_decision_with_a_known_id_takes_effect_once() -> None:
     assert answers(world.decide(second, "approve", "r", request_sha256="other")) == ["idempotency_conflict"]
     assert answers(world.decide(first, "approve")) == ["pause_closed"]
     assert world.types().count("resumed") == 1
+
+
+@pytest.mark.parametrize(("run_id", "code"), [("", "pause_closed"), ("f" * 32, "not_found")])
+def test_a_pause_about_results_that_were_applied_elsewhere_is_over(run_id: str, code: str) -> None:
+    """Who was shown it is not told that it never was. One of a task's run is decided there."""
+    world = waiting("work")
+    assert world.run.started is not None
+    shown = OpenPause.model_validate(
+        {
+            "pause_id": "e" * 32,
+            "run_id": run_id or world.run.started.run_id,
+            "reason": "confirmation",
+            "source": "planner",
+            "token": "t",
+            "expires_at": DAY_MS,
+        }
+    )
+    for seq, pauses in ((5, [shown]), (6, [])):
+        world.write(world.next_handling("tasks_paused"), [TasksPaused(call_id="1-1", seq=seq, pauses=pauses)])
+    held = Paused(**shown.model_dump(include={"pause_id", "reason", "source", "token"}), until=DAY_MS)
+    assert answers(world.decide(held, "approve")) == [code]
 
 
 @pytest.mark.parametrize(
