@@ -16,6 +16,9 @@ await seen(async (page, context) => {
   const card = page.getByRole("article", { name: query });
   const waiting = await card.innerText();
   await page.screenshot({ path: `${folder}/approvals.png` });
+  await page.goto(at("sessions"));
+  await page.getByRole("link", { name: query }).getByText("Waits for you").first().waitFor();
+  await page.goto(at("approvals"));
   const waits = await faults(context, [[at("approvals"), ".approval"]]);
   const second = await context.newPage();
   await second.goto(at("approvals"));
