@@ -43,6 +43,7 @@ await seen(async (page, context) => {
   await page.getByRole("link", { name: "as the model was sent it" }).click();
   const prompt = await page.getByRole("region", { name: "Message 2" }).innerText();
   await page.getByRole("radio", { name: "Cost" }).click();
+  await page.getByRole("region", { name: "Cost" }).locator("tfoot").waitFor();
   const cost = await page.getByRole("region", { name: "Cost" }).innerText();
 
   await page.goto(at("s", "inside", run, "1-0")); // The link to a step.
