@@ -28,6 +28,7 @@ from contracts.wire.names import unix_ms
 from services.messaging.clock import unix_seconds
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
+from services.runtime.tasks import start_in
 
 logger = structlog.get_logger(__name__)
 
@@ -240,9 +241,7 @@ class PullConsumer:
             return
         self._busy += 1
         MESSAGE_AGE_SECONDS.labels(self._name).observe(unix_ms() / 1e3 - delivery.stored_ns / 1e9)
-        task = asyncio.create_task(self._work(delivery, share))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_in(self._tasks, self._work(delivery, share))
 
     async def _on_status(self, message: Msg, status: str) -> None:
         stale = message.subject.rsplit(".", 1)[1] != str(self._epoch)

@@ -21,7 +21,7 @@ from services.planner.effects.model_requests import ModelRequests
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.runtime.health import VERSION
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, start_in
 
 MAX_WAITING = 16
 """Requests of one planner that wait; further ones are not answered, and are asked again."""
@@ -52,9 +52,7 @@ class Prompts:
 
     async def _on_request(self, message: Msg) -> None:
         if message.reply.startswith(_INBOXES) and len(self._answering) < MAX_WAITING:
-            answering = asyncio.create_task(self._answer(message))
-            self._answering.add(answering)
-            answering.add_done_callback(self._answering.discard)
+            start_in(self._answering, self._answer(message))
 
     async def _answer(self, message: Msg) -> None:
         try:

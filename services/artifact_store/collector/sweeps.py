@@ -5,13 +5,13 @@ Rule 2: it skips pending entries younger than the grace period, since their put 
 Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
 and its request is gone; a run may still wait for its start.
 Rule 4: entries of an unknown version, as after a downgrade, are skipped.
-Rule 5: what an artifact key names is removed once that artifact is gone (`artifact_keys`).
+Rule 5: what an artifact key names is removed once that artifact is gone (`references.entries`).
 
 Delete objects that no entry names: a process wrote them that was suspended until its put was given up.
 
-Rule 1: names of objects are used once, and an entry names them before they are written. So an object that no entry
+Rule 6: names of objects are used once, and an entry names them before they are written. So an object that no entry
 names will not be named later.
-Rule 2: nothing is deleted unless the S3 and the KV bucket hold the same random mark. Without this check, a bucket that
+Rule 7: nothing is deleted unless the S3 and the KV bucket hold the same random mark. Without this check, a bucket that
 two deployments share, or whose entries were lost with a NATS volume, would look like garbage.
 
 Delete artifacts: their bytes, then what is known about them. Several instances may delete the same one at once.

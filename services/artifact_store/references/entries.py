@@ -18,11 +18,11 @@ Artifact keys, the ids that tools give their artifacts: which artifact each one 
 An artifact key of a tool, its namespace, has an entry for each session and each run in which the tool gave it. The
 entry names one artifact: of those that exist, the one whose reference was written last.
 
-Rule 1: an entry is written after the reference and before the reply of the put, and only if it is unchanged since it
+Rule 5: an entry is written after the reference and before the reply of the put, and only if it is unchanged since it
 was read. So of two puts at once, whichever process handles them, the later reference wins.
-Rule 2: references are ordered by their sequence in the bucket, not by a clock. A put that is late or repeated takes no
+Rule 6: references are ordered by their sequence in the bucket, not by a clock. A put that is late or repeated takes no
 key from a newer artifact, and changes nothing.
-Rule 3: a reader of an entry reads the reference too. Of a deleted or expired artifact the entry names nothing;
+Rule 7: a reader of an entry reads the reference too. Of a deleted or expired artifact the entry names nothing;
 the garbage collector removes it, after a day at least: until then it still shows that older puts are late.
 """
 

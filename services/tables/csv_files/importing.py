@@ -7,9 +7,9 @@ reported, some at a time, so that memory does not grow with the file.
 
 Decide what type a column of a CSV file has, by all of its cells.
 
-Rule 1: a convention holds for every cell of a column, or the column is text. One that could be read in two ways, such
+Rule 4: a convention holds for every cell of a column, or the column is text. One that could be read in two ways, such
 as 1,234 or 03-04-2024, counts only where a cell proves it.
-Rule 2: what a number cannot keep is text: leading zeros, a plus sign, more than 15 digits.
+Rule 5: what a number cannot keep is text: leading zeros, a plus sign, more than 15 digits.
 """
 
 import csv

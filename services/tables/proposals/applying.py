@@ -8,9 +8,9 @@ has changed since is not overwritten.
 
 Check the operations of a proposal for rows, each for itself: a bad one is refused with its reason, the others stay.
 
-Rule 1: of two operations on one row of which one deletes it, the first counts (`row_conflict`); two updates are
+Rule 4: of two operations on one row of which one deletes it, the first counts (`row_conflict`); two updates are
 allowed, with a warning.
-Rule 2: columns are named by id or name, and the result names them by id.
+Rule 5: columns are named by id or name, and the result names them by id.
 """
 
 from collections import Counter

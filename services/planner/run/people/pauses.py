@@ -8,8 +8,8 @@ Rule 3: while nothing but pauses is open the run's deadline stands still: the de
 
 What follows an answer that does not end its run: the model reads what people have added, or the user is asked. Pure.
 
-Rule 1: no run ends with an answer while an input is unread, unless a budget forbids another request to the model.
-Rule 2: with `followup: pause` an answer that requires a follow-up waits for the user's reply. If none comes, or the
+Rule 4: no run ends with an answer while an input is unread, unless a budget forbids another request to the model.
+Rule 5: with `followup: pause` an answer that requires a follow-up waits for the user's reply. If none comes, or the
 user rejects the question, the run ends with that answer.
 """
 
