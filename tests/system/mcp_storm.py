@@ -75,6 +75,7 @@ class McpStorm(RunStorm):
     async def gather(self, bus: Bus) -> None:
         """The log says which call has which key."""
         await super().gather(bus)
+        self.of_runs.timeless = frozenset(tool for tool in IDEMPOTENT if tool.startswith(SERVERS["far"]))
         planned = [(run, call) for run in self.of_runs.runs for _, call in planned_calls(run)]
         known = {call["args"]["key"]: f"{run.run_id}.{call['call_id']}" for run, call in planned}
         for each in self.of_runs.executions:

@@ -1,5 +1,6 @@
 """Promises that a whole session is judged by: what tools have done, and what is left of the work."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
@@ -44,7 +45,8 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
                     yield f"{key}: begun {late[0].at - at:.3f} s after it was settled"
                 if event["status"] == "succeeded" and not begun:
                     yield f"{key}: succeeded without having been executed"
-            if end is not None and begun and (late_s := begun[-1].at - end[0].at) > _ON_ITS_WAY_S:
+            on_its_way_s = math.inf if tool in evidence.timeless else _ON_ITS_WAY_S
+            if end is not None and begun and (late_s := begun[-1].at - end[0].at) > on_its_way_s:
                 yield f"{key}: begun {late_s:.3f} s after its run had ended"
     for key in sorted(set(ledger) - known):
         yield f"{key}: executed but never planned"

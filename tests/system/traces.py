@@ -82,6 +82,8 @@ class Evidence:
     open_runs: list[OpenRun] = field(default_factory=list)
     blows: list[float] | None = None
     """When processes were struck, Unix seconds; None: not noted."""
+    timeless: frozenset[str] = frozenset()
+    """Tools whose requests do not say by when they may begin: what MCP sends waits in the socket of a frozen server."""
 
 
 def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[StoredRecord, Event]]:

@@ -159,7 +159,9 @@ def _overdrawn(run: RunEvidence) -> Iterator[str]:
             limits = event["limits"]
         before = +own
         own += _used(event)
-        calls = [call for call in event.get("calls") or [] if kind in {"step", "called"} and call.get("set_aside")]
+        # A spawn that waited for a person has had its part since its step; what others spent meanwhile is no new part.
+        is_new = kind in {"step", "called"}
+        calls = [c for c in event.get("calls") or [] if is_new and c.get("set_aside") and c["call_id"] not in aside]
         for call in calls:
             aside[call["call_id"]] = Counter({n: v for n, v in call["set_aside"].items() if isinstance(v, int)})
         if kind == "observed" and event["status"] == "failed":
