@@ -29,7 +29,7 @@ class RunwireError(Exception):
     """The gateway refused a request.
 
     Attributes:
-        code: for programs; docs/http.md lists them.
+        code: for programs; docs/rules/problems.md lists them.
         detail: for people.
         status: of HTTP; None when no answer came.
         retry_after: seconds to wait before the next attempt, when the gateway named them.

@@ -57,7 +57,7 @@ Code = Literal[
     "poisoned",
     "internal",
 ]
-"""All codes. docs/operations.md says what to do about each."""
+"""All codes. docs/tools.md says what leads to each."""
 
 
 class Fault(Message):

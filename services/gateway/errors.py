@@ -1,6 +1,6 @@
 """Errors of the gateway. Each answer with an error is `application/problem+json` (RFC 9457).
 
-`code` is for programs, from the list in docs/http.md; `detail` is for people.
+`code` is for programs; `detail` is for people. docs/rules/problems.md is made of the docstrings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):
-    """The request ends with this answer."""
+    """Something went wrong in the gateway: its log says what."""
 
     status: int = 500
     code: str = "internal"
@@ -80,7 +80,7 @@ class Problem(Exception):
 
 
 class InvalidInput(Problem):
-    """The input is not well-formed; `errors` names the fields."""
+    """The input is not well-formed: `errors` names the fields. Nothing was stored."""
 
     status, code, default = 422, "invalid_input", "The request does not have the expected form."
 
@@ -88,32 +88,28 @@ class InvalidInput(Problem):
         super().__init__(errors=[{"field": field, "message": message}])
 
     @classmethod
-    def of_fields(cls, messages: Mapping[str, str]) -> "InvalidInput":
+    def of_fields(cls, fields: Iterable[tuple[str, str]]) -> "InvalidInput":
         """Name several fields, each with its message."""
-        return cls._of_fields(messages.items())
-
-    @classmethod
-    def unknown(cls, names: Iterable[str]) -> "InvalidInput":
-        """Refuse fields that do not exist."""
-        return cls._of_fields((_shown(name), _in_words("extra_forbidden", "")) for name in names)
-
-    @classmethod
-    def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
-        """Translate pydantic's error, without the values themselves. `prefix_length`: of each path, not shown."""
-        return cls._of_fields(
-            (".".join(map(_shown, each["loc"][prefix_length:])), _in_words(each["type"], each["msg"]))
-            for each in error.errors()
-        )
-
-    @classmethod
-    def _of_fields(cls, fields: Iterable[tuple[str, str]]) -> "InvalidInput":
         problem = cls("", "")
         problem.extra = {"errors": [{"field": field, "message": message} for field, message in fields]}
         return problem
 
+    @classmethod
+    def unknown(cls, names: Iterable[str]) -> "InvalidInput":
+        """Refuse fields that do not exist."""
+        return cls.of_fields((_shown(name), _in_words("extra_forbidden", "")) for name in names)
+
+    @classmethod
+    def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
+        """Translate pydantic's error, without the values themselves. `prefix_length`: of each path, not shown."""
+        return cls.of_fields(
+            (".".join(map(_shown, each["loc"][prefix_length:])), _in_words(each["type"], each["msg"]))
+            for each in error.errors()
+        )
+
 
 class ImageInvalid(Problem):
-    """An image is damaged, or of another type than stated. `reason` must not contain anything of the image."""
+    """An image is damaged, or of another type than stated: `errors` names it. `reason` holds nothing of the image."""
 
     status, code = 422, "image_invalid"
 
@@ -122,26 +118,25 @@ class ImageInvalid(Problem):
 
 
 class ImageTooLarge(ImageInvalid):
-    """An image has too many bytes or pixels."""
+    """An image has too many bytes or pixels: make it smaller."""
 
     code = "image_too_large"
 
 
 class VisionUnsupported(Problem):
-    """None of the models that would answer takes images."""
+    """None of the models that would answer takes images: choose another one, or leave the images out."""
 
     status, code = 422, "vision_unsupported"
 
     def __init__(self, models: list[str]) -> None:
         super().__init__(
-            f"{' and '.join(models)} cannot see images. Name another `model` or `agent`, or leave the images out. "
-            "If it does see them, declare it in RUNWIRE_MODEL_VISION; with `vision: lenient` the run goes on without "
-            "its images."
+            f"{' and '.join(models)} cannot see images. Name another `model` or `agent`, or leave the images out. If "
+            "it does see them, declare it in RUNWIRE_MODEL_VISION. With `vision: lenient` the run goes on without them."
         )
 
 
 class BodyTooLarge(Problem):
-    """The body, or the request made from it, exceeds the limit."""
+    """The body, or the request made from it, exceeds a limit, which `detail` names."""
 
     status, code = 413, "body_too_large"
 
@@ -151,7 +146,7 @@ class BodyTooLarge(Problem):
 
 
 class EncodingUnsupported(Problem):
-    """The body is compressed."""
+    """The body is compressed: send it as it is."""
 
     status, code = 415, "encoding_unsupported"
 
@@ -163,13 +158,13 @@ class EncodingUnsupported(Problem):
 
 
 class BadRequest(Problem):
-    """The input is no HTTP request that can be parsed."""
+    """The input is no HTTP request that can be parsed, or its head exceeds 64 KiB."""
 
     status, code, default = 400, "bad_request", "This is no readable HTTP/1.1 request, or its head exceeds 64 KiB."
 
 
 class RequestTooSlow(Problem):
-    """The head of a request did not arrive in time."""
+    """The first line and the headers did not arrive in time (`RUNWIRE_REQUEST_HEAD_S`)."""
 
     status, code = 408, "request_too_slow"
 
@@ -178,7 +173,7 @@ class RequestTooSlow(Problem):
 
 
 class BodyTooSlow(Problem):
-    """The body did not arrive in time."""
+    """The body did not arrive within 30 s, or an upload paused for so long."""
 
     status, code = 408, "body_too_slow"
 
@@ -187,13 +182,13 @@ class BodyTooSlow(Problem):
 
 
 class BadCursor(Problem):
-    """`Last-Event-ID` does not come from this run's stream."""
+    """`Last-Event-ID` does not come from this run's stream: leave it out, or send one of this run."""
 
     status, code, default = 400, "bad_cursor", "Last-Event-ID is not the id of an event of this run."
 
 
 class KeyMissing(Problem):
-    """No API key, or an unknown one."""
+    """No API key, or an unknown one: send `Authorization: Bearer <key>`."""
 
     status, code, default = 401, "unauthorized", "This needs an API key: Authorization: Bearer <key>."
 
@@ -202,19 +197,19 @@ class KeyMissing(Problem):
 
 
 class TicketExpired(Problem):
-    """The ticket of an event stream has ended."""
+    """The ticket of an event stream has ended: ask for another one, with the API key."""
 
     status, code, default = 401, "ticket_expired", "This ticket has ended: ask for another one, with the API key."
 
 
 class Forbidden(Problem):
-    """The `Host` or the `Origin` of the request is none that this gateway serves."""
+    """The `Host` is no loopback name (a gateway without keys), or the `Origin` is not in `RUNWIRE_CORS_ORIGINS`."""
 
     status, code = 403, "forbidden"
 
 
 class RightMissing(Problem):
-    """The API key has not the right that this route needs."""
+    """The API key has not the right that this route needs: `detail` names it."""
 
     status, code = 403, "right_missing"
 
@@ -223,7 +218,7 @@ class RightMissing(Problem):
 
 
 class NotAllowed(Problem):
-    """The request names what its API key may not use."""
+    """The request names what its API key may not use: leave out what `errors` names, or use another key."""
 
     status, code = 403, "not_allowed"
 
@@ -232,7 +227,7 @@ class NotAllowed(Problem):
 
 
 class NotFound(Problem):
-    """It does not exist, or belongs to another tenant or user: the answer is the same."""
+    """It does not exist, or belongs to another tenant or user: the answer is the same, byte for byte."""
 
     status, code = 404, "not_found"
     default = "There is no such run, session, task, group, schedule, pause, artifact or address; see GET /openapi.json."
@@ -245,7 +240,7 @@ class ProposalGone(Problem):
 
 
 class IdempotencyConflict(Problem):
-    """The idempotency key, or the id of an event, stands for a run with another body."""
+    """The idempotency key, or the id of an event, stands for a run with another body, or a deleted one."""
 
     status, code, default = 409, "idempotency_conflict", "This Idempotency-Key or Last-Event-ID has another body."
 
@@ -263,7 +258,7 @@ class SessionBusy(Problem):
 
 
 class SessionDeleting(Problem):
-    """The session is being deleted."""
+    """The session is being deleted: ask again once it is gone, or in another one."""
 
     status, code = 409, "session_deleting"
     default = "This session is being deleted; ask again once it is gone, or with another session_id."
@@ -272,14 +267,24 @@ class SessionDeleting(Problem):
 class RefusedByPlanner(Problem):
     """A planner refuses what a person asks of a run or session. `code` and `reason` are those of its answer."""
 
-    STATUSES: ClassVar[dict[str, int]] = {
-        **dict.fromkeys(("run_ended", "pause_closed", "pause_changed", "already_ended", "already_decided"), 409),
-        **dict.fromkeys(("group_not_complete", "task_in_group", "nothing_held"), 409),
-        **dict.fromkeys(("proposal_applying", "proposal_closed", "proposal_open"), 409),
-        **dict.fromkeys(("input_refused", "invalid_decision"), 422),
-        "too_many_inputs": 429,
+    MEANINGS: ClassVar[dict[str, str]] = {
+        "run_ended": "The run has ended: ask in its session.",
+        "pause_closed": "Somebody has decided, or the pause has expired.",
+        "pause_changed": "Something else waits now than the token names: decide about what `pauses` says.",
+        "already_ended": "The task or group has ended.",
+        "already_decided": "Its results were applied, or rejected, before.",
+        "group_not_complete": "Seal the group, and decide once all its tasks have ended.",
+        "task_in_group": "Decide about the group of the task.",
+        "nothing_held": "No result of it waits for a person.",
+        "proposal_applying": "Another choice of the proposal is being applied.",
+        "proposal_closed": "Another decision about the proposal came first, or a new message: see `state`.",
+        "proposal_open": "The turn that makes the proposal has not ended.",
+        "input_refused": "A rule of the run's agent (`input_rules`) does not admit this text.",
+        "invalid_decision": "A pause of this kind does not take this decision.",
+        "too_many_inputs": "64 inputs wait for the model's next decision: wait `Retry-After` seconds.",
     }
-    """By code."""
+    STATUSES: ClassVar[dict[str, int]] = {"input_refused": 422, "invalid_decision": 422, "too_many_inputs": 429}
+    """By code; 409 else."""
 
     def __init__(self, code: str, reason: str, **extra: Any) -> None:
         self.status, self.code = self.STATUSES.get(code, 409), code
@@ -287,7 +292,7 @@ class RefusedByPlanner(Problem):
 
 
 class ToolFailed(Problem):
-    """The tool that the address stands for has failed. `code` is the tool's own, else that of the failed call."""
+    """The tool that the address stands for has failed: see its log. `code`: its own, else that of the failed call."""
 
     status, code = 502, "tool_error"
     STATUSES: ClassVar[dict[str, int]] = {
@@ -315,7 +320,7 @@ class ToolFailed(Problem):
 
 
 class RangeNotSatisfiable(Problem):
-    """The range lies beyond the end of the artifact."""
+    """The artifact ends before the range: `Content-Range` tells its size."""
 
     status, code = 416, "range_not_satisfiable"
 
@@ -324,7 +329,7 @@ class RangeNotSatisfiable(Problem):
 
 
 class TooManyRuns(Problem):
-    """The tenant or the API key has as many open runs as it may."""
+    """The tenant (`RUNWIRE_MAX_OPEN_RUNS`) or the API key (`max_runs`) has as many open runs as it may."""
 
     status, code = 429, "too_many_runs"
 
@@ -337,7 +342,7 @@ class TooManyRuns(Problem):
 
 
 class KeyBudgetSpent(Problem):
-    """The runs of the API key have spent what they may on this day."""
+    """The runs of the API key have spent what they may on this day: wait until midnight UTC (`Retry-After`)."""
 
     status, code = 429, "key_budget_spent"
 
@@ -350,17 +355,16 @@ class KeyBudgetSpent(Problem):
 
 
 class TooManySchedules(Problem):
-    """The tenant or the API key has as many schedules and webhooks as it may."""
+    """The tenant has 1,000 schedules and webhooks, or the API key 500: delete one."""
 
     status, code = 429, "too_many_schedules"
 
     def __init__(self, limit: int, owner: str) -> None:
-        """`owner`: whose limit it is, in words."""
         super().__init__(f"This {owner} has {limit} schedules and webhooks, and no more are allowed; delete one.")
 
 
 class TooManyStreams(Problem):
-    """The tenant has as many open streams as it may."""
+    """The tenant has as many open streams as it may (`RUNWIRE_MAX_STREAMS_PER_TENANT`): close one."""
 
     status, code = 429, "too_many_streams"
 
@@ -373,7 +377,7 @@ class TooManyStreams(Problem):
 
 
 class TryAgain(Problem):
-    """NATS is unavailable, or a limit of this gateway is reached: the client repeats the request after `after_s`."""
+    """NATS, the artifact store or the gateway cannot take it now: repeat it after `Retry-After`, with the same key."""
 
     status, code, default = 503, "unavailable", "The service cannot take this right now."
 
@@ -392,6 +396,5 @@ def _in_words(kind: str, message: str) -> str:
 
 
 def _shown(name: object) -> str:
-    # A value that was sent as a field's name by mistake is not returned.
-    text = str(name)
+    text = str(name)  # A value that was sent as a field's name by mistake is not returned.
     return text if len(text) <= _MAX_NAME_CHARACTERS else f"<{len(text)} characters>"

@@ -73,7 +73,7 @@ _HEARTBEAT_GROUPS = 10
 
 MESSAGE_AGE_SECONDS = Histogram(
     "runwire_message_age_seconds",
-    "From the storage of a message to the start of its handling, by consumer",
+    "Seconds from the storage of a message to the start of its handling, by consumer: the age of the queue",
     ["consumer"],
     buckets=(0.002, 0.01, 0.05, 0.25, 1, 5, 30, 300),
 )

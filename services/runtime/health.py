@@ -176,7 +176,11 @@ class Health:
         yield GaugeMetricFamily("runwire_ready", "1: the service takes work", value=not self.problems())
         yield GaugeMetricFamily("runwire_warnings", "What /readyz warns of", value=len(self.link_warnings()))
         yield GaugeMetricFamily("runwire_nats_connected", "1: connected to NATS", value=not self.link_problems())
-        checks = GaugeMetricFamily("runwire_check", "1: a part that the service needs works", labels=["check"])
+        checks = GaugeMetricFamily(
+            "runwire_check",
+            "1: a part that the service needs works, such as the storage of artifact_store, by check",
+            labels=["check"],
+        )
         for name, check in self.checks.items():
             checks.add_metric([name], check() is None)
         yield checks

@@ -32,7 +32,7 @@ def run_request(
             raise InvalidInput(f"tools.{number}", str(error)) from error
     if run_input.messages and run_input.session_id is not None:
         raise InvalidInput.of_fields(
-            {"messages": "a session has its own conversation", "session_id": "leave it out, or the messages"}
+            [("messages", "a session has its own conversation"), ("session_id", "leave it out, or the messages")]
         )
     # Defaults are left out of the digest: a version with a new field still recognises the requests of this one.
     content = {

@@ -184,7 +184,7 @@ def _schedule(caller: Caller, given: ScheduleInput, requested: RunRequested, dig
     named = [name for name in _TRIGGERS if getattr(given, name)]
     if len(named) != 1:
         wrong = "name one of them only" if named else "name one of cron, at and webhook"
-        raise InvalidInput.of_fields(dict.fromkeys(named or _TRIGGERS, wrong))
+        raise InvalidInput.of_fields(dict.fromkeys(named or _TRIGGERS, wrong).items())
     if given.webhook and given.time_zone is not None:
         raise InvalidInput("time_zone", "a webhook has no times; leave it out")
     zone_name = given.time_zone or ("UTC" if given.cron else None)

@@ -1,6 +1,6 @@
 """Which providers speak OpenAI's protocol, where their servers are, and which variable holds their key.
 
-The table in docs/models.md is this one; a test compares them. Every other provider is asked through LiteLLM.
+docs/rules/providers.md is made of this table. Every other provider is asked through LiteLLM.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Which models are asked directly, where, and with whose key."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -101,12 +100,3 @@ def test_a_key_is_in_no_text() -> None:
     """Of an object that a log might show."""
     endpoints = Endpoints(environment={}, api_base="http://gpu/v1", api_key="sk-secret")
     assert "sk-secret" not in repr(endpoints) + repr(endpoints.of("openai/x"))
-
-
-def test_the_docs_have_the_same_table() -> None:
-    """Prefix, base address, variables."""
-    docs = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
-    for prefix, provider in PROVIDERS.items():
-        row = next((line for line in docs.splitlines() if line.startswith(f"| `{prefix}/")), "")
-        for word in (provider.base or "none", *provider.bases, *provider.keys):
-            assert word in row, (prefix, word)
