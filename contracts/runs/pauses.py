@@ -45,10 +45,11 @@ class ApprovalRule(Message):
         default=None, description="JSON Schema: the rule matches calls whose arguments are valid; null: all calls"
     )
     ask: ApprovalMode = Field(
-        default="always", description="`never`: calls that match need no approval, unless their tool requires it"
+        default="always",
+        description="`never`, unless the tool requires it; `once_per_session`: one covers later calls of the user",
     )
     title: str = Field(default="", max_length=200, description="shown to the person who decides")
-    expires_in_s: float = Field(default=DEFAULT_PAUSE_S, gt=0, le=MAX_PAUSE_S)
+    expires_in_s: float = Field(default=DEFAULT_PAUSE_S, gt=0, le=MAX_PAUSE_S, description="then the call is rejected")
     reapprove_edits: bool = Field(default=False, description="edited arguments wait for a further approval")
 
 

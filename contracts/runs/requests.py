@@ -51,9 +51,9 @@ class RunLimits(Message):
     deadline_s: float | None = Field(
         default=600, gt=0, le=31_536_000, description="seconds from the request to the end; null: none"
     )
-    max_tool_calls: int | None = Field(default=None, ge=0)
+    max_tool_calls: int | None = Field(default=None, ge=0, description="calls of tools, joins included")
     max_tokens: int | None = Field(default=None, ge=1, description="prompt and completion tokens of all model calls")
-    max_cost_usd: float | None = Field(default=None, ge=0)
+    max_cost_usd: float | None = Field(default=None, ge=0, description="of models whose price is known")
     max_parallel: int = Field(default=8, ge=1, le=256, description="tool calls of one plan at once")
     grace_s: float = Field(
         default=0,
@@ -104,9 +104,9 @@ class MemoryInput(HttpInput):
 class Memory(Message):
     """How much of the session's conversation the model of a run is shown."""
 
-    recent_turns: int = 20
-    max_tokens: int = 8_000
-    summary_model: str | None = None
+    recent_turns: int = Field(default=20, description="the newest turns, which are shown whole")
+    max_tokens: int = Field(default=8_000, description="estimated, of turns and summary together")
+    summary_model: str | None = Field(default=None, description="summarises older turns after an answer")
 
 
 class RunInput(HttpInput):

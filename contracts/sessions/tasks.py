@@ -58,7 +58,7 @@ class TaskPolicy(Message):
     )
     max_open: int = Field(default=32, ge=1, le=1000, description="tasks of a session that may go on at once")
     max_per_run: int = Field(default=32, ge=1, le=1000, description="tasks that one run may spawn in all")
-    max_depth: int = Field(default=2, ge=1, le=8, description="1: tasks may not spawn tasks")
+    max_depth: int = Field(default=2, ge=1, le=8, description="1: tasks may not spawn tasks; 2: theirs may not")
     max_hops: int = Field(
         default=1, ge=0, le=8, description="reports in a row: a run that reports on tasks of a report, and so on"
     )
@@ -72,8 +72,10 @@ class TaskPolicy(Message):
     retain_timeout_s: float = Field(
         default=300, gt=0, le=31_536_000, description="how long a run waits for tasks with `retain_turn`"
     )
-    merge_strategy: MergeStrategy = "APPEND"
-    group_report: ReportMode = "all"
+    merge_strategy: MergeStrategy = Field(
+        default="APPEND", description="of tasks that name none; `HUMAN_GATED`: of all tasks"
+    )
+    group_report: ReportMode = Field(default="all", description="of tasks that name none")
     agents: dict[str, str] = Field(
         default_factory=dict,
         exclude_if=is_absent,

@@ -62,7 +62,7 @@ class AgentTasks(TaskPolicy):
 
 
 class Agent(BaseModel):
-    """One entry (docs/planner.md#the-agents-file). The deployment's settings replace what is left out."""
+    """One entry (docs/planner.md#the-agents-file). What is left out comes from the deployment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,16 +72,16 @@ class Agent(BaseModel):
     )
     skills: list[str] = Field(default_factory=list, description="short instructions, each shown under the guidance")
     tools: list[ToolName] | None = Field(default=None, description="names of the tools that it may use; None: all")
-    strategy: StrategyName = DEFAULT_STRATEGY
-    model: ModelName | None = None
+    strategy: StrategyName = Field(default=DEFAULT_STRATEGY, description="`react`, `planned` or `chat`")
+    model: ModelName | None = Field(default=None, description="the model that its runs use")
     fallbacks: list[ModelName] | None = Field(
         default=None, description="called in this order when the model fails; None: the deployment's"
     )
     models: list[ModelName] = Field(
         default_factory=list, description="main models among which a triage chooses; empty: `model` alone"
     )
-    reasoning_effort: RequestedEffort | None = None
-    reflection: Reflection | None = None
+    reasoning_effort: RequestedEffort | None = Field(default=None, description="`low`, `medium`, `high` or `auto`")
+    reflection: Reflection | None = Field(default=None, description="a critique of the answer before the run ends")
     action_format: ActionFormat | None = Field(
         default=None, description="the form of actions that the prompt asks for; None: the deployment's"
     )

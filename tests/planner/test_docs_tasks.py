@@ -5,10 +5,9 @@ import tomllib
 
 import pytest
 
-from contracts.sessions.tasks import TaskPolicy
 from services.planner.agents import parse_agents
 from services.planner.replies.actions import normalize_action
-from tests.support.documents import blocks, in_code, rows
+from tests.support.documents import blocks
 
 PAGE = "tasks.md"
 
@@ -25,13 +24,3 @@ def test_the_action_is_one(block: str) -> None:
     action = normalize_action(block).action
     assert action is not None
     assert action.model_dump() == json.loads(block)
-
-
-def test_the_settings_are_those_of_a_policy() -> None:
-    """Each with its default."""
-    listed = {in_code(name)[0]: default.strip("`") for name, default, _ in rows(PAGE, "setting", "default", "means")}
-    defaults = {name: getattr(TaskPolicy(), name) for name in TaskPolicy.model_fields}
-    assert listed == {
-        name: "unset" if value is None else f"{value:g}" if isinstance(value, int | float) else value or "none"
-        for name, value in defaults.items()
-    }
