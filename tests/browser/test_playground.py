@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
+from runwire.local.launch import remembered
 from services.gateway.auth.key_lines import new_key
 from services.gateway.auth.logins import COOKIE
 from tests.examples.conftest import INSTALL, build, built_once
-from tests.support.nats_server import NatsServer
+from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.needs import needs_program
-from tests.support.s3_servers import S3Server
-from tests.support.stack import ROOT, Stack
+from tests.support.up import ROOT, running_up
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = json.loads((HERE / "playground" / "hostile.json").read_text(encoding="utf-8"))
-DEMO = ROOT / "examples" / "demo"
 LEFT_OUT = shutil.ignore_patterns("node_modules", "dist")
 
 
@@ -31,39 +30,47 @@ READER, READERS_LINE = new_key("default", {"name": "reader", "rights": ""})
 AGENTS = {
     "default": {"tasks": {"spawn_requires_confirmation": False}},
     "plans": {"strategy": "planned", "description": "Plans all calls first."},
+    "scripted": {"model": "openai/scripted", "description": "Says what the test has written."},
 }
+PAGES = """
+[client_actions.fly]
+description = "Nothing that the playground knows."
+[pages.orders]
+description = "Orders"
+client_actions = ["fly"]
+tabs.late.subtabs.weeks.persona = "They ask for weeks."
+"""
+FOUND = {
+    "confidence": 0.5,
+    "route": "partial",
+    "warnings": ["Only a part was read."],
+    "sources": [{"title": "Sales of 2024", "url": "https://example.org/sales"}],
+}
+ACTIONS = [{"label": name.title(), "action": name, "handler": "client"} for name in ("fly", "close_chat")]
+TOOLS = [*(ROOT / "examples" / "demo" / f"{name}.py" for name in ("report", "table")), HERE / "page_tools.py"]
+TOOLS += [ROOT / "examples" / "quickstart" / "asking_tool.py"]
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A deployment with two of the demo's tools and tables; its second gateway has keys."""
-    folder = tmp_path_factory.mktemp("playground")
-    server = NatsServer(folder / "nats")
-    server.start()
-    agents = folder / "agents.json"
-    agents.write_text(json.dumps(AGENTS), encoding="utf-8")
-    with S3Server("rclone", folder / "s3") as s3:
-        env = {
-            **s3.settings,
-            "RUNWIRE_AGENTS_FILE": str(agents),
-            "RUNWIRE_DISCOVER_S": "0.5",
-            "RUNWIRE_OUTBOX": str(folder / "outbox"),
-            "RUNWIRE_TABLES_URL": f"sqlite:///{folder / 'tables.db'}",
-        }
-        stack = Stack(server.url, folder, env, planners=1, tool_runners=1, artifact_stores=1, gateways=2)
-        stack.parts["gateway-2"].env["RUNWIRE_API_KEYS"] = f"{LINE}, {READERS_LINE}"
-        stack.add_tools("tools-1", DEMO / "table.py")
-        stack.add_tools("tools-2", DEMO / "report.py")
-        stack.add("tables-1", "-m", "services.tables", sign=b"serving ")
-        with stack:
-            yield stack
-    server.kill()
-
-
-@pytest.fixture(scope="module")
-def gateway(stack: Stack) -> str:
-    """The URL of the gateway without keys."""
-    return stack.url
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a `runwire up` with the demo model and a scripted one, a page of its own, tools and tables."""
+    data = tmp_path_factory.mktemp("playground")
+    (data / "agents.json").write_text(json.dumps(AGENTS), encoding="utf-8")
+    (data / "pages.toml").write_text(PAGES, encoding="utf-8")
+    with ModelServer() as model:
+        answered = answer("East grew most [1], and `[1]` is code; [9] is nothing.", **FOUND)
+        model.by_turn(action("gather_findings"), answered, marker="Gather the findings")
+        model.say(Say(text=f"Soon.\nSUGGESTED_ACTIONS: {json.dumps(ACTIONS)}"), marker="When do they come?")
+        with running_up(
+            data,
+            *(part for tool in TOOLS for part in ("--tools", str(tool))),
+            RUNWIRE_AGENTS_FILE=str(data / "agents.json"),
+            RUNWIRE_PAGES_FILE=str(data / "pages.toml"),
+            RUNWIRE_MODEL_API_BASE=model.url,
+            RUNWIRE_MODEL_API_KEY="none",
+            RUNWIRE_MODEL_VISION='{"openai/scripted": false}',
+        ):
+            yield remembered(data)["url"]
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +99,15 @@ def seen(scripts: Path, name: str, gateway: str, folder: Path, *more: str) -> di
 
 
 def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
-    """A chart that grows, an approval after a reload, in a second tab, a task, events, history; axe finds nothing."""
+    """Asked, watched, stopped, decided after a reload in a second tab; all places; axe finds nothing."""
     found = seen(scripts, "walk", gateway, tmp_path)
     assert found["answer"].startswith("East grew most")
     assert '"region": "East"' in found["result"]
     assert "All is well indeed" in found["approved"]
     assert "East grew most" in found["reported"]
-    assert "Which region grew most" in found["listed"]
+    assert "Which region grew most" in found["prompt"]
+    assert found["rows"] == 2
+    assert "How large" in found["listed"]
     assert found["wrong"] == []
 
 
@@ -119,9 +128,10 @@ def test_what_waits_and_what_is_inside(scripts: Path, gateway: str, tmp_path: Pa
     assert found["wrong"] == []
 
 
-def test_signing_in(scripts: Path, stack: Stack, tmp_path: Path) -> None:
+def test_signing_in(scripts: Path, tmp_path: Path) -> None:
     """By a cookie that no script reads; no other page acts by it or frames this one; a reading key gets no buttons."""
-    found = seen(scripts, "signin", stack.url_of("gateway-2"), tmp_path, KEY, READER)
+    with running_up(tmp_path, RUNWIRE_API_KEYS=f"{LINE}, {READERS_LINE}"):
+        found = seen(scripts, "signin", remembered(tmp_path)["url"], tmp_path, KEY, READER)
     assert found["refused"] == "This key does not exist or was revoked."
     cookie = found["cookie"]
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (COOKIE, True, "Strict")
@@ -151,10 +161,21 @@ def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> No
     assert found["wrong"] == []
 
 
-def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
-    """Images, gallery, replay, search, schedules, what a finished turn offers, and the table of the first minute."""
-    found = seen(scripts, "more", gateway, tmp_path)
+def test_what_people_give(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """Images with a question and an answer, the page of a conversation; tables, a PDF, and a page that is too old."""
+    found = seen(scripts, "given", gateway, tmp_path)
+    assert len(found["percents"]) > 1
+    assert found["percents"] == sorted(found["percents"])
     assert (found["picked"], found["kept"], found["isAsked"]) == (3, 2, False)
+    assert "green" in found["answered"]
+    assert found["sorted"] == [["0.5", "0.25", "0.75"], ["0.25", "0.5", "0.75"], ["0.75", "0.5", "0.25"]]
+    assert (found["place"]["name"], found["place"]["tab"]) == ("orders", "late")
+    assert found["wrong"] == []
+
+
+def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
+    """Gallery, replay, search, schedules, what a finished turn offers, and the table of the first minute."""
+    found = seen(scripts, "more", gateway, tmp_path)
     assert {text.split("\n")[-1] for text in found["tiles"]} == {"Images", "Charts, analyze_table"}
     assert '"revenue by region"' in found["raw"]
     assert found["middle"] == {"at": "5", "answers": 0}
@@ -167,7 +188,7 @@ def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
         "subtab": "weeks",
     }
     shown = ("East grew most 1, and [1] is code; [9] is nothing.", "Only a part was read.", "Notes", "print(1)", "0.50")
-    assert all(text in found["turn"] for text in (*shown, "Open the PDF", "partial", "Sales of 2024", "Odd"))
+    assert all(text in found["turn"] for text in (*shown, "Open the PDF", "partial", "Sales of 2024"))
     assert found["wrong"] == []
 
 

@@ -17,8 +17,8 @@ UP_S = 90
 
 
 @contextlib.contextmanager
-def running_up(data: Path, **more: str) -> Iterator[None]:
-    """Start it with this data folder and more of an environment; return once it says where it is."""
+def running_up(data: Path, *arguments: str, **more: str) -> Iterator[None]:
+    """Start it with this data folder, arguments and more of an environment; return once it says where it is."""
     needs_program("nats-server")
     env = environment(data) | {
         "RUNWIRE_MODEL": "builtin/rehearsal",
@@ -29,7 +29,11 @@ def running_up(data: Path, **more: str) -> Iterator[None]:
     }
     log = (data / "up.log").open("wb")
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
+        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0", *arguments],
+        env=env,
+        stdout=log,
+        stderr=log,
+        cwd=data,
     )
     try:
         _wait_for_endpoints(data, process)

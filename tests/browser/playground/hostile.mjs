@@ -7,14 +7,15 @@ const cases = JSON.parse(readFileSync(new URL("hostile.json", import.meta.url), 
 const ids = cases.map((_, number) => (number + 1).toString(16).padStart(32, "0"));
 
 function record(number) {
-  const { markdown = "", option } = cases[number];
+  const { markdown = "", option, payload } = cases[number];
   const artifacts = option ? { tool: { chart: option } } : {};
   const started = { type: "run_started", run_id: ids[number], tenant: "t", limits: {}, request: { query: `case ${number}`, requested_at: 0 } };
   const pieces = [...markdown.matchAll(/[^]{1,7}/g)].map(([text], seq, all) => {
     const offset = all.slice(0, seq).reduce((length, one) => length + Array.from(one[0]).length, 0);
     return { type: "chunk", seq, offset, text, action_seq: 1, attempt: 1 };
   });
-  const events = [started, ...pieces, { type: "done", raw_answer: markdown, artifacts, reason: "answer_complete" }];
+  const odd = { type: "payload", payload_id: ids[number], kind: "data_proposal", summary: "An odd payload", data: payload };
+  const events = [started, ...pieces, ...(payload ? [odd] : []), { type: "done", raw_answer: markdown, artifacts, reason: "answer_complete" }];
   return events.map((event, at) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\nid: ${at}-0\n\n`).join("");
 }
 
@@ -33,6 +34,7 @@ await seen(async (page) => {
     await page.getByRole("heading", { name: `case ${number}`, level: 2, exact: true }).waitFor();
     await page.locator(".verdict").waitFor();
     if (cases[number].option) await page.locator(".chart-frame, .code").first().waitFor();
+    if (cases[number].payload) await page.getByText("An odd payload").first().waitFor();
     shown.push(
       await page.evaluate(() => {
         const names = [...document.querySelectorAll(".answer *")].map((element) => element.tagName.toLowerCase());

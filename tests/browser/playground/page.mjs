@@ -4,6 +4,7 @@ import { chromium } from "playwright-core";
 
 const [base, folder, executablePath] = process.argv.slice(2);
 export { base, folder };
+export const PIXEL = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
 
 /** Runs `script` with a page, and prints what was seen as JSON: `{…, errors, foreign, violations}`. */
 export async function seen(script) {

@@ -5,6 +5,8 @@ import { Client, Problem, type Agent, type Login } from "@runwire/client";
 const base = new URL(".", document.baseURI);
 
 class Gateway {
+  /** Whether the gateway has another page by now than the one that runs here. */
+  isNewer = $state(false);
   /** What the key of this page may do; undefined: the gateway has not answered, or asks for a key. */
   login = $state.raw<Login>();
   needsKey = $state(false);
@@ -49,6 +51,28 @@ class Gateway {
     await this.client.logOut();
     location.replace("#/");
     location.reload();
+  }
+
+  /** The same client, which says how much of what it sends is there: `fetch` does not. */
+  sending(onProgress: (share: number) => void): Client {
+    const fetch = (address: unknown, { method = "GET", body }: RequestInit = {}) =>
+      new Promise<Response>((resolve, reject) => {
+        const request = new XMLHttpRequest();
+        request.open(method, String(address));
+        request.responseType = "arraybuffer";
+        request.upload.onprogress = ({ loaded, total }) => onProgress(total && loaded / total);
+        request.onload = () => resolve(new Response(request.response as ArrayBuffer, { status: request.status }));
+        request.onerror = () => reject(new TypeError("The connection was lost."));
+        request.send(body as Blob);
+      });
+    return new Client({ url: base, fetch });
+  }
+
+  /** Looks whether the page is still the gateway's: names of its files hold digests. Whoever stays on an old one meets files that are gone. */
+  async look(): Promise<void> {
+    const script = document.querySelector("script[src]")?.getAttribute("src") ?? "";
+    const answer = await fetch(location.pathname, { cache: "no-cache" }).catch(() => undefined);
+    if (answer?.ok) this.isNewer = !(await answer.text()).includes(script);
   }
 
   private async fetched(...request: Parameters<typeof fetch>): Promise<Response> {

@@ -1,4 +1,4 @@
-// Images of a question: uploaded first, so that the question names them and carries no bytes. What is uploaded survives a reload.
+// Images of a question or an answer: uploaded first, so that it names them and carries no bytes. What is uploaded survives a reload.
 
 import { Problem } from "@runwire/client";
 import { gateway } from "../app/gateway.svelte";
@@ -12,6 +12,8 @@ interface Stored {
 
 export class Picked {
   state = $state<"sending" | "ready" | "failed">("sending");
+  /** How much was sent. */
+  percent = $state(0);
   problem = $state("");
   id = "";
 
@@ -23,7 +25,8 @@ export class Picked {
 
   async send(file: File, sessionId: string): Promise<void> {
     try {
-      this.id = (await gateway.client.upload(file, { filename: this.name, ...(sessionId ? { session_id: sessionId } : {}) })).artifact_id;
+      const client = gateway.sending((share) => (this.percent = Math.floor(100 * share)));
+      this.id = (await client.upload(file, { filename: this.name, ...(sessionId ? { session_id: sessionId } : {}) })).artifact_id;
       this.state = "ready";
     } catch (error) {
       this.problem = error instanceof Problem ? error.detail : "The upload failed.";
@@ -35,19 +38,35 @@ export class Picked {
 export class Images {
   picked = $state.raw<readonly Picked[]>([]);
 
-  /** `keptAs`: the name below which this tab keeps them. */
-  constructor(private readonly keptAs = "") {
-    const stored = JSON.parse((keptAs && sessionStorage.getItem(keptAs)) || "[]") as Stored[];
+  /** `keptAs`: the name below which this tab keeps them. `sessionId`: what they belong to; none yet, where it is empty. */
+  constructor(
+    private readonly keptAs: string,
+    private readonly sessionId = "",
+  ) {
+    const stored = JSON.parse(sessionStorage.getItem(keptAs) || "[]") as Stored[];
     this.picked = stored.map(({ id, name }) => Object.assign(new Picked(name), { id, state: "ready" as const }));
   }
 
-  add(files: Iterable<File>, sessionId: string): void {
+  add(files: Iterable<File>): void {
     const images = [...files].filter((file) => file.type.startsWith("image/")).slice(0, MOST - this.picked.length);
     for (const file of images) {
       const image = new Picked(file.name || "image", URL.createObjectURL(file));
       this.picked = [...this.picked, image];
-      void image.send(file, sessionId).then(() => this.keep());
+      void image.send(file, this.sessionId).then(() => this.keep());
     }
+  }
+
+  /** Those of a paste. A text that was copied with a picture of itself is a text. */
+  paste(event: ClipboardEvent): void {
+    const data = event.clipboardData;
+    if (!data?.files.length || data.getData("text/plain")) return;
+    event.preventDefault();
+    this.add(data.files);
+  }
+
+  drop(event: DragEvent): void {
+    event.preventDefault();
+    this.add(event.dataTransfer?.files ?? []);
   }
 
   remove(image: Picked): void {
@@ -60,7 +79,7 @@ export class Images {
     return this.picked.every((image) => image.state === "ready");
   }
 
-  /** Their references, for the question; none are left. */
+  /** Their references, for what is sent; none are left. */
   take(): { artifact_id: string }[] {
     const references = this.picked.map((image) => ({ artifact_id: image.id }));
     for (const image of this.picked) this.remove(image);
@@ -69,6 +88,6 @@ export class Images {
 
   private keep(): void {
     const stored = this.picked.filter((image) => image.state === "ready").map(({ id, name }): Stored => ({ id, name }));
-    if (this.keptAs) sessionStorage.setItem(this.keptAs, JSON.stringify(stored));
+    sessionStorage.setItem(this.keptAs, JSON.stringify(stored));
   }
 }

@@ -1,6 +1,6 @@
 // What a run's events say, as the page shows it: a fold without a clock of its own, a network or a page.
 
-import type { Fault, FinalPayload, KnownEvent, Paused, PayloadProposed, PlannedCall, RunEvent, Usage } from "@runwire/client";
+import type { Fault, FinalPayload, KnownEvent, Page, Paused, PayloadProposed, PlannedCall, RunEvent, Usage } from "@runwire/client";
 import { Growing, type Shown } from "../artifacts/growing";
 
 export type Status = "queued" | "running" | "answering" | "stopping" | "waiting" | "paused" | "done" | "error" | "cancelled";
@@ -41,6 +41,8 @@ export class Run {
   model = "";
   sessionId = "";
   requestedAt = 0;
+  /** Where the user stood. */
+  page?: Page | undefined;
   images: { artifact_id: string; mime_type?: string }[] = [];
   status: Status = "queued";
   answer = "";
@@ -88,6 +90,7 @@ export class Run {
         this.sessionId = request?.session_id ?? `run-${this.id}`;
         this.requestedAt = request?.requested_at ?? 0;
         this.images = request?.images ?? [];
+        this.page = request?.page ?? undefined;
         if (event.type === "run_started") {
           this.model = event.model ?? "";
           this.status = "running";
@@ -168,7 +171,8 @@ export class Run {
         return;
       }
       case "resumed": {
-        const { pause_id, arguments: args } = event;
+        const { pause_id, arguments: args, images = [] } = event;
+        this.images = [...this.images, ...images];
         const over = this.pauses.find((pause) => pause.pause_id === pause_id);
         this.pauses = this.pauses.filter((pause) => pause !== over);
         const row = this.byCall.get(over?.call_id ?? "");

@@ -56,6 +56,7 @@ export class Followed {
 
   private setLost(isLost: boolean): void {
     if (isLost !== this.isLost) gateway.lost += isLost ? 1 : -1;
+    if (this.isLost && !isLost) void gateway.look(); // It may have been upgraded meanwhile.
     this.isLost = isLost;
   }
 
