@@ -64,7 +64,7 @@ ELSEWHERE = re.compile(
 #: A file of docs, and a section of it.
 POINTER = re.compile(r"\bdocs/((?:decisions/)?[\w-]+\.md)(?:#([\w-]+))?")
 DECISION = re.compile(r"\bdocs/decisions/([0-9]{4})(?![\w-])")
-LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)?(?:#([\w-]+))?\)")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)?(?:#([\w-]+))?\)")
 
 
 def texts() -> Iterator[tuple[Path, str]]:
