@@ -65,6 +65,8 @@ export interface Login {
 /** A record of a run without its events. */
 export interface RecordHead {
   readonly sequence: number;
+  /** When it was stored, in Unix ms. */
+  readonly at: number;
   readonly subject: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly bytes: number;

@@ -79,6 +79,10 @@ await seen(async (page, context) => {
     sorted.push(await cells.allInnerTexts());
   }
 
+  const [opened] = await Promise.all([context.waitForEvent("page"), page.getByRole("button", { name: "Open the PDF" }).click()]);
+  await opened.waitForURL(/^blob:/); // In the viewer of the browser, which this page's policy does not hinder.
+  await opened.close();
+
   await page.goto(`${base}/playground#/pages/orders`);
   await page.getByRole("button", { name: "late" }).click();
   await ask("When do they come?", "scripted");

@@ -1,7 +1,9 @@
-// A run that has ended, once more from its log. The log has no times: tools take what was measured (5 s at most), all else an even pace.
+// A run that has ended, once more from its log, at the pace at which its records were stored; nothing takes longer than 5 s.
+// A record that has expired has no time: its events take what was measured, or an even pace.
 
 import { type RunEvent } from "@runwire/client";
 import { gateway } from "../app/gateway.svelte";
+import { readHeads, sequences } from "../inside/records";
 import { Run, type SeenEvent } from "./fold";
 
 const MOST_MS = 5_000;
@@ -71,16 +73,24 @@ export class Replay {
   }
 
   private async read(at: number): Promise<void> {
-    const events: SeenEvent[] = [];
-    let time = 0;
+    const read: SeenEvent[] = [];
     for await (const record of gateway.client.events(this.id, { signal: this.stop.signal })) {
-      for (const event of record.events as RunEvent[]) {
-        const measured = event.type === "observed" ? ((event as { latency_ms?: number }).latency_ms ?? 0) : 0;
-        time += events.length ? Math.min(MOST_MS, measured || (/chunk|thinking/.test(event.type) ? PIECE_MS : EVENT_MS)) : 0;
-        events.push({ event, at: time, id: record.id });
-      }
+      for (const event of record.events as RunEvent[]) read.push({ event, at: 0, id: record.id });
     }
-    this.events = events;
+    const heads = await readHeads(this.id, new Map());
+    let [time, before] = [0, 0];
+    this.events = sequences(read).map((sequence, number) => {
+      const { event, id } = read[number]!;
+      const stored = heads.get(sequence)?.at ?? 0;
+      if (number) time += Math.min(MOST_MS, stored && before ? Math.max(0, stored - before) : paced(event));
+      before = stored;
+      return { event, at: time, id };
+    });
     this.seek(at);
   }
+}
+
+function paced(event: RunEvent): number {
+  const measured = event.type === "observed" ? (event as { latency_ms?: number }).latency_ms : 0;
+  return measured || (/chunk|thinking/.test(event.type) ? PIECE_MS : EVENT_MS);
 }

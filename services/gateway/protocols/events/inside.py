@@ -11,6 +11,7 @@ from services.gateway.edge.compression import json_response
 from services.gateway.edge.routing import RequestCaller, needs, new_router
 from services.gateway.errors import NotFound, Problem, TryAgain
 from services.gateway.parts import GatewayParts
+from services.messaging.clock import unix_seconds
 from services.messaging.errors import Unavailable
 from services.messaging.reads import sequence_of
 
@@ -23,6 +24,7 @@ class RecordHead(BaseModel):
     """A record of a run without its events, which the event stream has."""
 
     sequence: int = Field(description="in the stream RUNS; a part of the id of its last event")
+    at: int = Field(description="Unix ms; when NATS stored it")
     subject: str
     headers: dict[str, str]
     bytes: int
@@ -50,11 +52,13 @@ async def list_records(
     heads = [
         RecordHead(
             sequence=sequence_of(message),
-            subject=(message.headers or {}).get("Nats-Subject", ""),
-            headers={name: value for name, value in (message.headers or {}).items() if name[:5] != "Nats-"},
+            at=int(unix_seconds(headers["Nats-Time-Stamp"]) * 1000),
+            subject=headers["Nats-Subject"],
+            headers={name: value for name, value in headers.items() if name[:5] != "Nats-"},
             bytes=len(message.data),
         )
         for message in found
+        if (headers := message.headers)
     ]
     return RecordHeads(records=sorted(heads, key=lambda head: head.sequence)[:limit])
 

@@ -25,6 +25,11 @@ async def test_records_are_those_of_the_stream_of_events(served: Served, writer:
         (sequence, of_run[kind]) for kind, sequence, _ in writer.stored
     ]
     assert [each["headers"] for each in records] == [{EVENTS_HEADER: each.types()} for _, _, each in writer.stored]
+    times = [each["at"] for each in records]
+    assert times == sorted(times)
+    assert all(
+        abs(each["at"] - record.at) < 60_000 for each, (_, _, record) in zip(records, writer.stored, strict=True)
+    )
     ids = [
         line[4:]
         for line in (await served.http.get(f"/v1/runs/{writer.run}/events")).text.split("\n")
