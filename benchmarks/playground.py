@@ -59,12 +59,12 @@ def measured(rounds: int, events: int, characters: int) -> Iterator[dict[str, An
 def frames(rounds: int, events: int, characters: int) -> Table:
     """Answer (o)."""
     found = list(measured(rounds, events, characters))
+    most = max(each["written"]["most"] for each in found)
     table = Table(
         "(o) ms between two frames of the playground",
         ("while", "p50", "p95", "longest", "p95 beside idle"),
         f"{found[0]['events']:,} events, {found[0]['again']['length'] / 1e6:.1f} MB shown as "
-        f"{found[0]['again']['nodes']:,} elements, drawn {max(each['written']['most'] for each in found)} times a frame "
-        "at most.",
+        f"{found[0]['again']['nodes']:,} elements, drawn at most {most} times a frame.",
     )
     for name, case in (("idle", "idle"), ("the answer is written", "written"), ("it is read from the log", "read")):
         shown = [spread([each[case][quantile] for each in found], 1) for quantile in ("p50", "p95", "longest")]

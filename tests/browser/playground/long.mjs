@@ -3,7 +3,7 @@
 import { base, seen } from "./page.mjs";
 
 await seen(async (page) => {
-  page.setDefaultTimeout(180_000);
+  page.setDefaultTimeout(600_000);
   /** Begins to note the ms between frames, and how often the answer was drawn in one. */
   const watch = () =>
     page.evaluate(() => {

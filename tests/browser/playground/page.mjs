@@ -28,7 +28,7 @@ export async function seen(script) {
       Object.assign(notes, await script(page, context));
     } catch (error) {
       await page.screenshot({ path: `${folder}/failed.png` }).catch(() => undefined);
-      notes.failed = `${error}\n${page.url()}\n${await page.locator("body").innerText()}`;
+      notes.failed = `${error}\n${page.url()}\n${(await page.locator("body").innerText()).slice(0, 4_000)}`;
     }
   } finally {
     await browser.close();
