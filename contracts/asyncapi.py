@@ -123,12 +123,13 @@ BODIES = (
     Body("BucketOwner", {"type": "string"}, "The mark that the S3 bucket holds too.", "text/plain"),
     Body("DeadMessage", RAW, "The message as it was received.", BYTES, _DEAD),
     Body("Handlings", {"type": "integer", "minimum": 1}, "The number."),
+    Body("HeldMessages", {"type": "array", "items": {"type": "string"}}, "Where each is acknowledged or refused."),
 )
 # fmt: on
 _BY_NAME = {body.name: body for body in BODIES}
 """Messages that are more, or else, than a model of their name."""
 _MODELS = (artifacts, inbox, prompts, proposals, runs, schedules, sessions, tasks, tools)
-_ASIDE = (subjects.dead, subjects.handlings, subjects.probe)
+_ASIDE = (subjects.dead, subjects.handlings, subjects.held, subjects.planner_here, subjects.probe)
 CHANNELS = (*(row for row in subjects.SUBJECTS if row not in _ASIDE), *ENTRIES, *_ASIDE)
 
 

@@ -86,7 +86,7 @@ class Subject:
     `writes`, `reads`: roles. `carries`, `replies`: names of messages, which `contracts.asyncapi` describes.
     `kept_in`: the stream that stores the messages. `queue`: the durable consumer by which the first of `reads` takes
     them from the stream; without a stream, the queue group. `counted_by`: who only asks how many there are.
-    `watched_by`: who subscribes to an entry of a bucket, since a change counts at once.
+    `watched_by`: who subscribes to what is stored, since a change counts at once.
     """
 
     name: str

@@ -18,7 +18,7 @@ DEFAULT_TENANT = "default"
 """The tenant of a caller on loopback who shows no key."""
 
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
-HANDLINGS, SESSIONS = "HANDLINGS", "SESSIONS"
+HANDLINGS, SESSIONS, HELD = "HANDLINGS", "SESSIONS", "HELD"
 ANNOUNCED = "ANNOUNCED"
 """Stands in place of the stream in the dead letter of an announcement, since no stream stores announcements."""
 KEPT_FOR = {
@@ -30,6 +30,7 @@ KEPT_FOR = {
     CALLS: "until a tool runner has handled it",
     DEAD: "30 days, the newest GiB",
     HANDLINGS: "a day",
+    HELD: "a minute, in memory",
 }
 """Each stream, and how long it keeps a message. Its settings: `services/messaging/streams/definitions.py`."""
 EVERY_STREAM = "every stream"
@@ -53,8 +54,7 @@ inbox = Subject(
     carries=("CallFinished", "CallPaused", "RunResumed", "RunBegins"), kept_in=INBOX, queue="planner",
 )
 control = Subject(
-    "control", "control.{tenant}.{run}.{message}",
-    "People control a run; timers fire. It never waits for a model.",
+    "control", "control.{tenant}.{run}.{message}", "People control a run; timers fire. It never waits for a model.",
     writes=(GATEWAY, PLANNER, NATS), reads=(PLANNER,),
     carries=(
         *("CancelRequested", "TopUpRequested", "InputRequested", "ResumeRequested", "RunMerged", "RunRefused"),
@@ -144,8 +144,7 @@ tool = Subject(
     writes=(TOOL_RUNNER,), reads=(TOOL,), carries=("ToolCall",), queue="{tool}", replies=_REPLIES,
 )
 tool_status = Subject(
-    "tool_status", "tool.{tool}.status",
-    "All instances get it; the one that works on the call replies as to the call.",
+    "tool_status", "tool.{tool}.status", "All instances get it; the one that works on the call replies as to the call.",
     writes=(TOOL_RUNNER,), reads=(TOOL,), carries=("CallQuestion",), replies=_REPLIES,
 )
 tool_cancel = Subject(
@@ -153,13 +152,11 @@ tool_cancel = Subject(
     writes=(TOOL_RUNNER, PLANNER), reads=(TOOL,), carries=("CallQuestion",),
 )
 tool_rejected = Subject(
-    "tool_rejected", "tool.{tool}.rejected",
-    "All instances get it; the one whose result was not accepted logs why.",
+    "tool_rejected", "tool.{tool}.rejected", "All instances get it; the one whose result was not accepted logs why.",
     writes=(TOOL_RUNNER,), reads=(TOOL,), carries=("ResultRejected",),
 )
 tool_given = Subject(
-    "tool_given", "tool.{tool}.given",
-    "All instances get it; the one that has asked for bytes of an artifact takes them.",
+    "tool_given", "tool.{tool}.given", "All instances get it; the one that has asked for bytes takes them.",
     writes=(TOOL_RUNNER,), reads=(TOOL,), carries=("BytesGiven",),
 )
 tool_check = Subject(
@@ -212,8 +209,7 @@ artifact_open = Subject(
     writes=_ALL, reads=(STORE,), carries=("PutArtifact",), replies=("UploadOpened", "Failure"), queue=STORE,
 )
 artifact_chunk = Subject(
-    "artifact_chunk", "artifact.chunk.{instance}",
-    "The next bytes of an upload, to the instance that opened it.",
+    "artifact_chunk", "artifact.chunk.{instance}", "The next bytes of an upload, to the instance that opened it.",
     writes=_ALL, reads=(STORE,), carries=("UploadChunk",), replies=("ChunkTaken", "Failure"),
 )
 artifact_get = Subject(
@@ -247,6 +243,14 @@ handlings = Subject(
     "handling", "handling.{stream}.{sequence}", "The number of handlings of a message.",
     writes=(PLANNER, TOOL_RUNNER), reads=(PLANNER, TOOL_RUNNER), carries=("Handlings",), kept_in=HANDLINGS,
 )
+held = Subject(
+    "held", "held.{instance}", "Which messages a planner holds; others refuse them in its place once it is dead.",
+    writes=(PLANNER,), reads=(PLANNER,), watched_by=(PLANNER,), carries=("HeldMessages",), kept_in=HELD,
+)
+planner_here = Subject(
+    "planner_here", "here.{instance}", "Is this planner still connected? None answers, but each is subscribed.",
+    writes=(PLANNER,), reads=(PLANNER,), carries=("Empty",),
+)
 probe = Subject(
     "probe", "probe.{kept_in}", "A test whether a stream or bucket stores messages; nobody reads it.",
     writes=SERVICES, reads=(), carries=("Bytes",), kept_in=EVERY_STREAM,
@@ -255,8 +259,7 @@ probe = Subject(
 SUBJECTS = tuple(row for row in vars().values() if isinstance(row, Subject))
 """The table."""
 PLANNER_QUEUES = (request, inbox, control, session_inbox)
-"""The rows whose messages planners take by a durable consumer (`queue`). A tool's consumer is made by the tool runner.
-"""
+"""The rows whose messages planners take by a durable consumer (`queue`); tool_runner makes those of tools."""
 
 _KEPT_IN = {row.address.partition(".")[0]: row.kept_in for row in reversed(SUBJECTS) if row.kept_in in KEPT_FOR}
 """First word of a subject -> its stream, but for the logs of sessions."""

@@ -195,6 +195,19 @@ class NatsConnection:
             self.on_disconnect.append(requests.connection_lost)
         return await requests.request(subject, data, wait_s, headers, interim)
 
+    async def has_nobody(self, subject: str, data: bytes = b"", wait_s: float = 0.25) -> bool:
+        """Whether nobody has subscribed to a subject: its process is dead or gone.
+
+        A slow or stopped one stays connected; without a reply from it this takes `wait_s`.
+        """
+        try:
+            await self.request(subject, data, wait_s)
+        except NoResponders:
+            return True
+        except Unavailable:
+            pass
+        return False
+
     async def api(self, subject: str, body: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
         """Call the JetStream API. Raises Refused, or Unavailable without an answer."""
         try:

@@ -169,6 +169,11 @@ class PullConsumer:
         """Messages in progress."""
         return self._busy
 
+    @property
+    def held(self) -> list[str]:
+        """The reply subjects of the messages in progress: they are acknowledged or refused there."""
+        return [delivery.reply for delivery in self._held.values()]
+
     async def start(self) -> "PullConsumer":
         """Subscribe and request messages."""
         SLOTS_TAKEN.labels(self._name).set_function(lambda: self._busy)

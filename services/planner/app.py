@@ -35,6 +35,7 @@ from services.planner.run.commands import Rules
 from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import deletions, schedules
 from services.planner.upkeep.deletions import Deletions
+from services.planner.upkeep.held_messages import HeldMessages
 from services.planner.upkeep.orphans import Orphans
 from services.runtime.tasks import cancelled
 from services.shared.budgets.spending import KeySpending
@@ -175,7 +176,9 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
         bus.tasks.keep("model_profiles", lambda: vision.publish(bus, profiles)),
     ]
     prompts = await Prompts(bus, parts.logs, parts.model_requests).start()
-    running = [await puller.start() for puller in pullers(bus, planner, settings)]
+    consumers = pullers(bus, planner, settings)
+    held_messages = await HeldMessages(bus, consumers).start()
+    running = [await puller.start() for puller in consumers]
     try:
         yield
     finally:
@@ -183,5 +186,6 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
         await direct_calls.stop()
         await cancelled(*background)
         await asyncio.gather(*(puller.stop(settings.graceful_timeout_s) for puller in running))
+        await held_messages.stop()
         await catalogue.stop()
         await models.aclose()

@@ -60,6 +60,7 @@ HTTP_SECONDS = Histogram(
     ["route"],
     buckets=SECONDS,
 )
+FALSE_DEATHS = Counter("runwire_false_deaths", "Planners that were taken for dead and went on after a reconnect")
 OPEN_STREAMS = Gauge("runwire_open_streams", "Connections that wait for runs")
 
 _names: dict[str, set[str]] = {"model": set(), "tool": set(), "code": set()}

@@ -31,7 +31,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 ASKS_MICRO_SERVICES = {"tools_operator"}
 
 STREAMS = {
-    *("REQUESTS", "INBOX", "RUNS", "SESSIONS", "CALLS", "TIMERS", "DEAD", "HANDLINGS"),
+    *("REQUESTS", "INBOX", "RUNS", "SESSIONS", "CALLS", "TIMERS", "DEAD", "HANDLINGS", "HELD"),
     *("KV_artifacts", "KV_catalogue", "KV_runs"),
 }
 IN_CORE = {*SERVICES, "provisioner"}
@@ -43,6 +43,7 @@ _READERS = {
     "SESSIONS": {GATEWAY, PLANNER},
     "CALLS": {TOOL_RUNNER},
     "HANDLINGS": {PLANNER, TOOL_RUNNER},
+    "HELD": {PLANNER},
     "KV_artifacts": {STORE},
     "KV_catalogue": {GATEWAY, PLANNER, TOOL_RUNNER},
     "KV_runs": {GATEWAY, PLANNER},

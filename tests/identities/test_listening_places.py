@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 TOOLS = ("analyze_table",)
 SUBSCRIPTIONS = {
     ("CORE", "gateway"): {"$KV.catalogue.tool.*"},
-    ("CORE", "planner"): {"$KV.catalogue.tool.*", "direct.here", "read.prompt planner"},
+    ("CORE", "planner"): {"$KV.catalogue.tool.*", "direct.here", "held.*", "here.<id>", "read.prompt planner"},
     ("CORE", "tool_runner"): {
         *("$KV.catalogue.tool.*", "$KV.catalogue.accepted.*", "$KV.catalogue.declared.*"),
         *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>", "check.tool tool_runner"),

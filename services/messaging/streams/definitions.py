@@ -130,6 +130,19 @@ _STREAMS: tuple[dict[str, Any], ...] = (
         "allow_msg_ttl": True,
         "max_consumers": 16,
     },
+    {
+        "name": subjects.HELD,
+        "retention": "limits",
+        # A restarted server shows no list, while all planners are connecting again.
+        "storage": "memory",
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "max_age": 60 * _NS_PER_S,
+        "duplicate_window": 10 * _NS_PER_S,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "max_consumers": 16,
+    },
 )
 
 STREAMS: tuple[dict[str, Any], ...] = tuple(

@@ -173,13 +173,7 @@ class _Request:
         """Whether the connection of the instance has ended."""
         key = names.round_key(call.run_id, call.call_id, call.round)
         question = ReceivedQuestion(idempotency_key=key, age_s=0).model_dump_json().encode()
-        try:
-            await self._bus.request(subjects.direct_status(self._instance), question, _PROBE_EVERY_S)
-        except NoResponders:
-            return True
-        except BusError:
-            pass
-        return False
+        return await self._bus.has_nobody(subjects.direct_status(self._instance), question, _PROBE_EVERY_S)
 
     def _is_begun(self, message: Msg) -> bool:
         is_begun = (message.headers or {}).get(DIRECT_HEADER) == "begun"

@@ -74,8 +74,10 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
                 if not is_redelivered or await _is_pending(parts.bus, incoming):
                     continue
                 command = commands.Abandon()  # An earlier handling has acknowledged the message.
-        # After a while the message may have been delivered again: what the later handling has recorded must be known.
-        is_old = isinstance(command, commands.Ack) and time.monotonic() - read_at > parts.bus.settings.ack_wait_s / 2
+        # After a while, or a lost connection, the message may have been delivered again: what the later handling has
+        # recorded must be known.
+        known_from = max(time.monotonic() - parts.bus.settings.ack_wait_s / 2, parts.bus.up_since)
+        is_old = isinstance(command, commands.Ack) and read_at < known_from
         if is_old or (not is_current and not isinstance(command, commands.DECIDES_NOTHING)):
             fresh = True
             continue

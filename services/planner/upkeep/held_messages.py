@@ -1,0 +1,124 @@
+"""Has the messages of a killed planner delivered again at once, and not only after the acknowledgement time.
+
+Rule 1: a planner that holds messages says which, every twentieth of `ack_wait_s`. HELD keeps the newest list of each.
+Rule 2: a planner whose lists have stopped is asked for. It is dead if nobody has subscribed to its subject: the server
+closes the connection of a killed process at once, while one that is slow or stopped stays connected.
+Rule 3: one survivor claims the list by a guarded write, and refuses each message on it (`-NAK`) in place of the dead.
+Rule 4: a list older than half of `ack_wait_s` proves nothing, since its messages may have been delivered again.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+
+import orjson
+import structlog
+from nats.aio.msg import Msg
+
+from contracts.wire import subjects
+from contracts.wire.names import InvalidName, new_id, unix_ms
+from services.messaging import guarded_write
+from services.messaging.clock import unix_seconds
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from services.messaging.nats_connection import Subscription
+from services.messaging.pull_consumer import PullConsumer
+from services.messaging.reads import sequence_of
+from services.runtime.tasks import cancelled
+from services.shared import metrics
+
+logger = structlog.get_logger(__name__)
+
+_LISTS_PER_ACK_WAIT = 20
+_MISSED_LISTS = 3
+"""After so many a planner is asked for. One that has lost its connection is back by then, as a rule."""
+_NONE = b"[]"
+
+
+class HeldMessages:
+    """The messages that this planner and the others hold."""
+
+    def __init__(self, bus: Bus, consumers: Sequence[PullConsumer]) -> None:
+        self._bus = bus
+        self._consumers = consumers
+        self._instance = new_id()
+        self._every_s = bus.settings.ack_wait_s / _LISTS_PER_ACK_WAIT
+        self._heard: dict[str, float] = {}
+        """Other planner that holds messages -> when it last said so, on the monotonic clock."""
+        self._dead: set[str] = set()
+        self._subscriptions: list[Subscription] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> "HeldMessages":
+        """Be found, and hear of the others."""
+        for subject in (subjects.planner_here(self._instance), subjects.held.all):
+            self._subscriptions.append(await self._bus.subscribe(subject, self._on_list))
+        self._watching = self._bus.tasks.keep("held_messages", self._watch)
+        return self
+
+    async def stop(self) -> None:
+        """From now on this planner counts as gone, and others get what it has not acknowledged."""
+        await cancelled(self._watching)
+        for subscription in self._subscriptions:
+            await subscription.stop()
+
+    async def _watch(self) -> None:
+        """List the held messages and ask for silent planners, until cancelled."""
+        reader = await self._bus.reader(subjects.HELD)
+        for left in await self._bus.until_answered(lambda: reader.latest(subjects.held.all)):
+            self._heard.setdefault(*subjects.held.parsed((left.headers or {})["Nats-Subject"]), -math.inf)
+        body = _NONE
+        while True:
+            before, body = body, orjson.dumps([reply for consumer in self._consumers for reply in consumer.held])
+            if (before, body) != (_NONE, _NONE):
+                await self._bus.send(subjects.held(self._instance), body)
+            now = time.monotonic()
+            await asyncio.gather(
+                *(self._ask_for(each) for each, at in self._heard.items() if now - at > _MISSED_LISTS * self._every_s)
+            )
+            self._heard = {each: at for each, at in self._heard.items() if now - at < self._bus.settings.ack_wait_s / 2}
+            await asyncio.sleep(self._every_s)
+
+    async def _on_list(self, message: Msg) -> None:
+        """Note that a planner holds messages; nobody answers on `planner_here`."""
+        try:
+            (instance,) = subjects.held.parsed(message.subject)
+        except InvalidName:
+            return
+        if message.data == _NONE:
+            self._heard.pop(instance, None)
+        elif instance != self._instance:
+            self._heard[instance] = time.monotonic()
+            if instance in self._dead:
+                self._dead.remove(instance)
+                metrics.FALSE_DEATHS.inc()
+                logger.error("planner_was_not_dead", instance=instance)
+
+    async def _ask_for(self, instance: str) -> None:
+        try:
+            if await self._bus.has_nobody(subjects.planner_here(instance), wait_s=self._every_s):
+                self._heard.pop(instance, None)
+                await self._take_back(instance)
+        except BusError as error:
+            logger.debug("messages_not_taken_back", instance=instance, reason=str(error))
+
+    async def _take_back(self, instance: str) -> None:
+        """Have the messages of a dead planner delivered again. Raises BusError: then they wait for `ack_wait_s`."""
+        subject = subjects.held(instance)
+        newest = await self._bus.last(subjects.HELD, subject, attempts=1)
+        if newest is None or newest.data in {b"", _NONE} or self._is_old(newest):
+            return
+        guard = guarded_write.Guard(subject, sequence_of(newest))
+        await guarded_write.write(self._bus, subject, _NONE, guard, attempts=1)
+        if self._is_old(newest):
+            return  # This process was stopped meanwhile.
+        replies = orjson.loads(newest.data)
+        for reply in replies:
+            await self._bus.send(reply, b"-NAK")
+        self._dead.add(instance)
+        logger.warning("killed_planner_found", instance=instance, messages=len(replies))
+
+    def _is_old(self, message: Msg) -> bool:
+        age_s = unix_ms() / 1000 - unix_seconds((message.headers or {})["Nats-Time-Stamp"])
+        return age_s > self._bus.settings.ack_wait_s / 2

@@ -1,0 +1,106 @@
+"""What a planner holds is delivered again once its connection has ended, and never because it is silent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import orjson
+import pytest
+
+from contracts.wire import subjects
+from contracts.wire.names import new_id
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery, PullConsumer
+from services.messaging.streams.definitions import PLANNER_INBOX
+from services.planner.upkeep.held_messages import HeldMessages
+from services.shared import metrics
+from tests.support.gateways import connected
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+
+class Holder:
+    """A planner that takes one message and never ends it."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.taken: list[Delivery] = []
+        self.consumer = PullConsumer(bus, subjects.INBOX, PLANNER_INBOX, self._hold, 1)
+        self.lists = HeldMessages(bus, [self.consumer])
+
+    async def _hold(self, delivery: Delivery) -> bool:
+        self.taken.append(delivery)
+        await asyncio.Event().wait()
+        return True
+
+    async def take(self, message: str) -> str:
+        """Take this message, which is published here, and return the subject of the list that holds it."""
+        listed = asyncio.Queue[str]()
+
+        async def on_list(message: object) -> None:
+            if self.taken and self.taken[-1].reply in orjson.loads(getattr(message, "data", b"[]")):
+                listed.put_nowait(getattr(message, "subject", ""))
+
+        await self.bus.subscribe(subjects.held.all, on_list)
+        await self.consumer.start()
+        await self.lists.start()
+        await self.bus.publish_surely(message, b"{}", new_id())
+        return await listed.get()
+
+
+@pytest.fixture
+async def holders(nats_server: NatsServer) -> AsyncIterator[list[Holder]]:
+    """Three planners."""
+    async with AsyncExitStack() as stack:
+        found = [Holder(await stack.enter_async_context(connected(nats_server.url))) for _ in range(3)]
+        yield found
+        for holder in found:
+            await holder.lists.stop()
+            await holder.consumer.stop(0)
+
+
+@pytest.fixture
+def message() -> str:
+    """The subject of a message to a run."""
+    return subjects.inbox("default", new_id(), "message")
+
+
+async def test_the_messages_of_the_dead_are_delivered_again_once(holders: list[Holder], message: str) -> None:
+    """Two others are there, and one of them gets the message."""
+    dead, *others = holders
+    await dead.take(message)
+    for each in others:
+        await each.consumer.start()
+        await each.lists.start()
+    await dead.bus.leave()
+    await wait_until(lambda: others[0].taken or others[1].taken, what="the message is delivered again")
+    [again] = others[0].taken + others[1].taken
+    assert (again.subject, again.number) == (message, 2)
+    info = await others[0].bus.api(f"CONSUMER.INFO.{subjects.INBOX}.{PLANNER_INBOX}", {})
+    assert info["delivered"]["consumer_seq"] - info["ack_floor"]["consumer_seq"] <= 2, "delivered twice, no more"
+
+
+async def test_a_planner_that_begins_later_finds_the_list(holders: list[Holder], message: str) -> None:
+    """The only planner is killed, and another one is started."""
+    dead, other, _ = holders
+    await dead.take(message)
+    await dead.bus.leave()
+    await other.consumer.start()
+    await other.lists.start()
+    await wait_until(lambda: other.taken, what="the message is delivered again")
+
+
+async def test_one_that_goes_on_is_counted_as_a_false_death(
+    holders: list[Holder], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not subscribed for a while, as one that reconnects; its next list shows that it lives."""
+    counted = list[int]()
+    monkeypatch.setattr(metrics.FALSE_DEATHS, "inc", lambda: counted.append(1))
+    living, other, _ = holders
+    place = await living.take(message)
+    await living.lists.stop()
+    await other.consumer.start()
+    await other.lists.start()
+    await wait_until(lambda: other.taken, what="the message is delivered again")
+    await living.bus.send(place, orjson.dumps(living.consumer.held))
+    await wait_until(lambda: counted, what="the false death is counted")
