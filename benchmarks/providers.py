@@ -26,10 +26,10 @@ from contracts.wire.operation import MODEL_BY_KEY
 from services.planner.agents import Agent
 from services.planner.app import models_of
 from services.planner.conversation.encoding import Messages
+from services.planner.models.by_provider import local_models
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import PROVIDERS
 from services.planner.models.refusals import WithoutRefusedFields
-from services.planner.models.selection import local_models
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run

@@ -39,11 +39,15 @@ for _name, _examples in {"unit": 20, "test": 40, "chaos": 1_000}.items():
 
 _new_context = ssl.create_default_context
 _public_context = functools.cache(_new_context)
+_PUBLIC = {os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR") or certifi.where()}
+"""Where the certificates of all authorities are, as httpx looks for them."""
 
 
 def _shared_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **given: Any) -> ssl.SSLContext:
     """The context of each HTTP client: to read the certificates of all authorities takes longer than most tests."""
-    is_usual = purpose is ssl.Purpose.SERVER_AUTH and given == {"cafile": certifi.where()}
+    is_usual = (
+        purpose is ssl.Purpose.SERVER_AUTH and given.keys() <= {"cafile", "capath"} and {*given.values()} == _PUBLIC
+    )
     return (_public_context if is_usual else _new_context)(purpose, **given)
 
 

@@ -11,8 +11,7 @@ from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarn
 
 from .checking import PlanBounds, PlanCheck, check_plan
 from .paths import TemplatePath, template_paths
-from .reading import DirectResponse, read_plan
-from .reporting import report
+from .reading import DirectResponse, read_plan, report
 from .resolving import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
 from .templates import Template, is_candidate, parse_template
 from .texts import error_line, warning_line

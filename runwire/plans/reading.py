@@ -1,16 +1,21 @@
-"""Reads what a model gave as a plan.
+"""Reads what a model gave as a plan, and reports everything that can be said of one without running it.
 
 Rule 1: what a plan does not need may be missing, and what it does not know is left alone.
 Rule 2: the errors of all calls are collected, the first 100 of them. No value makes it raise.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from typing import Any
 
-from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError
-from runwire.plans.texts import MAX_ERRORS
+from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError, PlanReport
+from contracts.tools.messages import ToolSpec
+from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
+from runwire.plans.checking import DEFAULT_BOUNDS, Faults, PlanBounds, check_plan
+from runwire.plans.resolving import ArgumentsTooLarge, MissingOutputField, resolve
+from runwire.plans.templates import json_size
+from runwire.plans.texts import MAX_ERRORS, error_line, warning_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +64,66 @@ def _wrong(index: int, call: Any) -> Iterator[PlanError]:
 
 def _error(code: str, index: int | None = None) -> PlanError:
     return PlanError(tool_index=index, error=PlainError.model_validate({"type": code}))
+
+
+_NO_TYPE = 'The plan has no type. A model has to give it: "type": "tool_calls"'
+
+
+def report(
+    plan: Any,
+    tools: Mapping[str, ToolSpec],
+    bounds: PlanBounds = DEFAULT_BOUNDS,
+    outputs: Sequence[Any] | None = None,
+    faults: Faults | None = None,
+) -> PlanReport:
+    """Read and check a plan, and resolve its templates where there are outputs.
+
+    Args:
+        plan: what a model gives, `{"type": …}`; of `{"calls": […]}` the type may be missing.
+        tools: those that the run may use, by name.
+        bounds: how large the plan may be.
+        outputs: results of its calls, in order; None: nothing is resolved.
+        faults: what checks literal arguments; None: only missing ones are found.
+    """
+    notes = []
+    if isinstance(plan, Mapping) and "type" not in plan and "calls" in plan:
+        plan = {"type": TOOL_CALLS, **plan}
+        notes.append(_NO_TYPE)
+    read = read_plan(plan)
+    if isinstance(read, DirectResponse):
+        return PlanReport(valid=True, kind=DIRECT_RESPONSE)
+    if isinstance(read, list):
+        return PlanReport(valid=False, kind="invalid", errors=read, lines=[error_line(error, []) for error in read])
+    check = check_plan(read.calls, tools, bounds, faults)
+    lines = [error_line(error, read.calls) for error in check.errors]
+    if check.errors_left_out:
+        lines.append(f"{check.errors_left_out} more errors are left out")
+    lines += [warning_line(warning, read.calls) for warning in check.warnings]
+    lines += notes if check.valid else []
+    resolved = None if outputs is None or not check.valid else _resolved(read, outputs, lines)
+    return PlanReport(
+        valid=check.valid,
+        kind=TOOL_CALLS,
+        errors=check.errors,
+        errors_left_out=check.errors_left_out,
+        warnings=check.warnings,
+        lines=lines,
+        resolved=resolved,
+    )
+
+
+def _resolved(plan: Plan, outputs: Sequence[Any], lines: list[str]) -> list[dict[str, Any] | None]:
+    """Return the arguments of each call; None, with a line that says why, for one that would fail."""
+    found: list[dict[str, Any] | None] = []
+    room = MAX_HTTP_INLINE_BYTES
+    for index, call in enumerate(plan.calls):
+        try:
+            arguments = resolve(call.arguments, outputs[:index], max_bytes=min(room, MAX_ARGUMENT_BYTES))
+        except (MissingOutputField, ArgumentsTooLarge) as error:
+            lines.append(f"Call {index} would fail: {error}")
+            found.append(None)
+            continue
+        # What the templates have added.
+        room -= max(0, (json_size(arguments) or 0) - (json_size(call.arguments) or 0))
+        found.append(arguments)
+    return found

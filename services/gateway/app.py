@@ -6,20 +6,25 @@ The metrics of the gateway: `/metrics`, for callers with the right `operate`, si
 import time
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from services.gateway.artifacts import routes as artifacts
 from services.gateway.catalogue import routes as catalogue
 from services.gateway.edge import description, playground
 from services.gateway.edge.addresses import Addresses
-from services.gateway.edge.error_handlers import add_error_handlers
 from services.gateway.edge.http_connection import connection_class
 from services.gateway.edge.origins import Origins
 from services.gateway.edge.routing import needs, new_router
+from services.gateway.errors import InvalidInput, NotFound, Problem, TryAgain
 from services.gateway.parts import Parts, build_parts
 from services.gateway.protocols.events import inside
 from services.gateway.protocols.events import routes as events
@@ -33,12 +38,64 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.tables import proposals
 from services.gateway.tables import routes as tables
 from services.messaging.connection import Bus
+from services.messaging.errors import BusError
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
 from services.runtime.http_server import AsgiApp, HttpServer, Receive, Scope, Send
 from services.runtime.tasks import cancelled
 from services.shared import metrics
+from services.shared.artifacts import errors
 from services.shared.tools.catalogue import Catalogue
+
+HANDLED = (Problem, RequestValidationError, HTTPException, BusError, errors.ArtifactFailed, ClientDisconnect, Exception)
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Handle all exceptions of the application."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=400)  # Nobody reads it.
+        return _problem_of(request, error).response()
+
+    for kind in HANDLED:
+        app.add_exception_handler(kind, answer)
+
+
+def _problem_of(request: Request, error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return InvalidInput.of(error, 1)  # FastAPI puts the place (query, path, header) before the field's name.
+        case HTTPException():
+            return _of_http(request, error)
+        case BusError():
+            return TryAgain("The message bus does not answer.")
+        case errors.ArtifactNotFound():
+            return NotFound()
+        case errors.ArtifactTooLarge():
+            return Problem.other(413, "body_too_large", error.reason)
+        case errors.ArtifactInvalid():
+            return InvalidInput("", error.reason)
+        case errors.StorageUnavailable():
+            return TryAgain("The artifact store does not answer.")
+    return Problem()
+
+
+def _of_http(request: Request, error: HTTPException) -> Problem:
+    """Translate an error of Starlette: an unknown address, or a method that its address does not have."""
+    if error.status_code == NotFound.status:
+        return NotFound()
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The methods of all routes of the address; Starlette names those of one route only.
+        routes, scopes = request.app.routes, [{**request.scope, "method": method} for method in METHODS]
+        allowed = (each for each in scopes if any(route.matches(each)[0] is Match.FULL for route in routes))
+        headers["Allow"] = ", ".join(each["method"] for each in allowed)
+    return Problem.other(error.status_code, HTTPStatus(error.status_code).name.lower(), str(error.detail), headers)
+
 
 router = new_router("Gateway")
 

@@ -21,17 +21,14 @@ from .artifacts.access import ArtifactAccess
 from .artifacts.images import InputImages
 from .artifacts.inlining import Inliner
 from .auth.guard import Guard, build_guard
-from .auth.key_budgets import KeyBudgets
-from .auth.logins import Logins
-from .auth.tickets import Tickets
+from .auth.tickets import Logins, Tickets
 from .catalogue.models import ModelProfiles
 from .edge.open_streams import OpenStreams
 from .edge.request_body import RunInputReader
 from .runs import messages
-from .runs.deletions import Deletions
-from .runs.index import Index
+from .runs.index import Deletions, Index
 from .runs.messages import ControlAnswers, MessageWriter, of_run, of_session
-from .runs.quota import RunQuota
+from .runs.quota import KeyBudgets, RunQuota
 from .runs.reader import RunReader
 from .sessions.reader import SessionReader
 from .settings import GatewaySettings

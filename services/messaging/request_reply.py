@@ -2,19 +2,37 @@
 
 It does what nats-py's `request` does in four fifths of the time, and each durable write and each read is such a
 request: a number instead of a random token per request, no task per time-out, no second check of the subject, no queue
-for replies.
+for replies. nats-py calls `set_result` of a subscription's future with each message, so a handler replaces the future:
+a reply reaches its waiter one step of the event loop earlier (`tests/messaging/nats_patches/test_inboxes.py`).
 """
 
 import asyncio
+from asyncio import Future
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from services.messaging.errors import NATS_ERRORS, NoResponders, translated
-from services.messaging.nats_patches import inboxes
+
+
+class _Handler:
+    """Has what nats-py uses of a subscription's future."""
+
+    def __init__(self, handle: Callable[[Msg], None]) -> None:
+        self.set_result = handle
+
+    def cancelled(self) -> bool:
+        return False
+
+
+async def subscribe(client: Client, subject: str, handle: Callable[[Msg], None]) -> Subscription:
+    """Call `handle` with each message, in the task that reads the connection. `handle` must not raise."""
+    return await client.subscribe(subject, future=cast("Future[Any]", _Handler(handle)))
+
 
 Interim = Callable[[Msg], bool]
 """Takes a reply that is not the last one, and returns whether it was one."""
@@ -32,7 +50,7 @@ class RequestReply:
 
     async def start(self) -> "RequestReply":
         """Subscribe to replies. Later requests on this connection reach the server after the subscription."""
-        await inboxes.subscribe(self._client, f"{self._inbox}*", self._on_message)
+        await subscribe(self._client, f"{self._inbox}*", self._on_message)
         return self
 
     async def request(

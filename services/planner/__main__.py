@@ -9,10 +9,9 @@ from services.shared.runs.pages.registry import InvalidPages, load_pages
 
 from .agents import InvalidAgents, load_agents
 from .app import running
-from .models.by_provider import missing_library
+from .models.by_provider import choose_model, missing_library
 from .models.model_table import known_model
 from .models.providers import Endpoints
-from .models.selection import choose_model
 from .settings import PlannerSettings
 
 

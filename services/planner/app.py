@@ -23,12 +23,11 @@ from services.planner.effects.sessions import Sessions
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionLogs
 from services.planner.models import demo, vision
-from services.planner.models.by_provider import ByProvider
+from services.planner.models.by_provider import ByProvider, find_model, named_models
 from services.planner.models.limits import Limits
 from services.planner.models.model_table import known_model, reasons
 from services.planner.models.providers import Endpoints
 from services.planner.models.refusals import WithoutRefusedFields
-from services.planner.models.selection import find_model, named_models
 from services.planner.models.types import Model
 from services.planner.resolution import CHARACTERS_PER_TOKEN, Deployment
 from services.planner.run.commands import Rules

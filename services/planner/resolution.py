@@ -15,8 +15,8 @@ from contracts.wire.faults import describe
 from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
+from services.planner.models.by_provider import ANY_MODEL, named_models
 from services.planner.models.model_table import known_model
-from services.planner.models.selection import ANY_MODEL, named_models
 from services.planner.models.vision import VisionSupport, models_for
 from services.planner.run.commands import Opening
 from services.planner.strategies.base import JOB, Strategies

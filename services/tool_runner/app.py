@@ -9,7 +9,6 @@ from services.messaging.connection import Bus
 from services.runtime.health import Health
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner.transports.nats import NatsTransport
 
 from .call_consumers import CallConsumers
 from .compliance.checks import ToolChecks
@@ -19,13 +18,13 @@ from .discovery.catalogue_writer import CatalogueWriter
 from .discovery.file import DeclaredTools
 from .discovery.micro import MicroDiscovery
 from .execution import CallExecutor
-from .handlers import CallHandler
+from .handlers import CallHandler, ToolReads
 from .limits import Runners
-from .reads import ToolReads
 from .settings import ToolRunnerSettings
 from .transports.base import Transport
 from .transports.driver import ToolCaller
 from .transports.mcp.config import McpServer
+from .transports.nats import NatsTransport
 
 
 class Kind(NamedTuple):

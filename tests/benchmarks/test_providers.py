@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import providers
 from contracts.wire.operation import MODEL_BY_KEY
+from services.planner.models.by_provider import local_models
 from services.planner.models.providers import PROVIDERS
-from services.planner.models.selection import local_models
 from tests.support.model_server import ModelServer, Say, Seen, action
 from tests.support.needs import free_port
 

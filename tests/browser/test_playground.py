@@ -12,7 +12,7 @@ import pytest
 
 from runwire.local.launch import remembered
 from services.gateway.auth.key_lines import new_key
-from services.gateway.auth.logins import COOKIE
+from services.gateway.auth.tickets import COOKIE
 from tests.examples.conftest import INSTALL, build, built_once
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.needs import needs_program

@@ -13,8 +13,7 @@ from starlette.datastructures import Headers
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
-from services.gateway.auth.guard import OPEN_PATHS, OPEN_ROUTES, SIGNED_ROUTES, Guard, build_guard, is_loopback
-from services.gateway.auth.key_file import KeyFile
+from services.gateway.auth.guard import OPEN_PATHS, OPEN_ROUTES, SIGNED_ROUTES, Guard, KeyFile, build_guard, is_loopback
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
 from services.gateway.runs import messages

@@ -17,7 +17,7 @@ import pytest
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
-from runwire.client.sse import SseDecoder
+from runwire.client.event_stream import SseDecoder
 from services.gateway.protocols.events.encoder import Cursor
 from tests.support.gateways import connected, serving
 from tests.support.model_server import ModelServer, Say, action, answer

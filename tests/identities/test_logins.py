@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.accounts import TOOLS_LIMITS
+from runwire.credentials.identities import TOOLS_LIMITS
 from tests.identities.users import add_tools_and_listeners
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until_blocking

@@ -36,7 +36,7 @@ def test_a_service_starts_without_what_it_does_not_need(service: str) -> None:
     [
         ("runwire.cli.app", {"aiohttp", "asyncio", "httpx", "nats", "pydantic"}),
         ("runwire.cli.commands.machine", {"aiohttp", "httpx", "nats", "pydantic"}),
-        ("runwire.cli.entry_point", {"asyncio", "rich", "typer"}),
+        ("runwire.cli", {"asyncio", "rich", "typer"}),
         ("runwire.serving", {"aiohttp", "httpx", "rich", "typer"}),
         ("runwire", {"httpx", "nats", "pydantic"}),
     ],

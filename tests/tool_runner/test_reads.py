@@ -7,7 +7,6 @@ from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ReadRequested
 from contracts.wire import subjects
 from runwire import ToolContext, tool
-from services.tool_runner import reads
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Serve, Start
 
@@ -80,7 +79,7 @@ async def test_only_what_changes_nothing_is_read_by(
     await client.publish(subjects.tool_read(), body, reply="emit.default.x.log")
     await read("look_up", word="afterwards")
     assert "elsewhere" not in ASKED
-    monkeypatch.setattr(reads, "MAX_READS", 0)
+    monkeypatch.setattr("services.tool_runner.handlers.MAX_READS", 0)
     failure = (await read("look_up", word="one too many")).failure
     assert failure is not None
     assert (failure.code, failure.retryable) == ("tool_unavailable", True)

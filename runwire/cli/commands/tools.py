@@ -19,14 +19,73 @@ from runwire.cli.frame import Agent, Format, Found, Key, Noun, Output, Url, asks
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked, server_checks
-from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short
-from runwire.cli.views import tool_description
+from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short, visible
 from runwire.cli.views.checks import Check, checklist
 from runwire.cli.views.pauses import Approved, called
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
+from runwire.plans import TemplatePath, template_paths
+from runwire.plans.json_schema.fields import Fields
+from runwire.plans.json_schema.folding import Steps, TooManySteps
 from runwire.serving import loading, server
 from runwire.testing import Paused, RecordingContext
+
+MAX_ARGUMENTS = 500
+_FLAGS = ("idempotent", "requires_approval", "hidden")
+
+
+def document(spec: ToolSpec) -> dict[str, Any]:
+    """Return the specification as JSON, with the paths of its output as templates."""
+    paths = [
+        {"template": _template(path), "types": list(path.types), "note": path.note}
+        for path in template_paths(spec.output_schema)
+    ]
+    return {**spec.model_dump(mode="json"), "paths": paths}
+
+
+def lines(spec: ToolSpec) -> list[str]:
+    """Return a description of a tool for people."""
+    flags = [name for name in _FLAGS if getattr(spec, name)] + [f"side effects: {spec.side_effects}"]
+    found = [one_line(f"{spec.name}  {', '.join(flags)}")]
+    found += [visible(line) for line in spec.description.splitlines() if line.strip()]
+    found += ["", "arguments"]
+    found += _columns(_arguments(spec)) or ["  none are declared"]
+    found += ["", "paths in its output, for templates in later calls; N is the number of its call"]
+    if spec.output_schema is None:
+        return [*found, "  it declares no output, so no template can refer to it"]
+    paths = [[_template(path), " or ".join(path.types), path.note] for path in template_paths(spec.output_schema)]
+    return [*found, *(_columns(paths) or ["  none are declared"])]
+
+
+def _template(path: TemplatePath) -> str:
+    return f"$N.output.{path.path}" if path.path else ""
+
+
+def _arguments(spec: ToolSpec) -> list[list[str]]:
+    schema = spec.input_schema
+    fields = Fields(schema, Steps())
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    rows: list[list[str]] = []
+    try:
+        for name in fields.names(schema, MAX_ARGUMENTS):
+            types = " or ".join(sorted(fields.types(fields.inside(schema, name))))
+            properties = schema.get("properties")
+            part = properties.get(name) if isinstance(properties, dict) else None
+            text = part.get("description") if isinstance(part, dict) else None
+            description = text if isinstance(text, str) else ""
+            rows.append([name, types, "required" if name in needed else "", description])
+    except TooManySteps:
+        rows.append(["…", "", "", "the schema is too complex"])
+    return rows
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    """Return rows as lines of aligned columns."""
+    shown = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
+
 
 _DESCRIPTION_CHARACTERS = 60
 _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
@@ -90,8 +149,8 @@ async def _show(name: str, url: str | None, api_key: str | None, output: Output)
         refused = {tool.name: tool.reason for tool in await client.refused_tools()} if name not in specs else {}
     if name in specs:
         spec = specs[name]
-        lines = tool_description.lines(spec)
-        return Found(tool_description.document(spec), lambda: print("\n".join(lines))).print(output)  # noqa: T201
+        text = "\n".join(lines(spec))
+        return Found(document(spec), lambda: print(text)).print(output)  # noqa: T201
     reason = f"it is refused: {refused[name]}" if name in refused else f"the tools are {', '.join(specs) or 'none'}"
     print_error(f"there is no tool {name}; {reason}")
     return EXIT_FAILED

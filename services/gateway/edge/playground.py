@@ -20,7 +20,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from services.gateway.auth.caller import Right
-from services.gateway.auth.logins import COOKIE, LOGIN_S
+from services.gateway.auth.tickets import COOKIE, LOGIN_S
 from services.gateway.edge.addresses import address_of
 from services.gateway.edge.routing import RequestCaller, new_router
 from services.gateway.errors import Forbidden, KeyMissing, NotFound

@@ -20,7 +20,7 @@ from contracts.artifacts.images import ImageRef
 from contracts.runs.requests import CallInput, RunInput, RunRequested
 from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.request_headers import idempotency_key, request_ids
+from services.gateway.edge.routing import idempotency_key, request_ids
 from services.gateway.errors import BadCursor, IdempotencyConflict, InvalidInput, NotFound
 from services.gateway.parts import Parts
 from services.shared.json_schema.checks import InvalidSchema, complaints

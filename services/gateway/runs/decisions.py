@@ -13,8 +13,7 @@ from contracts.sessions.tasks import TASK_TOOLS
 from contracts.wire.names import new_id
 from services.gateway import errors
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.request_headers import idempotency_key
-from services.gateway.edge.routing import RequestCaller, body_of, json_answer, needs, new_router
+from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, json_answer, needs, new_router
 from services.gateway.parts import GatewayParts, Parts
 
 from . import control

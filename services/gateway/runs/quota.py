@@ -7,6 +7,10 @@ together may admit a few more.
 
 The key of a run stands in its request. It is read once for each run that another gateway accepted, and for none if the
 caller's key has no limit.
+
+The budget of a key limits what it spends in a day. What a run spends becomes known while it runs: runs that are
+admitted together may exceed the budget by what they spend until the planners know of each other's model calls, within
+two seconds.
 """
 
 import asyncio
@@ -18,12 +22,16 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from contracts.runs.inbox import TimerName
+from contracts.runs.requests import KeyBudget
 from contracts.wire import names, subjects
+from contracts.wire.names import unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.errors import TooManyRuns, TryAgain
+from services.gateway.errors import KeyBudgetSpent, TooManyRuns, TryAgain
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
+from services.shared.budgets.spending import KeySpending
+from services.shared.budgets.totals import KeyDay, Spending, exhausted, midnight_after
 from services.shared.runs.causes import CAUSES
 
 MAX_COUNT_AGE_S = 1.0
@@ -130,3 +138,41 @@ class RunQuota:
         self._key_ids[run] = key_id
         if len(self._key_ids) > MAX_KNOWN_RUNS:
             self._key_ids.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Today:
+    """The day of a key, by UTC. `ends_at`: Unix ms."""
+
+    budget: KeyBudget
+    spent: Spending
+    ends_at: int
+
+
+class KeyBudgets:
+    """Checks the budgets of API keys. `wait_s`: how long NATS is waited for."""
+
+    def __init__(self, bus: Bus, wait_s: float) -> None:
+        self._spending = KeySpending(bus)
+        self._wait_s = wait_s
+
+    async def check(self, caller: Caller) -> None:
+        """Raise KeyBudgetSpent if the key may start no run any more today, and TryAgain when NATS does not answer."""
+        today = await self.today(caller)
+        if today is not None and (limit := exhausted(today.budget, today.spent)) is not None:
+            raise KeyBudgetSpent(limit, (today.ends_at - unix_ms()) // 1000 + 1)
+
+    async def today(self, caller: Caller) -> Today | None:
+        """Return the day of the caller's key; None: it has no budget. Raises TryAgain when NATS does not answer."""
+        budget, now = caller.budget, unix_ms()
+        if budget is None:
+            return None
+        where = KeyDay.at(caller.tenant, caller.key_id, now)
+        spent = self._spending.known(where)
+        if spent is None:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    spent = await self._spending.current(where)
+            except TimeoutError as error:
+                raise TryAgain("The message bus does not answer.") from error
+        return Today(budget, spent, midnight_after(now))

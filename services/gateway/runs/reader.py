@@ -27,7 +27,7 @@ from contracts.wire.names import InvalidName, checked_id, own_session_id
 from contracts.wire.records import PAUSES_HEADER, Record
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound
-from services.gateway.runs.deletions import Deletions
+from services.gateway.runs.index import Deletions
 from services.messaging.connection import Bus
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.messaging.reads import checked, sequence_of

@@ -11,8 +11,17 @@ from contracts.wire.base import HttpInput
 from services.gateway.edge.addresses import address_of
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import BodyLimit, parse, read_body, read_json
-from services.gateway.edge.request_headers import accepts_events, idempotency_key
-from services.gateway.edge.routing import RUN_HEADER, Filter, Form, RequestCaller, body_of, needs, new_router
+from services.gateway.edge.routing import (
+    RUN_HEADER,
+    Filter,
+    Form,
+    RequestCaller,
+    accepts_events,
+    body_of,
+    idempotency_key,
+    needs,
+    new_router,
+)
 from services.gateway.errors import NotRunning
 from services.gateway.parts import GatewayParts
 from services.gateway.protocols.events.routes import EVENT_ID, run_at, run_events

@@ -10,7 +10,7 @@ from contracts.wire import names
 from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.request_headers import RequestIds
+from services.gateway.edge.routing import RequestIds
 from services.gateway.errors import BodyTooLarge, InvalidInput, NotFound
 from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
 

@@ -26,7 +26,7 @@ from contracts.wire import keys, subjects
 from contracts.wire.names import InvalidName, new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.request_headers import RequestIds, idempotency_key
+from services.gateway.edge.routing import RequestIds, idempotency_key
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
 from services.gateway.parts import Parts
 from services.gateway.runs.run_request import check_page, digest_of, encoded, run_request

@@ -16,7 +16,7 @@ from contracts.wire import keys, subjects
 from contracts.wire.names import own_session_id, run_of_own_session, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
-from services.gateway.runs.deletions import Deletions
+from services.gateway.runs.index import Deletions
 from services.gateway.runs.reader import RunReader, StoredRun, parsed
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable

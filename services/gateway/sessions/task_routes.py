@@ -15,8 +15,7 @@ from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller, Right
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import BodyLimit, parse, read_body
-from services.gateway.edge.request_headers import idempotency_key
-from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
+from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router
 from services.gateway.errors import NotFound, RefusedByPlanner
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.decisions import LATER, STOPPING

@@ -18,8 +18,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.names import apply_run_id
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_body import BodyLimit, parse, read_body
-from services.gateway.edge.request_headers import request_ids
-from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
+from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router, request_ids
 from services.gateway.errors import InvalidInput, RefusedByPlanner, ToolFailed
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.calls import WAIT_S

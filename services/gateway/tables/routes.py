@@ -24,8 +24,7 @@ from services.gateway.artifacts.uploads import read_upload
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.compression import json_response
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.request_headers import idempotency_key, request_ids
-from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
+from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router, request_ids
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, ToolFailed, TryAgain
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.calls import GOES_ON, answer_of, called

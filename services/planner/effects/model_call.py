@@ -17,8 +17,7 @@ from services.messaging.connection import Bus
 from services.planner.effects.chunk_publisher import ChunkPublisher
 from services.planner.logs.ownership_watch import Address, OwnershipWatch
 from services.planner.models.errors import REPLY_FILTERED, ModelFailed
-from services.planner.models.finish_reasons import Ending
-from services.planner.models.types import CallPiece, Delta, Reply
+from services.planner.models.types import CallPiece, Delta, Ending, Reply
 from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
 from services.planner.strategies.base import Reading
 

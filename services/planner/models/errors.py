@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from time import time
 
 from contracts.wire.faults import Code, Fault
-from services.planner.models.finish_reasons import ending_of
+from services.planner.models.types import ending_of
 
 
 class ModelFailed(Exception):

@@ -27,10 +27,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from contracts.wire import names, subjects
-from services.messaging import dead_letters
+from services.messaging import dead_letters, request_reply
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
-from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
 from services.runtime.tasks import cancelled, start_in
 
@@ -91,7 +90,7 @@ class Round:
 
     async def _subscribe(self, subject: str, handle: Callable[[Msg], None], limit: int) -> None:
         with suppress(*NATS_ERRORS):
-            subscription = self._subscriptions[subject] = await inboxes.subscribe(self._bus.nc, subject, handle)
+            subscription = self._subscriptions[subject] = await request_reply.subscribe(self._bus.nc, subject, handle)
             await subscription.unsubscribe(limit)
 
     async def _end(self, subject: str) -> None:

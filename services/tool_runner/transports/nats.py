@@ -31,9 +31,9 @@ from contracts.tools.messages import (
 )
 from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_INLINE_BYTES
+from services.messaging import request_reply
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
-from services.messaging.nats_patches import inboxes
 from services.messaging.nats_patches.headers import FORGED
 from services.runtime.tasks import start_in
 from services.shared.artifacts.requests import header_value
@@ -200,7 +200,7 @@ class Answers:
             return False
         source.is_subscribed = True
         try:
-            source.subscription = await inboxes.subscribe(
+            source.subscription = await request_reply.subscribe(
                 self._bus.nc, f"{source.prefix}*", lambda reply: self._take(source, reply)
             )
         except NATS_ERRORS:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.gateway.auth import key_file
-from services.gateway.auth.key_file import KeyFile
+from services.gateway.auth import guard
+from services.gateway.auth.guard import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import StartRefused
 from tests.support.gateways import Served, serving
@@ -47,7 +47,7 @@ async def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def served(shared_nats: NatsServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """A gateway that follows the file, more often than usual."""
-    monkeypatch.setattr(key_file, "CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr(guard, "CHECK_INTERVAL_S", 0.02)
     async with serving(shared_nats.url, api_keys_file=file, host="127.0.0.1") as gateway:
         yield gateway
 
@@ -178,7 +178,7 @@ def binary(path: Path) -> None:
 def endless(path: Path) -> None:
     """More than anybody has keys."""
     with path.open("wb") as sparse:
-        sparse.truncate(key_file.MAX_FILE_BYTES + 1)
+        sparse.truncate(guard.MAX_FILE_BYTES + 1)
 
 
 def a_loop(path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_a_file_behind_a_link_is_followed(
     shared_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kubernetes swaps a folder under a link: `keys` -> `..data/keys`, and `..data` -> a folder of each version."""
-    monkeypatch.setattr(key_file, "CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr(guard, "CHECK_INTERVAL_S", 0.02)
     for name, line in (("one", ANNS_LINE), ("two", BOBS_LINE)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "keys").write_text(line)

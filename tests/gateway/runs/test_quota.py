@@ -11,7 +11,7 @@ from contracts.wire.names import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns
 from services.gateway.runs import quota
-from services.gateway.runs.deletions import Deletions
+from services.gateway.runs.index import Deletions
 from services.gateway.runs.quota import RunQuota, open_runs
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus

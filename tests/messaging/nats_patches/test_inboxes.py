@@ -3,7 +3,7 @@
 import nats
 from nats.aio.msg import Msg
 
-from services.messaging.nats_patches import inboxes
+from services.messaging import request_reply
 from services.messaging.request_reply import RequestReply
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer
@@ -41,7 +41,7 @@ async def test_replies_come_after_a_reconnect(own_nats_server: NatsServer) -> No
     """The subscription is one of nats-py's, which makes it again."""
     client = await nats.connect(own_nats_server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
     received: list[bytes] = []
-    await inboxes.subscribe(client, "test.inboxes.*", lambda message: received.append(message.data))
+    await request_reply.subscribe(client, "test.inboxes.*", lambda message: received.append(message.data))
     await client.publish("test.inboxes.a", b"before")
     await wait_until(lambda: received == [b"before"], what="the message comes")
     own_nats_server.kill()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.planner.models.finish_reasons import ENDINGS, Ending, ending_of
+from services.planner.models.types import ENDINGS, Ending, ending_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from contracts.wire.operation import MODEL_BY_KEY
-from services.planner.models.selection import choose_model, find_model, local_models
+from services.planner.models.by_provider import choose_model, find_model, local_models
 
 TAGS = {
     "models": [

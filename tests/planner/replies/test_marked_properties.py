@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.openers import BLANKS
 from services.planner.replies.marked.scanner import MarkerScanner
-from services.shared.runs.pages import tables
+from services.shared.runs.pages import registry
 from services.shared.runs.pages.payload_types import BUILT_IN, SUGGESTIONS
 from tests.support import samples
 
-VIEW = Page(tables.TABLE_VIEW.payloads)
+VIEW = Page(registry.TABLE_VIEW.payloads)
 MARKERS = (*SUGGESTIONS, *(each.marker for each in BUILT_IN))
 PIECES = [
     *MARKERS,

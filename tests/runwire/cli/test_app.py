@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.cli import entry_point
+from runwire import cli
 from runwire.cli.app import COMMANDS, GROUPS, loaded
 from tests.runwire.conftest import document, printed, runwire, started
 from tests.support.images import CANARY, corners, with_metadata
@@ -129,14 +129,14 @@ def test_an_unexpected_error_is_one_sentence(
 
     monkeypatch.setattr("runwire.cli.app.app", fail)
     with pytest.raises(SystemExit) as ended:
-        entry_point.main()
+        cli.main()
     said = capsys.readouterr().err
     assert (ended.value.code, said.count("\n")) == (1, 1)
     assert "LookupError: nothing there for runwire" in said
     assert "RUNWIRE_LOG_LEVEL=debug" in said
     monkeypatch.setenv("RUNWIRE_LOG_LEVEL", "debug")
     with pytest.raises(LookupError):
-        entry_point.main()
+        cli.main()
 
 
 _INTERRUPTED = """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runwire.client.sse import EventTooLarge, ServerSentEvent, SseDecoder
+from runwire.client.event_stream import EventTooLarge, ServerSentEvent, SseDecoder
 
 TEXTS = st.text(st.one_of(st.sampled_from("\r\n: \0aé\ufeff\u2028"), st.characters(exclude_categories=["Cs"])))
 LINES = st.one_of(

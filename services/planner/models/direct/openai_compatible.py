@@ -33,10 +33,9 @@ from services.planner.conversation.encoding import encoded
 from services.planner.models import errors, limits, wire
 from services.planner.models.direct.openai_reply import ReplyReader, error_in, failure_of
 from services.planner.models.errors import ModelFailed
-from services.planner.models.finish_reasons import ending_of
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
-from services.planner.models.types import Delta, ModelRequest, Reply
+from services.planner.models.types import Delta, ModelRequest, Reply, ending_of
 from services.runtime import exact_json
 
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400

@@ -25,12 +25,11 @@ from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import wire
 from services.planner.models.errors import ModelFailed, no_reply
-from services.planner.models.finish_reasons import ending_of
 from services.planner.models.gathering import Gathered, Piece
 from services.planner.models.limits import Limits, ReplyTimeouts
 from services.planner.models.litellm.errors import failure_of
 from services.planner.models.litellm.http_transport import Exchange, bound_replies
-from services.planner.models.types import Delta, ModelRequest, Reply
+from services.planner.models.types import Delta, ModelRequest, Reply, ending_of
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -9,7 +9,7 @@ from contracts.runs.events import Asked, Called, Chunk, PlannedCall, RunStarted,
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.runs.step_events import Opaque
 from contracts.wire.records import Record
-from runwire.client.sse import SseDecoder
+from runwire.client.event_stream import SseDecoder
 from services.gateway.protocols.events.encoder import Cursor, frames
 
 

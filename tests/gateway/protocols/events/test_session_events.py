@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 
 from contracts.sessions.records import ContextSet, SessionDeleted
 from contracts.wire.names import new_id
-from runwire.client.sse import ServerSentEvent, SseDecoder
+from runwire.client.event_stream import ServerSentEvent, SseDecoder
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import SessionFollower
 from tests.support.gateways import Served, Writer, serving

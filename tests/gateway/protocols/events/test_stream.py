@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from contracts.runs.events import Asked, ToolProgress
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
-from runwire.client.sse import ServerSentEvent, SseDecoder
+from runwire.client.event_stream import ServerSentEvent, SseDecoder
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import RunFollower

@@ -6,7 +6,7 @@ from contracts.runs.requests import AgentModels
 from contracts.wire.operation import DEMO_MODEL
 from runwire.cli.commands.doctor import model_of_next_start, planners_model
 from runwire.local import launch
-from services.planner.models import selection
+from services.planner.models import by_provider
 
 
 @pytest.mark.parametrize(
@@ -35,5 +35,5 @@ def test_the_demo_model_is_a_warning() -> None:
 def test_without_a_planner_the_next_start_counts(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It names what the planner would choose in this environment."""
     monkeypatch.setattr(launch, "listens", lambda _port: False)
-    chosen = selection.choose_model(environment.get("RUNWIRE_MODEL"), environment).model
+    chosen = by_provider.choose_model(environment.get("RUNWIRE_MODEL"), environment).model
     assert f"{chosen} would answer after `runwire up`" in model_of_next_start(environment).finding

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.pages import Page
-from services.shared.runs.pages import tables
+from services.shared.runs.pages import registry
 
 STAGE = {"column_id": "col_b", "name": "Stage", "type": "select", "required": False}
 TABLE: dict[str, Any] = {
@@ -28,13 +28,13 @@ CHOSEN = {"version": 8, "rows": [{"row_id": n, "cells": {"Company": "C", "Stage"
 def test_rows_are_shown_with_their_columns() -> None:
     """Long cells are cut; the version is the oldest that was read; selected rows are shown whole."""
     page = Page(name="table_view", table_id="tab_1", selection=[2, 40], filters={"Stage": "Sent"}, sort=["Company"])
-    reads = tables.TABLE_VIEW.reads_of(page)
+    reads = registry.TABLE_VIEW.reads_of(page)
     assert [(each.tool, each.args.get("limit")) for each in reads] == [
         ("describe_table", None),
         ("query_rows", 20),
         ("query_rows", 50),
     ]
-    shown = tables.TABLE_VIEW.shown(page, [TABLE, ROWS, CHOSEN])
+    shown = registry.TABLE_VIEW.shown(page, [TABLE, ROWS, CHOSEN])
     assert shown.base_version == 6
     assert shown.columns == [
         {"id": "col_a", "name": "Company", "type": "text", "required": True},
@@ -59,15 +59,15 @@ def test_rows_are_shown_with_their_columns() -> None:
 @pytest.mark.parametrize(
     ("kind", "page", "results", "text", "version"),
     [
-        (tables.TABLE_VIEW, {}, [], "No table is open.", None),
-        (tables.TABLE_VIEW, {"table_id": "t"}, [None, ROWS], "", None),
-        (tables.TABLE_VIEW, {"table_id": "t"}, [{**TABLE, "columns": [], "rows": 0}, None], "Rows: 0", 7),
-        (tables.TABLE_EDIT, {"table_id": "t"}, [{**TABLE, "rows": 0}], "Rows: 0.", 7),
-        (tables.TABLE_EDIT, {"table_id": "t"}, [TABLE], "may lose what they hold.", 7),
-        (tables.TABLES_LIST, {}, [None], "", None),
-        (tables.TABLES_LIST, {}, [{"tables": [], "next": None}], "Tables (0):\n(none yet)", None),
+        (registry.TABLE_VIEW, {}, [], "No table is open.", None),
+        (registry.TABLE_VIEW, {"table_id": "t"}, [None, ROWS], "", None),
+        (registry.TABLE_VIEW, {"table_id": "t"}, [{**TABLE, "columns": [], "rows": 0}, None], "Rows: 0", 7),
+        (registry.TABLE_EDIT, {"table_id": "t"}, [{**TABLE, "rows": 0}], "Rows: 0.", 7),
+        (registry.TABLE_EDIT, {"table_id": "t"}, [TABLE], "may lose what they hold.", 7),
+        (registry.TABLES_LIST, {}, [None], "", None),
+        (registry.TABLES_LIST, {}, [{"tables": [], "next": None}], "Tables (0):\n(none yet)", None),
         (
-            tables.TABLES_LIST,
+            registry.TABLES_LIST,
             {},
             [{"tables": [{"table_id": "tab_1", "name": "A", "description": "", "columns": 2, "rows": 9}], "next": "A"}],
             'Tables (1+):\n- "A" [tab_1]: 2 columns, 9 rows\n(There are more; list_tables lists them.)',
@@ -86,6 +86,6 @@ def test_what_is_away_or_empty(kind: Any, page: dict[str, Any], results: list[An
 def test_rows_have_room_for_what_counts() -> None:
     """However long they are."""
     rows = {"version": 7, "rows": [{"row_id": n, "cells": {f"c{i}": "y" * 300 for i in range(30)}} for n in range(20)]}
-    text = tables.TABLE_VIEW.shown(Page(name="table_view", table_id="t"), [TABLE, rows]).text
-    assert len(text) < tables.MAX_ROWS_CHARACTERS + 1_000
+    text = registry.TABLE_VIEW.shown(Page(name="table_view", table_id="t"), [TABLE, rows]).text
+    assert len(text) < registry.MAX_ROWS_CHARACTERS + 1_000
     assert text.endswith("Showing 1 of 30.")
