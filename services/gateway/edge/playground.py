@@ -5,7 +5,7 @@ other client does.
 Rule 2: the page runs its own scripts only, loads nothing from another origin, is framed by none, and turns no text into
 HTML but by its sanitiser (`trusted-types`).
 Rule 3: names of assets hold a digest of what is in them, so browsers keep them; they ask for the page each time.
-Rule 4: who shows an API key gets a cookie in its place (`auth.logins`), on the gateway's own page alone.
+Rule 4: who shows an API key gets a cookie in its place (`auth.tickets`), on the gateway's own page alone.
 """
 
 import asyncio
