@@ -17,12 +17,15 @@ run: $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/runs) ## Start everyth
 		echo 'The model is asked through LiteLLM, which is not installed yet.'; $(MAKE) --no-print-directory $(VENV)/ready; fi
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
-# One worker more than cores: the tests wait for half of their time.
+# Two workers for each of two cores: the tests wait for half of their time.
 # What hangs beside a test's own function, such as a fixture, ends its worker, which says where; the others go on.
 HUNG = -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
-test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(HUNG) $(ARGS)
+# The rules of the house, which look at the sources alone: `make lint` checks them.
+RULES = tests/test_house.py tests/test_texts.py tests/test_dependencies.py
+
+test: $(VENV)/ready ## Run the tests that `make lint` does not run; ARGS="-k name" goes to pytest.
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(HUNG) $(RULES:%=--ignore=%) $(ARGS)
 
 unit: $(VENV)/ready ## Run the tests that need no server; ARGS as for test.
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m unit $(ARGS)
@@ -42,7 +45,7 @@ check: $(VENV)/ready ## Check style, types, import rules and schemas.
 	$(BIN)/python -m contracts --check
 
 lint: check ## Check all of that and the rules of the house.
-	$(BIN)/python -m pytest -q -p no:randomly tests/test_house.py tests/test_texts.py tests/test_dependencies.py
+	$(BIN)/python -m pytest -q -p no:randomly $(RULES)
 
 format: $(VENV)/ready ## Format the code and sort its imports.
 	$(BIN)/ruff check --fix-only .

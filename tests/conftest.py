@@ -25,7 +25,9 @@ machine with more to do than cores, so much longer: processes start slowly besid
 imported for the first time is compiled."""
 TESTS = Path(__file__).parent
 SYSTEM = TESTS / "system"
-LONG = ("browser", "runwire/local/test_up.py", "runwire/test_docs.py", "tables/test_kills.py", "examples")
+LITELLM = Path("planner/models")
+"""Its tests run on one worker: LiteLLM takes four seconds to import."""
+LONG = ("browser", "runwire/local/test_up.py", "runwire/test_docs.py", "tables/test_kills.py", "examples", LITELLM)
 """Folders and files that begin first, with the tests that share a system, so that no worker ends alone with a long one.
 The others are mixed: those that wait leave the processor to those that do not."""
 SYSTEMS = ("up", "tutorial_nats", "shared_system", "tapped_system", "whole")
@@ -76,7 +78,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_system_of(item) or str(item.path.relative_to(TESTS))))
+        path = item.path.relative_to(TESTS)
+        group = _system_of(item) or str(LITELLM if path.is_relative_to(LITELLM) else path)
+        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_place)
     yield
 

@@ -83,6 +83,7 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(node), str(folder / "check.mjs")]
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_the_official_parser_takes_it(parser: list[str], tmp_path: Path) -> None:
     """Without an error (severity 0) or a warning (1); a document that is wrong is refused, so it does look."""

@@ -42,6 +42,7 @@ async def asker(closed: NatsServer) -> AsyncIterator[Client]:
         yield connected
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["readme", "plain", "sdk", "typescript", "go"])
 async def test_it_is_found_on_a_server_that_wants_a_login(
     name: str, closed: NatsServer, asker: Client, start: Start, tmp_path: Path, request: pytest.FixtureRequest
@@ -64,6 +65,7 @@ async def test_a_refused_login_ends_the_tool_and_names_the_remedy(
     assert "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD" in "\n".join(running.complaints)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["plain", "sdk", "typescript", "go"])
 async def test_a_certificate_of_an_unknown_authority_is_refused(
     name: str, start: Start, tmp_path: Path, request: pytest.FixtureRequest

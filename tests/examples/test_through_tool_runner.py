@@ -132,6 +132,7 @@ async def test_a_tool_with_an_artifact(
     assert refused.failure.code == "invalid_args"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("language", ["plain", "typescript", "go"])
 async def test_a_tool_that_asks_a_person(
     request: pytest.FixtureRequest, attach: Attach, bus: Bus, language: str

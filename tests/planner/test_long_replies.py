@@ -22,6 +22,7 @@ STALL_S = 1.0
 SIZE = 800_000
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES)
 async def test_no_shape_of_reply_is_dear(make: Callable[[int], str]) -> None:
     """Processor time for a megabyte, beside a loop of ten turns a character: some took thirty times that and more."""

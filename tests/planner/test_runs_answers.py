@@ -51,6 +51,7 @@ CASES: dict[str, tuple[list[Say], str, int]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", CASES)
 async def test_the_chunks_are_the_answer(plan: Plan, provider: ModelServer, case: str) -> None:
     """And no attempt shows what is taken back but those that were overtaken."""

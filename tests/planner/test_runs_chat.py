@@ -183,6 +183,7 @@ async def test_a_long_text_is_stored_apart(plan: Plan, provider: ModelServer, st
     assert provider.ledger[1].body["messages"][2]["content"] == text
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
 @pytest.mark.parametrize("what", ['"seq":1,', '"said":"Let me', '"type":"done"'])
 async def test_a_killed_planner_takes_nothing_back(

@@ -70,6 +70,7 @@ async def test_rules_on_texts(plan: Plan, provider: ModelServer) -> None:
     assert len(provider.ledger) == 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
 @pytest.mark.parametrize("what", ['"type":"input_added"', '"type":"observed"'], ids=["the input", "what reads it"])
 async def test_a_planner_killed_between_an_input_and_the_next_decision(

@@ -70,6 +70,7 @@ async def test_a_tool_asks_twice(plan: Plan, provider: ModelServer, nats_server:
     assert [call.round for called in story.of("called") for call in called.calls] == [1, 2]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
 @pytest.mark.parametrize("what", ['"type":"resumed"', '"type":"called"'], ids=["the decision", "the call"])
 async def test_a_planner_killed_after_a_decision(

@@ -92,6 +92,7 @@ AS_TEXT: dict[str, tuple[Say, str]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("transport", ["json", "tools"])
 @pytest.mark.parametrize("case", AS_TEXT)
 async def test_a_text_may_hold_the_plan(plan: Plan, provider: ModelServer, case: str, transport: str) -> None:

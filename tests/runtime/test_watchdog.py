@@ -78,6 +78,7 @@ async def watched(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Watc
     stack.__exit__()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("how", "function"), [("sleep", "hold_by_sleeping"), ("spin", "hold_by_spinning")])
 async def test_what_held_the_loop_is_named_without_values(watched: Watched, how: str, function: str) -> None:
     """One line, with the function; the service goes on."""

@@ -137,6 +137,7 @@ async def scene(system: System, client: Client, bus: Bus) -> Scene:
     return Scene(system, client, bus, table_id)
 
 
+@pytest.mark.chaos
 async def test_the_tables_die_between_two_rows(scene: Scene) -> None:
     """What was done is not done again, and the rest follows."""
     session_id, proposal_id = await scene.proposed(_MANY)

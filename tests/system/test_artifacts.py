@@ -170,6 +170,7 @@ async def uploading(whole: Whole) -> AsyncIterator[asyncio.Event]:
         await bus.leave()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("victim", ["artifact_store-1", "s3", "tool_runner-1"])
 async def test_a_kill_in_mid_upload_leaves_no_reference_without_bytes(whole: Whole, victim: str) -> None:
     """Whoever dies: the call sends its result again and succeeds, and there is one reference, with all its bytes."""

@@ -65,6 +65,7 @@ def asked(http: httpx.Client, question: str = "What is 17*23?") -> httpx.Respons
     return http.post("/v1/runs", json={"query": question})
 
 
+@pytest.mark.chaos
 def test_everything_goes_on_once_there_is_room(up: httpx.Client, disk: SmallDisk) -> None:
     """503 and a reason while the disk is full; then every run that was accepted ends, and none waits for ever."""
     runs = [asked(up).json()["run_id"] for _ in range(5)]

@@ -68,6 +68,7 @@ def proposal(table_id: str, count: int = 200) -> dict[str, Any]:
     return {"proposal_id": new_id(), "kind": "data", "table_id": table_id, "operations": operations}
 
 
+@pytest.mark.sample(1)
 def test_an_apply_is_completed_after_a_kill(database: Database, tables: Tables) -> None:
     """No row twice, no operation half done; the report is that of the whole."""
     given = proposal(tables.table(n="number"))
@@ -81,6 +82,7 @@ def test_an_apply_is_completed_after_a_kill(database: Database, tables: Tables) 
     assert [row["n"] for row in tables.rows(given["table_id"])] == list(range(200))
 
 
+@pytest.mark.sample(1)
 def test_an_import_that_was_killed_is_done_once(database: Database, tables: Tables) -> None:
     """Nothing of it was there; the same import does all of it, and the same again nothing."""
     data = "n,t\n" + "".join(f"{n},{'x' if n % 1000 else ''}\n" for n in range(5_000)) + "a,b,c\n" * 3
@@ -93,6 +95,7 @@ def test_an_import_that_was_killed_is_done_once(database: Database, tables: Tabl
     assert tables.call("describe_table", table_id=report["table_id"])["rows"] == 5_000
 
 
+@pytest.mark.sample(1)
 def test_fifty_clients_apply_at_once(database: Database, tables: Tables) -> None:
     """Each proposal twice at the same time: it is applied once, both are told the same, and the counts add up."""
     table_id = tables.table(n="number", rows=[{"n": 0}])

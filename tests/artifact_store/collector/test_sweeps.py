@@ -4,6 +4,8 @@ import asyncio
 import random
 import secrets
 
+import pytest
+
 from contracts.artifacts.references import DeleteArtifact, GetArtifact
 from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.objects.bucket import Bucket
@@ -92,6 +94,7 @@ class Writer:
         del self._held[artifact]
 
 
+@pytest.mark.sample(1)
 async def test_puts_deletions_and_collectors_at_once(store: Store) -> None:
     """Collectors without any grace against writers: no reference without bytes, no bytes without one in the end."""
     bodies = [secrets.token_bytes(50) for _ in range(2)]

@@ -53,6 +53,7 @@ def refused(answer: httpx.Response, code: str, field: str) -> str:
     return str(body["errors"][0]["message"])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("way", ["data", "upload", "form"])
 async def test_an_image_is_stored_without_metadata(served: Served, store: Store, bus: Bus, kind: str, way: str) -> None:
@@ -90,6 +91,7 @@ async def test_an_image_is_stored_without_metadata(served: Served, store: Store,
     assert len(request.model_dump_json()) < 1000
 
 
+@pytest.mark.sample(6)
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -69,6 +69,7 @@ def assert_hidden(answer: httpx.Response) -> None:
     assert "Origin" in vary_of(answer)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("origin", [APP, DEV])
 @pytest.mark.parametrize(
     ("method", "path", "status", "sent"),
@@ -129,6 +130,7 @@ async def test_an_answer_without_an_origin_depends_on_it(keyed: Served) -> None:
         assert_hidden(await keyed.http.get(path, headers=BEARER))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("path", ["/", "/readyz", "/openapi.json", "/v1/runs", "/chat", "/v1/nothing"])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 async def test_a_foreign_origin_is_refused(keyed: Served, method: str, path: str) -> None:

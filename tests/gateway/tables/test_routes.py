@@ -96,6 +96,7 @@ async def stored(served: Served) -> int:
     return sum(int(state["state"]["messages"]) for state in states)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("path", "key", "status", "found"),
     [

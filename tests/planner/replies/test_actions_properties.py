@@ -256,7 +256,7 @@ def test_a_reply_of_megabytes_is_an_ordinary_reply() -> None:
         assert normalize_action(unit * (1_000_000 // len(unit))).error in {"unparseable", "no_action"}
 
 
-@pytest.mark.sample(30)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     "unit", ["'", '"', "\u2019", "*", "\\", "`", " ", "\n", "/*", "//", "-", "next node'", "'args' "]
 )

@@ -304,6 +304,7 @@ def work(text: str, size: int) -> int:
     return stream.characters_examined
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_work_grows_with_the_reply(shape: str) -> None:
     """Twice the reply, twice the characters examined; each of them once, but for the few that end something."""

@@ -53,6 +53,7 @@ def readings(habit: Habit) -> list[Any]:
     ]
 
 
+@pytest.mark.sample(5)
 @given(cuts=st.lists(st.integers(0, 90), max_size=12))
 @pytest.mark.parametrize("text", AS_WRITTEN)
 def test_a_text_is_the_answer_as_it_was_written(text: str, cuts: list[int]) -> None:

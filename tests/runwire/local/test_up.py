@@ -274,6 +274,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("setting", "tool", "said"),
     [

@@ -135,6 +135,7 @@ def test_an_unknown_run_is_named(up: Path) -> None:
             assert "not_found" in refused.stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["runs ls", "runs ls -o json"])
 def test_a_reader_that_leaves_is_no_error(up: Path, command: str) -> None:
     """As in `runwire runs ls | head -1`."""
