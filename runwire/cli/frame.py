@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
@@ -20,8 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from contracts.wire.names import ID
 from runwire.cli import contexts
-from runwire.cli.exit_codes import end
-from runwire.cli.printing import ERR, print_json, print_table
+from runwire.cli.exit_codes import EXIT_FAILED, end
+from runwire.cli.printing import ERR, OUT, marked, one_line, print_json, print_table
 from runwire.client import Client
 from runwire.errors import NotFound
 from runwire.local.data_folder import data_dir, remembered
@@ -222,3 +222,29 @@ def json_object(text: str, option: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise typer.BadParameter("it is no JSON object", param_hint=option)
     return found
+
+
+_MARKS = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding."""
+
+    name: str
+    status: Literal["ok", "warning", "failed"]
+    finding: str
+    mend: str = ""
+
+
+def checklist(checks: Sequence[Check]) -> Found:
+    """Findings, for people a line each and how to mend it. The exit code says whether any check has failed."""
+
+    def show() -> None:
+        for check in checks:
+            OUT.print(f"{_MARKS[check.status]} {marked(one_line(f'{check.name}: {check.finding}'))}")
+            if check.mend:
+                OUT.print(f"  [dim]{marked(one_line(check.mend))}[/dim]")
+
+    has_failed = any(check.status == "failed" for check in checks)
+    return Found([asdict(check) for check in checks], show, EXIT_FAILED if has_failed else 0)

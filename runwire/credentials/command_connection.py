@@ -14,8 +14,7 @@ from nats.errors import NoServersError
 
 from contracts.wire import subjects
 from contracts.wire.rights import RELOADER
-from runwire.credentials.files import Credential
-from runwire.credentials.lookup import Login
+from runwire.credentials.lookup import Credential, Login
 from runwire.errors import ServerRefused
 from runwire.nats_client import NatsClient
 

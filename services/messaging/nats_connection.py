@@ -33,7 +33,7 @@ from services.messaging.errors import (
     Unsure,
     translated,
 )
-from services.messaging.nats_patches import headers, payloads
+from services.messaging.nats_patches import headers
 from services.messaging.request_reply import Interim, RequestReply
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import Tasks, code_locations
@@ -104,7 +104,7 @@ class NatsConnection:
     def attach(self, client: Client) -> Self:
         """Use this client from now on."""
         headers.use_fast_parser(client)
-        payloads.use_fast_sender(client)
+        headers.use_fast_sender(client)
         self._nc = client
         self._on_connection()
         return self

@@ -1,17 +1,125 @@
-"""Writes of a service to streams of NATS.
+"""Writes of a service to streams of NATS, and which streams do not store them.
 
-Rule: a durable write returns its sequence, or raises Refused (the server rejected it) or Unsure (it may or may not be
+Rule 1: a durable write returns its sequence, or raises Refused (the server rejected it) or Unsure (it may or may not be
 stored). Writes that expect a sequence are in `guarded_write`.
+Rule 2: with a full disk nats-server still answers reads, but does not answer writes, and it remembers the error: a
+stream that failed once accepts nothing before the server is restarted. So a stream is suspected when a write has no
+answer although NATS is connected, or is rejected for lack of space. A probe of our own (`probe.<stream>`, which nobody
+reads and which expires) decides, at once and then every two seconds.
+Rule 3: nothing is probed while all other writes succeed.
+Rule 4: until something arrives from NATS again, a write without an answer is a problem by itself: NATS stands still.
 """
 
+import asyncio
+import contextlib
 from typing import NamedTuple
 
 import orjson
+import structlog
 
-from services.messaging.errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
+from contracts.wire import subjects
+from contracts.wire.operation import NOT_STORED
+from services.messaging.errors import FULL, GUARD_IN_FLIGHT, NO_ROOM, BusError, Refused, Unavailable, Unsure
 from services.messaging.nats_connection import NatsConnection
-from services.messaging.streams.storage import Storage
 from services.runtime.settings import BusSettings
+from services.runtime.tasks import cancelled
+
+logger = structlog.get_logger(__name__)
+
+_PROBE_WAIT_S, _PROBE_PAUSE_S = 1.0, 1.0
+_BUSY_S = 10.0
+"""How long answers may take behind other messages."""
+_EXPIRES = {"Nats-TTL": "1s"}
+_NO_ANSWER = "no answer to a write; is the disk of NATS full?"
+_SILENT = "no answer to a write, and no message from NATS since: it stands still, or its disk is full"
+
+
+class Storage:
+    """The state of the streams that one service writes to."""
+
+    def __init__(self, connection: NatsConnection) -> None:
+        self._connection = connection
+        self._suspected: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._received = -1
+        self._wake = asyncio.Event()
+
+    def problems(self) -> list[str]:
+        """Return why writes fail, as sentences; empty when they do not."""
+        # Not even a probe has had an answer since.
+        silent = self._suspected if self._connection.received == self._received else ()
+        found = dict.fromkeys(silent, _SILENT) | self._problems
+        return [f"{NOT_STORED}: {stream}: {reason}" for stream, reason in sorted(found.items())]
+
+    def on_silence(self, subject: str) -> None:
+        """Note a write without an answer."""
+        stream = subjects.stream_of(subject)
+        if stream is not None and self._connection.is_connected:
+            self._received = self._connection.received
+            if stream not in self._suspected:
+                self._suspected.add(stream)
+                self._wake.set()
+
+    def on_refusal(self, subject: str, refusal: Refused) -> None:
+        """Note a write that was rejected."""
+        if refusal.code in NO_ROOM or "no space" in refusal.text:
+            self.on_silence(subject)
+
+    def on_stored(self, subject: str) -> None:
+        """Note a write that was stored."""
+        if self._suspected and (stream := subjects.stream_of(subject)) in self._suspected:
+            self._settle(str(stream), None)
+
+    async def watch(self) -> None:
+        """Probe suspected streams until cancelled."""
+        self._connection.on_reconnect.append(self._on_reconnect)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._connection.is_connected:
+                await asyncio.gather(*map(self._probe, sorted(self._suspected)))
+            if self._suspected:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_PROBE_PAUSE_S):
+                        await self._wake.wait()
+                self._wake.set()
+
+    async def _on_reconnect(self) -> None:
+        if self._suspected:
+            self._wake.set()
+
+    async def _probe(self, stream: str) -> None:
+        """Write a probe. A server that does not answer it although it answers a later read does not store."""
+        probe = asyncio.create_task(self._connection.request(subjects.probe(stream), wait_s=_BUSY_S, headers=_EXPIRES))
+        try:
+            done, _ = await asyncio.wait({probe}, timeout=_PROBE_WAIT_S)
+            if not done:
+                # Behind a flood of other messages both answers are late.
+                await self._connection.api(f"STREAM.INFO.{stream}", {}, _BUSY_S)
+            answer = await asyncio.wait_for(probe, _PROBE_WAIT_S)
+        except TimeoutError:
+            self._settle(stream, _NO_ANSWER)
+            return
+        except BusError:
+            return
+        finally:
+            await cancelled(probe)
+        error = orjson.loads(answer.data).get("error") or {}
+        # A queue at its own limit still works; its writers get the error.
+        full = error.get("err_code") == FULL and "no space" not in error.get("description", "")
+        self._settle(stream, None if not error or full else str(error.get("description")))
+
+    def _settle(self, stream: str, problem: str | None) -> None:
+        known = self._problems.get(stream)
+        if problem is None:
+            self._suspected.discard(stream)
+            self._problems.pop(stream, None)
+            if known is not None:
+                logger.info("stream_stores_again", stream=stream)
+        else:
+            self._problems[stream] = problem
+            if known is None:
+                logger.error("stream_does_not_store", stream=stream, reason=problem)
 
 
 class Acknowledged(NamedTuple):

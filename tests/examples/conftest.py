@@ -16,8 +16,8 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from runwire.credentials.files import Credential
 from runwire.credentials.identities import Identities
+from runwire.credentials.lookup import Credential
 from runwire.private_files import write_private
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings

@@ -9,7 +9,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from runwire.credentials.files import Credential
+from runwire.credentials.lookup import Credential
 from runwire.private_files import write_private
 from tests.examples.asking import discover
 from tests.examples.conftest import Start, tool_in

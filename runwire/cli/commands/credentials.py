@@ -20,8 +20,8 @@ from runwire.cli.frame import Format, Found
 from runwire.cli.printing import print_table
 from runwire.credentials import identities
 from runwire.credentials.command_connection import reload_accounts
-from runwire.credentials.files import Credential
 from runwire.credentials.identities import Identities
+from runwire.credentials.lookup import Credential
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ServerRefused, UnknownIdentity
 from runwire.local.data_folder import data_dir, remembered
 from runwire.private_files import write_private

@@ -18,12 +18,11 @@ import typer
 from contracts.wire import subjects
 from contracts.wire.operation import CLOCK_METADATA, DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
 from runwire.cli.exit_codes import end
-from runwire.cli.frame import Format, Key, Url, gateway_of
+from runwire.cli.frame import Check, Format, Key, Url, checklist, gateway_of
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.cli.operator.tool_checks import server_checks, tool_checks
 from runwire.cli.printing import time_text
 from runwire.cli.setting_names import misspelt
-from runwire.cli.views.checks import Check, checklist
 from runwire.client import AgentModels, Client
 from runwire.client.options import LimitOptions
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, RunwireError

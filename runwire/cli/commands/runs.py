@@ -29,9 +29,9 @@ from runwire.cli.frame import (
     table,
 )
 from runwire.cli.printing import OUT, Since, age_text, one_line, print_error, print_json, program
+from runwire.cli.views.artifacts import save as save_run
 from runwire.cli.views.pauses import statuses
 from runwire.cli.views.report import print_report, report_of
-from runwire.cli.views.saving import save as save_run
 from runwire.cli.views.screen import Screen
 from runwire.client import Client, RunStatus
 from runwire.client.images import image_inputs

@@ -15,12 +15,25 @@ from typer.core import TyperGroup
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
 from runwire.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, end
-from runwire.cli.frame import Agent, Format, Found, Key, Noun, Output, Url, asks, client_of, given, json_object
+from runwire.cli.frame import (
+    Agent,
+    Check,
+    Format,
+    Found,
+    Key,
+    Noun,
+    Output,
+    Url,
+    asks,
+    checklist,
+    client_of,
+    given,
+    json_object,
+)
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked, server_checks
 from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short, visible
-from runwire.cli.views.checks import Check, checklist
 from runwire.cli.views.pauses import Approved, called
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded

@@ -16,8 +16,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from contracts.wire.rights import OPERATOR, TOOLS_OPERATOR
 from runwire.credentials import identities
 from runwire.credentials.command_connection import connected_once
-from runwire.credentials.files import Credential
-from runwire.credentials.lookup import Login, find_login
+from runwire.credentials.lookup import Credential, Login, find_login
 from runwire.local.data_folder import data_dir, nats_login
 from runwire.nats_client import DENIED, NatsClient
 

@@ -17,8 +17,8 @@ from contracts.wire import names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS
+from runwire.cli.frame import Check
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, connected_tools_operator, replies
-from runwire.cli.views.checks import Check
 from runwire.credentials import identities
 from runwire.errors import IdentitiesUnreadable, InvalidCredential
 from runwire.local.data_folder import data_dir

@@ -136,7 +136,10 @@ class HttpConnection(HttpToolsProtocol):
         """Start the timer of the first head. At the limit, close another connection or this one."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._silent[self] = None
-        if len(self.connections) > _max_connections():
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if len(self.connections) > min(
+            MAX_CONNECTIONS, files * _FILES_FOR_CONNECTIONS if files > 0 else MAX_CONNECTIONS
+        ):
             oldest = next(iter(self._silent))
             del self._silent[oldest]
             oldest.transport.close()
@@ -318,11 +321,6 @@ class HttpConnection(HttpToolsProtocol):
         else:
             logger.info("client_cut_off", reason="it does not read", unread_bytes=unread)
             self.transport.abort()
-
-
-def _max_connections() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(MAX_CONNECTIONS, int(files * _FILES_FOR_CONNECTIONS)) if files > 0 else MAX_CONNECTIONS
 
 
 def _check_head(version: str, headers: list[tuple[bytes, bytes]]) -> None:

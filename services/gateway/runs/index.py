@@ -111,7 +111,7 @@ class Index:
             budget -= len(older)
             if budget <= 0:
                 break
-        return found, _encoded(before) if before else None
+        return found, base64.urlsafe_b64encode(before).decode().rstrip("=") if before else None
 
     def _older(self, place: str, before: bytes, fields: dict[str, str], limit: int) -> list[bytes]:
         """Return the next keys below `before`, as far as none is missing between them."""
@@ -202,10 +202,6 @@ class Index:
     async def _forget(self) -> None:
         """Begin anew with the next request: a server that was restored counts its messages again."""
         self._end = 0
-
-
-def _encoded(key: bytes) -> str:
-    return base64.urlsafe_b64encode(key).decode().rstrip("=")
 
 
 def _decoded(cursor: str) -> bytes:

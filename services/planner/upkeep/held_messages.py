@@ -67,7 +67,8 @@ class HeldMessages:
         """List the held messages and ask for silent planners, until cancelled."""
         reader = await self._bus.reader(subjects.HELD)
         for left in await self._bus.until_answered(lambda: reader.latest(subjects.held.all)):
-            self._heard.setdefault(*subjects.held.parsed((left.headers or {})["Nats-Subject"]), -math.inf)
+            (instance,) = subjects.held.parsed((left.headers or {})["Nats-Subject"])
+            self._heard.setdefault(instance, -math.inf)
         body = _NONE
         while True:
             before, body = body, orjson.dumps([reply for consumer in self._consumers for reply in consumer.held])

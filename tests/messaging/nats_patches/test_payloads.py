@@ -6,7 +6,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from services.messaging.nats_patches import payloads
+from services.messaging.nats_patches.headers import use_fast_sender
 from tests.support.nats_server import NatsServer
 
 LARGE_PAYLOAD_BYTES = 1 << 20
@@ -36,7 +36,7 @@ async def test_the_same_bytes_are_written(
 ) -> None:
     """Whatever the headers."""
     theirs, ours = await nats.connect(nats_server.url), await nats.connect(nats_server.url)
-    payloads.use_fast_sender(ours)
+    use_fast_sender(ours)
     payload = secrets.token_bytes(size)
     written = [await commands(client, monkeypatch, payload=payload, headers=headers) for client in (theirs, ours)]
     assert written[0] == written[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.files import Credential, credential_of_url, read_credential
+from runwire.credentials.lookup import Credential, credential_of_url, read_credential
 from runwire.errors import InvalidCredential
 from runwire.private_files import write_private
 

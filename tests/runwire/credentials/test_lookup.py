@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.files import Credential
-from runwire.credentials.lookup import find_login
+from runwire.credentials.lookup import Credential, find_login
 from runwire.errors import IncompleteLogin, InvalidCredential
 from runwire.private_files import write_private
 

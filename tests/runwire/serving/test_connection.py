@@ -12,7 +12,7 @@ import nats
 import pytest
 
 from runwire import Tool, tool
-from runwire.credentials.files import Credential
+from runwire.credentials.lookup import Credential
 from runwire.errors import ToolsNotAllowed
 from runwire.private_files import write_private
 from runwire.serving import serve

@@ -1,20 +1,210 @@
-"""Streams the answer of a reply while it arrives: finds the action's object and follows it.
+"""Streams the answer of a reply while it arrives: finds the action's object, and follows it path by path.
 
 The package's docstring gives the rules.
 
 Compares the final parse of a reply with the text that was streamed.
 """
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Literal
 
 from contracts.runs.actions import FINAL_RESPONSE, PlannerAction
-from services.planner.replies.actions.names import ActionFormat
-from services.planner.replies.answer_stream.action import Action
+from services.planner.replies.actions import forms
+from services.planner.replies.actions.names import STREAMED_KEYS, ActionFormat, is_null_word, may_be_encoded, opcode_of
 from services.planner.replies.answer_stream.prose import ObjectFinder
-from services.planner.replies.answer_stream.tokens import Tokens
+from services.planner.replies.answer_stream.tokens import Token, Tokens
 from services.planner.replies.thoughts import unfinished_from
+
+_NULLS = frozenset({"null", "None"})
+_FINALS = frozenset({FINAL_RESPONSE})
+_FIELDS = {"unified": frozenset({"next_node", "args"}), "legacy": frozenset(forms.FIVE_FIELDS)}
+"""Fields of an action in formats that accept one form only. After any other field, nothing more of it is streamed."""
+
+
+class _Node(Enum):
+    UNKNOWN = auto()
+    FINAL = auto()
+    NULL = auto()
+    NULL_WORD = auto()
+    OTHER = auto()
+
+
+class Action:
+    """Follows the tokens of one object.
+
+    The text of an answer is held until the node is known, and dropped if the node is not final.
+
+    `new` collects the text to stream; the owner empties it.
+    """
+
+    def __init__(self, action_format: ActionFormat, tools: AbstractSet[str]) -> None:
+        self.new: list[str] = []
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called once it is certain that nothing more of the object is streamed, and that no later object counts."""
+        self.flows = False
+        """The next text is streamed at once, as long as it belongs to the same string."""
+        self._two_fields = action_format == "unified"
+        self._fields = _FIELDS.get(action_format)
+        self._finals = frozenset() if action_format == "legacy" else _FINALS
+        self._tools = tools
+        self._node = _Node.UNKNOWN
+        self._name: list[str] = []
+        self._field = ""
+        self._args = Token.CLOSE
+        self._argument = ""
+        self._answer_key: str | None = None
+        self._indent: list[str] | None = []
+        self._held: list[str] = []
+        self._waits = False
+        self._barred = False
+        self._steps = False
+        self._answered = False
+        self._said = False
+        self._is_whole = False
+
+    @property
+    def is_action(self) -> bool:
+        """Whether the object has a node. Then no later object counts."""
+        return self._node is not _Node.UNKNOWN
+
+    def is_final(self, *, ended: bool) -> bool:
+        """Whether it is certain that this is a final action. `ended`: the object has ended."""
+        if self._said or self._barred:
+            return self._said
+        sure = {
+            _Node.FINAL: True,
+            _Node.NULL: self._answered or (ended and not self._steps),
+            _Node.NULL_WORD: self._answered,
+        }
+        return sure.get(self._node, False)
+
+    def on_token(self, token: Token, depth: int, text: str) -> None:
+        """Process the next token. Its depth is 1 for the object's own fields, 2 inside `args`."""
+        self.flows = False
+        if depth == 1:
+            if token is Token.KEY:
+                self._field = text
+                if self._fields is not None and text not in self._fields:
+                    self._bar()
+            elif self._field == "next_node":
+                self._on_node(token, text)
+            elif self._field == "plan" and not (token is Token.SCALAR and text in _NULLS):
+                self._bar()  # A plan before the first streamed character counts. After it, this changes nothing.
+            elif self._field == "args":
+                self._on_args(token, text)
+            self._note_steps(self._field, token)
+        elif depth == 2 and self._field == "args":  # noqa: PLR2004, see the docstring
+            if self._args is Token.OPEN_ARRAY:
+                self._on_line(token, text)
+            else:
+                self._on_argument(token, text)
+            self._note_steps(self._argument, token)
+
+    def _on_node(self, token: Token, text: str) -> None:
+        if token is Token.TEXT:
+            self._name.append(text)
+        elif token is Token.TEXT_ENDS:
+            name = "".join(self._name)
+            is_null = is_null_word(name, self._tools) and not self._two_fields
+            is_final = opcode_of(name, self._tools) in self._finals
+            self._decide(_Node.FINAL if is_final else _Node.NULL_WORD if is_null else _Node.OTHER)
+        elif token is Token.SCALAR:
+            self._decide(_Node.NULL if text in _NULLS and not self._two_fields else _Node.OTHER)
+        elif token is not Token.TEXT_BEGINS:
+            self._decide(_Node.OTHER)
+
+    def _decide(self, node: _Node) -> None:
+        self._node = node
+        self._release()
+        if node is _Node.OTHER or self._barred:
+            self.on_settled()
+        self._settle_shown()
+
+    def _note_steps(self, name: str, token: Token) -> None:
+        """Note a list of steps, also under the key `plan`: it makes a null node without an answer a plan."""
+        self._steps = self._steps or (name in {"steps", "plan"} and token is Token.OPEN_ARRAY)
+
+    def _on_args(self, token: Token, text: str) -> None:
+        if token in {Token.OPEN_OBJECT, Token.OPEN_ARRAY}:
+            self._args = token
+        elif token is Token.TEXT_BEGINS:
+            self._answered = True
+        elif token is Token.TEXT:
+            self._on_plain_answer(text)
+        elif token is Token.TEXT_ENDS and self._indent:
+            self._say("".join(self._indent))
+        if self._two_fields and self._args is not Token.OPEN_OBJECT:
+            self._bar()
+
+    def _on_plain_answer(self, text: str) -> None:
+        """Process a part of `args` that is a text: the answer itself, unless it begins like an encoded object.
+
+        Only the whole text can show whether it is one.
+        """
+        if self._indent is not None:
+            self._indent.append(text)
+            if text.isspace():
+                return
+            text, self._indent = "".join(self._indent), None
+            self._waits = may_be_encoded(text)
+        self._say(text)
+
+    def _on_argument(self, token: Token, text: str) -> None:
+        if token is Token.KEY:
+            self._argument = text
+            if self._answer_key is None and text in STREAMED_KEYS:
+                self._answer_key = text
+        elif self._argument == self._answer_key and token is Token.TEXT_BEGINS:
+            self._answered = True
+        elif self._argument == self._answer_key and token is Token.TEXT:
+            self._say(text)
+        elif self._argument == self._answer_key and token is Token.TEXT_ENDS:
+            self._is_whole = True
+            self._settle_shown()
+        elif self._argument == self._answer_key and token is Token.SCALAR and text in _NULLS:
+            self._answer_key = None
+
+    def _on_line(self, token: Token, text: str) -> None:
+        """Process an item of `args` that is a list.
+
+        Its leading texts are lines of the answer. After any other item, the final parse decides.
+        """
+        if token is Token.TEXT_BEGINS:
+            if self._answered:
+                self._say("\n")
+            self._answered = True
+        elif token is Token.TEXT:
+            self._say(text)
+        elif token is not Token.TEXT_ENDS:
+            self._waits = True
+
+    def _say(self, text: str) -> None:
+        if not self._waits:
+            self._held.append(text)
+            self._release()
+
+    def _settle_shown(self) -> None:
+        """Settle once the whole answer is streamed: nothing that follows in the object can change it."""
+        if self._said and self._is_whole:
+            self.on_settled()
+
+    def _bar(self) -> None:
+        """Stream nothing more of this object."""
+        self._barred = True
+        self._held.clear()
+        if self.is_action:
+            self.on_settled()
+
+    def _release(self) -> None:
+        if self._barred or self._node is _Node.OTHER:
+            self._held.clear()
+        elif self._node is not _Node.UNKNOWN and self._held:
+            self.new += self._held
+            self._held.clear()
+            self._said = self.flows = True
 
 
 class AnswerStream:
