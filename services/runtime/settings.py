@@ -4,10 +4,11 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import PydanticBaseSettingsSource as Source
 
 from contracts.wire.faults import describe
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
@@ -60,6 +61,11 @@ class BusSettings(BaseSettings):
     max_deliveries: int = Field(
         default=20, ge=2, description="started handlings of one message, after which it is kept in DEAD as poison"
     )
+
+    @classmethod
+    def settings_customise_sources(cls, *_: Any, **known: Any) -> tuple[Source, ...]:
+        """Look in arguments and in the environment: to look for files that nobody names takes as long."""
+        return known["init_settings"], known["env_settings"]
 
     @model_validator(mode="before")
     @classmethod
