@@ -63,7 +63,7 @@ def _settings_of_environment(source: EnvSettingsSource) -> dict[str, Any]:
     return _read_environment(source) if any(name.upper().startswith("RUNWIRE_") for name in os.environ) else {}
 
 
-EnvSettingsSource.__call__ = _settings_of_environment  # type: ignore[method-assign]
+EnvSettingsSource.__call__ = _settings_of_environment  # type: ignore[assignment, method-assign]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,6 +17,7 @@ import fastapi.routing
 import httpx
 import uvicorn.server
 from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_dependant
 from fastapi.routing import APIRoute
 
 from contracts.runs.events import Cancelled, Chunk, Done, Error, Paused, RunStarted, Step
@@ -55,7 +56,7 @@ class _QuickTicks:
 
 
 uvicorn.server.asyncio = _QuickTicks()  # type: ignore[assignment, attr-defined]
-_dependant = functools.cache(fastapi.routing.get_dependant)
+_dependant = functools.cache(get_dependant)
 
 
 def _known_dependant(**of: Any) -> Dependant:
@@ -64,7 +65,7 @@ def _known_dependant(**of: Any) -> Dependant:
     return replace(known, dependencies=[*known.dependencies])
 
 
-fastapi.routing.get_dependant = _known_dependant
+fastapi.routing.get_dependant = _known_dependant  # type: ignore[attr-defined]
 _LOGIN = ("nats_user", "nats_password")
 
 
