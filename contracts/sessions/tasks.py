@@ -258,10 +258,8 @@ TASK_EVENT_TYPES = frozenset(str(event.model_fields["type"].default) for event i
 
 
 class SessionTaskCalled(Message):
-    """A run calls for something about tasks. The session answers with `call_finished`."""
+    """A run calls for something about tasks. Its planner has the session handle this itself: no stream holds it."""
 
-    v: Literal[1] = 1
-    kind: Literal["task_call"] = "task_call"
     session_id: str
     run: str
     call_id: str
@@ -299,7 +297,7 @@ class SessionGroupDue(Message):
     what: Literal["group", "waiter"]
 
 
-SessionTaskMessage = SessionTaskCalled | SessionTaskControl | SessionGroupDue
+SessionTaskMessage = SessionTaskControl | SessionGroupDue
 
 
 class TaskView(Message):

@@ -99,7 +99,7 @@ session_inbox = Subject(
     carries=(
         *("SessionRunEnded", "SessionRunWaits", "SessionInputTaken", "SessionQueueExpired", "SessionContextRequested"),
         *("SessionApproved", "SessionRunsForgotten", "SessionDeletionRequested"),
-        *("SessionTaskCalled", "SessionTaskControl", "SessionGroupDue", "SessionProposalControl"),
+        *("SessionTaskControl", "SessionGroupDue", "SessionProposalControl"),
     ),
     kept_in=INBOX, queue="planner_session",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.sessions.tasks import SessionTaskCalled
+from contracts.runs.requests import RunRequested
 from contracts.wire import names
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, scripted, settled, spawn
@@ -21,15 +21,15 @@ MOON = {"mode": "subagent", "query": "moon?", "name": "moon", "group": "distance
 
 
 @asynccontextmanager
-async def session_calls(planning: Planning) -> AsyncIterator[list[SessionTaskCalled]]:
-    """The calls that runs send to their sessions meanwhile."""
-    found: list[SessionTaskCalled] = []
+async def requests(planning: Planning) -> AsyncIterator[dict[str, RunRequested]]:
+    """The requests of runs meanwhile, by run."""
+    found: dict[str, RunRequested] = {}
 
     async def take(message: Msg) -> None:
-        if json.loads(message.data)["kind"] == "task_call":
-            found.append(SessionTaskCalled.model_validate_json(message.data))
+        request = RunRequested.model_validate_json(message.data)
+        found[request.run_id] = request
 
-    subscription = await planning.bus.nc.subscribe("session_inbox.>", cb=take)
+    subscription = await planning.bus.nc.subscribe("request.>", cb=take)
     await planning.bus.barrier()
     yield found
     await subscription.unsubscribe()
@@ -57,29 +57,29 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("form", REPLIES)
-async def test_a_spawn_is_sent_to_the_session(plan: Plan, provider: ModelServer, form: str) -> None:
-    """With the request of the task's run. A run without a session uses its own."""
+async def test_a_spawn_requests_a_run(plan: Plan, provider: ModelServer, form: str) -> None:
+    """Its session knows the task. A run without a session uses its own."""
     settings, spawning, end = REPLIES[form]
     planning = await plan(agents=AGENTS, **settings)
     scripted(provider, spawning, end, moon=end)
-    async with session_calls(planning) as called:
+    async with requests(planning) as requested:
         story = await planning.tell(PARENT, agent="host", tool_context={"secret": "s"}, user_id="u")
     task = names.task_id(story.run, "1-1")
     assert story.end.raw_answer == "It has begun."
     [step] = [step for step in story.of("step") if step.node == "task" and step.status == "started"]
     [planned] = step.calls
-    call = next(call for call in called if call.run == story.run)
-    assert (call.action, call.session_id, call.args["group"]) == ("spawn", names.own_session_id(story.run), "distances")
-    child = call.child
-    assert child is not None
-    assert (child.run_id, child.query, child.parent) == (task, MOON["query"], story.run)
+    child, session_id = requested[task], names.own_session_id(story.run)
+    assert (child.query, child.parent, child.session_id) == (MOON["query"], story.run, session_id)
     assert (child.tool_context, child.user_id) == ({"secret": "s"}, "u")
-    assert call.for_report is not None
-    assert child.limits["max_tokens"] + (call.for_report.max_tokens or 0) == planned.set_aside.max_tokens > 10_000
+    background = (await session_of(planning.bus, session_id)).background
+    assert background.groups[task].name == "distances"
+    for_report = background.tasks[task].for_report
+    assert for_report is not None
+    assert child.limits["max_tokens"] + (for_report.max_tokens or 0) == planned.set_aside.max_tokens > 10_000
     asked = [seen.text for seen in provider.ledger if PARENT in seen.text and REPORT not in seen.text]
     assert "HUMAN_GATED" in asked[0]
     assert task in asked[-1]
-    await settled(planning.bus, call.session_id, reports=1)
+    await settled(planning.bus, session_id, reports=1)
 
 
 @pytest.mark.parametrize("form", ["json", "tools"])

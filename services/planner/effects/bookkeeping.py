@@ -52,15 +52,15 @@ async def close(bus: Bus, run: Run, request: RunRequested, *, has_timers: bool) 
 
 
 class Opening:
-    """Both writes, by one handling of the run's request, and that of its session. `started_at`: Unix ms."""
+    """Both writes, by one handling of a run's request, and that of its session. `started_at`: Unix ms."""
 
-    def __init__(self, parts: Parts, address: Address, started_at: int) -> None:
+    def __init__(self, parts: Parts, address: Address, request: RunRequested, started_at: int) -> None:
         self._parts = parts
         self._address = address
         self._has_begun = False
         self._is_due = asyncio.Event()
         delay_s = OPEN_AFTER_S - (unix_ms() - started_at) / 1000
-        self._opening = asyncio.create_task(self._open_in(min(OPEN_AFTER_S, delay_s)))
+        self._opening = asyncio.create_task(self._open_in(request, min(OPEN_AFTER_S, delay_s)))
 
     async def now(self) -> None:
         """Write both now, unless that was done."""
@@ -74,8 +74,8 @@ class Opening:
         await asyncio.wait({self._opening})
         return self._has_begun
 
-    async def _open_in(self, seconds: float) -> None:
-        with suppress(TimeoutError):
+    async def _open_in(self, request: RunRequested, seconds: float) -> None:
+        with self._parts.sessions.entry_follows(request), suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._is_due.wait()
         self._has_begun = True

@@ -9,7 +9,7 @@ from contracts.runs.events import CallStarted, PlannedCall
 from contracts.runs.inbox import CallFinished
 from contracts.sessions.tasks import TASK_TOOLS
 from contracts.tools.messages import CallQuestion, CallRequested
-from contracts.wire import keys, names, subjects
+from contracts.wire import names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.names import unix_ms
@@ -18,6 +18,7 @@ from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects.direct_calls import START_WITHIN_S
 from services.planner.effects.parts import Parts
 from services.planner.logs.ownership_watch import Address
+from services.planner.logs.session_log import SessionAddress
 from services.planner.run.calls import tasks
 from services.planner.run.calls.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
@@ -78,7 +79,7 @@ class Dispatcher:
 
     async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
         if planned.tool in TASK_TOOLS:
-            return await self._notify_session(run, planned)
+            return await self._call_session(run, planned)
         if planned.tool == GET_PAYLOAD:
             return _Sent(planned.call_id, outcome=await self._payload(run, planned))
         concurrency = await self._parts.model_requests.concurrency(run, planned.tool)
@@ -105,8 +106,8 @@ class Dispatcher:
             await self._store(run, planned, again=again or not has_place)
         return _Sent(planned.call_id, is_current=has_place)
 
-    async def _notify_session(self, run: Run, planned: PlannedCall) -> _Sent:
-        """Send a call about background tasks to the session, which answers it."""
+    async def _call_session(self, run: Run, planned: PlannedCall) -> _Sent:
+        """Let the session handle a call about background tasks here and now."""
         call = run.open.get(planned.call_id)
         message = tasks.message_of(run, call, await self._context(run)) if call is not None else None
         if message is None:
@@ -117,10 +118,9 @@ class Dispatcher:
             fault = Fault(code="invalid_args", reason=reason)
             outcome = CallFinished(call_id=planned.call_id, tool=planned.tool, status="failed", failure=fault)
             return _Sent(planned.call_id, outcome=outcome)
-        name = f"{self._address.run}-task-{planned.call_id}"
-        subject = subjects.session_inbox(self._address.tenant, keys.session_key(message.session_id), name)
-        await self._parts.bus.publish_surely(subject, body, f"{self._address.run}.{planned.call_id}.task")
-        return _Sent(planned.call_id)
+        address = SessionAddress.of(self._address.tenant, message.session_id)
+        answered = await self._parts.sessions.on_message(address, message, run.owner[planned.call_id])
+        return _Sent(planned.call_id, outcome=answered)
 
     async def _payload(self, run: Run, planned: PlannedCall) -> CallFinished:
         """Return the outcome of reading a payload of the conversation: the log of its run holds it."""

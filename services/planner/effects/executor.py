@@ -189,7 +189,7 @@ class Effects:
         """Write the index entry and the deadline timer of a requested run once it has lived for a second."""
         is_request = isinstance(self._message, RunRequested | inbox.RunBegins)
         if self._opening is None and is_request and run.started is not None:
-            self._opening = bookkeeping.Opening(self._parts, self._address, run.started_at)
+            self._opening = bookkeeping.Opening(self._parts, self._address, run.started.request, run.started_at)
         return self._opening
 
     def store_spending_soon(self, run: Run) -> None:

@@ -10,8 +10,10 @@ message may still be under way.
 """
 
 import asyncio
-from contextlib import suppress
-from typing import assert_never
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeGuard, assert_never
 
 import structlog
 
@@ -28,7 +30,6 @@ from contracts.sessions.records import (
 )
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskMessage
 from contracts.wire import keys, names, subjects
-from contracts.wire.faults import Fault
 from contracts.wire.names import run_of_own_session, unix_ms
 from contracts.wire.records import PAUSES_HEADER, types_in
 from services.messaging.connection import Bus
@@ -61,7 +62,7 @@ STORE_TIMEOUT_S = 2.0
 First = RunRequested | SessionContextRequested | SessionTaskCalled | SessionProposalControl
 """What may begin a session."""
 Cause = RunRequested | decide.Received
-OfTasks = SessionTaskMessage | SessionRunEnded | SessionRunWaits
+OfTasks = SessionTaskMessage | SessionTaskCalled | SessionRunEnded | SessionRunWaits
 """What may change tasks of a session."""
 
 
@@ -74,6 +75,8 @@ class Sessions:
         self._logs = logs
         self._results = TaskResults(bus)
         self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
+        self._opening = Counter[SessionAddress]()
+        """Runs whose handling will write the entry of their session soon, or end them."""
 
     async def enter(self, request: RunRequested, owner: str, *, is_queued: bool) -> Place:
         """Let a run join its session, and return its place. `owner`: the message of the request.
@@ -102,6 +105,17 @@ class Sessions:
             if written is not None:
                 return written
 
+    @contextmanager
+    def entry_follows(self, request: RunRequested) -> Iterator[None]:
+        """Within this, no message writes the entry of a run's session: `write_entry` follows, or the run's end."""
+        address = SessionAddress.of(request.tenant, request.session_id or "")
+        self._opening[address] += 1
+        try:
+            yield
+        finally:
+            self._opening[address] -= 1
+            self._opening += Counter()  # Only what is above zero is kept.
+
     async def write_entry(self, request: RunRequested) -> None:
         """Write the index entry of a run's session, unless it is being deleted."""
         if request.session_id is not None:
@@ -124,11 +138,16 @@ class Sessions:
         pending_id = pending.payload_id if pending is not None else None
         return view.model_copy(update={"manifest": manifest, "notes": changes, "pending_proposal": pending_id})
 
-    async def on_message(self, address: SessionAddress, message: decide.Received, owner: str) -> None:
-        """Handle a message to a session. `owner`: it, or the message whose handling by a run leads to it."""
+    async def on_message(
+        self, address: SessionAddress, message: decide.Received, owner: str
+    ) -> inbox.CallFinished | None:
+        """Handle a message to a session. `owner`: it, or the message whose handling by a run leads to it.
+
+        Return the outcome of a call about tasks, unless its run may wait for them.
+        """
         async with self._logs.lock(address):
             session = await self._received(address, message, owner)
-        await self._carry_out(address, session, message)
+        return await self._carry_out(address, session, message)
 
     async def _received(self, address: SessionAddress, message: decide.Received, owner: str) -> Session:
         """Return the session after a message, once what it leads to is stored."""
@@ -137,6 +156,8 @@ class Sessions:
             reporting = message.ended.run
         elif isinstance(message, SessionRunWaits):
             reporting = message.waits.run
+        elif isinstance(message, SessionTaskCalled):
+            reporting = message.run
         first = message if isinstance(message, First) else None
         is_confirmed = False
         while True:
@@ -152,20 +173,10 @@ class Sessions:
                 is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
 
     async def on_dead_letter(self, address: SessionAddress, name: str) -> None:
-        """End what waits for a message that cannot be handled: the call of a run, or the apply of a proposal.
+        """Give back a proposal whose apply was recorded and not requested, or has ended without a word of it.
 
-        `name`: of the message, `<run>-task-<call id>`, `proposal-<id>` or `<run>-ended`; any other changes nothing.
+        `name`: of the message that cannot be handled, `proposal-<id>` or `<run>-ended`; any other changes nothing.
         """
-        run, _, call_id = name.partition("-task-")
-        if call_id:
-            fault = Fault(code="poisoned", reason="the call could not be handled")
-            failed = inbox.CallFinished(call_id=call_id, tool="task.spawn", status="failed", failure=fault)
-            await self._answer_call(address.tenant, run, failed)
-        else:
-            await self._release(address, name)
-
-    async def _release(self, address: SessionAddress, name: str) -> None:
-        """Give back a proposal whose apply was recorded and not requested, or has ended without a word of it."""
         async with self._logs.lock(address):
             while True:
                 session = await self._logs.load(address, from_leader=True)
@@ -243,25 +254,37 @@ class Sessions:
             return []
         return decide.adopt(session, session_id, found, terminal.ended(first, run, run.request))
 
-    async def _carry_out(self, address: SessionAddress, session: Session, cause: Cause) -> None:
-        """Carry out what follows from a request or a message, after it was handled."""
+    async def _carry_out(self, address: SessionAddress, session: Session, cause: Cause) -> inbox.CallFinished | None:
+        """Carry out what follows from a request or a message, after it was handled.
+
+        Return the outcome of a call about tasks. That of a run that may wait comes through INBOX: nothing owns the
+        message of the call once the run waits, so what only its handling knew could be lost.
+        """
         found = [self._execute(address, session, each) for each in decide.commands(session, cause)]
+        of_caller: task_commands.AnswerCall | None = None
         if isinstance(cause, OfTasks):
-            of_tasks = session
             old = answers.dropped_task(session, cause) if isinstance(cause, SessionTaskCalled) else None
             if old is not None:
                 background = recalled(session.background, await self._logs.whole(address), old)
-                of_tasks = session.model_copy(update={"background": background})
-            found += [
-                self._execute_for_tasks(address, of_tasks, each) for each in task_commands.commands(of_tasks, cause)
-            ]
+                session = session.model_copy(update={"background": background})
+            for each in task_commands.commands(session, cause):
+                if _is_own_answer(each, cause):
+                    of_caller = each
+                else:
+                    found.append(self._execute_for_tasks(address, session, each))
         await asyncio.gather(*found)
+        if of_caller is None:
+            return None
+        return await self._results.of_call(address.tenant, session, of_caller.run, of_caller.finished, of_caller.tasks)
 
-    async def _execute(self, address: SessionAddress, session: Session, command: decide.Command) -> None:
+    async def _execute(  # noqa: C901, one case for each command
+        self, address: SessionAddress, session: Session, command: decide.Command
+    ) -> None:
         tenant = address.tenant
         match command:
             case decide.WriteEntry():
-                await index.write_session(self._bus, address, session)
+                if not self._opening[address]:
+                    await index.write_session(self._bus, address, session)
             case decide.Begin(run, seq, again=True):
                 body, name = inbox.RunBegins(session_seq=seq).model_dump_json().encode(), f"begin-{seq}"
                 await self._bus.publish_surely(subjects.inbox(tenant, run, name), body, f"{run}.{name}")
@@ -368,3 +391,10 @@ class Sessions:
             with suppress(Outdated):
                 deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
                 await bucket.create(keys.run_deletion(address.tenant, run), deletion)
+
+
+def _is_own_answer(command: task_commands.TaskCommand, cause: Cause) -> TypeGuard[task_commands.AnswerCall]:
+    """Whether a command answers a call whose run does not wait."""
+    if not isinstance(command, task_commands.AnswerCall) or not isinstance(cause, SessionTaskCalled):
+        return False
+    return (command.run, command.finished.call_id) == (cause.run, cause.call_id) and not cause.args.get("retain_turn")

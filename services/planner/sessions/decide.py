@@ -64,6 +64,7 @@ Received = (
     | records.SessionRunsForgotten
     | records.SessionDeletionRequested
     | tasks.SessionTaskMessage
+    | tasks.SessionTaskCalled
     | SessionProposalControl
 )
 Events = list[records.KnownSessionEvent]
@@ -334,8 +335,9 @@ def commands(session: Session, cause: RunRequested | Received) -> list[Command]:
         return [_cancel(session, run, DELETED) for run in cancelled] if open_runs else [Purge()]
     current = session.current
     is_asked = current is not None and isinstance(cause, RunRequested) and cause.run_id == current.run
-    is_next = current is not None and isinstance(cause, records.SessionRunEnded) and current.begun_seq == session.seq
-    # Where a run has just begun, the entry is written with that of the run, or at its end.
+    begins = bool(session.background.reports) if current is None else current.begun_seq == session.seq
+    is_next = begins and isinstance(cause, records.SessionRunEnded)
+    # Where a run has just begun, or a report is about to, the entry is written with that of the run, or at its end.
     entry = [] if is_asked or is_next else [WriteEntry()]
     return [*entry, *_of_turn(session, cause), *_of_cause(session, cause)]
 
@@ -351,10 +353,10 @@ def _of_turn(session: Session, cause: RunRequested | Received) -> list[Command]:
     found: list[Command] = []
     if not (isinstance(cause, RunRequested) and cause.run_id == current.run):
         # That request begins its run itself.
-        own = run_of_own_session(session.session_id) == current.run
-        attached = inbox.SessionAttached(session_id=session.session_id)
-        begin = Begin(current.run, current.begun_seq, again=current.yielded_seq > 0)
-        found.append(Tell(current.run, attached, current.run) if own else begin)
+        if run_of_own_session(session.session_id) == current.run:
+            found.append(Tell(current.run, inbox.SessionAttached(session_id=session.session_id), current.run))
+        elif current.yielded_seq or not isinstance(cause, tasks.SessionTaskCalled) or cause.run != current.run:
+            found.append(Begin(current.run, current.begun_seq, again=current.yielded_seq > 0))
     for each in session.queue:
         if each.yielded_seq:
             yields = inbox.RunYields(session_seq=each.yielded_seq)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from contracts.sessions.records import SessionDeletionRequested
-from contracts.wire import subjects
+from contracts.sessions.records import SessionDeletionRequested, SessionEntry
+from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
 from services.planner.logs.session_log import SessionAddress
 from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, scripted, settled, spawn
 from tests.support.dying_planners import DyingPlanner
@@ -23,7 +24,7 @@ ACK_WAIT_S = 1.0
 STEPS = {
     "the task is stored": ('"type":"task_spawned"', "known", "emit"),
     "the task is not yet requested": ('"cause":"task"', "before", "request"),
-    "the spawn has no answer": ('"tool":"task.spawn"', "before", "inbox"),
+    "the run does not know the answer": ('"type":"observed"', "before", "emit"),
     "the group has no timer": ('"kind":"group_due"', "before", "timer"),
     "the end of a task is not stored": ('"type":"task_ended"', "before", "emit"),
     "the end of a task is stored": ('"type":"task_ended"', "known", "emit"),
@@ -57,6 +58,13 @@ async def test_each_step_is_done_once(
         assert (await client.ended(run, 60)).end.raw_answer == "Begun."
         session = await settled(client.bus, session_id, reports=1)
         events = await events_of(client.bus, session_id)
+        entry_key = keys.session_entry_key("default", session.created_at, SessionAddress.of("default", session_id).key)
+
+        async def is_listed() -> bool:
+            entry = (await Bucket(client.bus, keys.RUNS_BUCKET).get(entry_key)).parsed(SessionEntry)
+            return entry is not None and (entry.current_run, entry.open_tasks, entry.runs) == (None, 0, session.runs)
+
+        await wait_until(is_listed, what="the list knows that the session has ended")
     types = Counter(event.type for event in events)
     wanted = {"group_opened": 1, "task_spawned": 2, "task_ended": 2, "group_ended": 1, "reported": 1, "run_begun": 2}
     assert {name: types[name] for name in wanted} == wanted

@@ -13,8 +13,11 @@ from contracts.wire.names import new_id, own_session_id, unix_ms
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.messaging.streams.definitions import PLANNER_SESSION
-from services.planner.logs.session_log import SessionAddress
+from services.planner.effects.sessions import Sessions
+from services.planner.logs.run_log import RunLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.settings import PlannerSettings
+from services.planner.strategies.registry import strategies_of
 from tests.planner.conftest import Plan
 from tests.planner.sessions.task_scripts import (
     HOST,
@@ -88,14 +91,12 @@ async def test_a_late_call_of_an_ended_run_begins_no_session(plan: Plan, provide
     session_id = own_session_id(run)
     fields = {"session_id": session_id, "run": run, "policy": TaskPolicy(), "at": unix_ms(), "action": "list"}
     message = SessionTaskCalled(call_id="1-1", **fields)
-    subject = subjects.session_inbox(*SessionAddress.of("default", session_id), f"{run}-task-1-1")
-    sequence = await planner.bus.publish(subject, message.model_dump_json().encode())
-
-    async def is_handled() -> bool:
-        info = await planner.bus.api(f"CONSUMER.INFO.{subjects.INBOX}.{PLANNER_SESSION}", {})
-        return bool(info["ack_floor"]["stream_seq"] >= sequence)
-
-    await wait_until(is_handled, what="the call is handled")
+    logs, strategies = SessionLogs(planner.bus), strategies_of(PlannerSettings())
+    sessions = Sessions(planner.bus, RunLogs(planner.bus, logs, strategies.of), logs)
+    outcome = await sessions.on_message(SessionAddress.of("default", session_id), message, "REQUESTS:1")
+    assert outcome is not None
+    assert outcome.failure is not None
+    assert outcome.failure.code == "not_found"
     assert not (await session_of(planner.bus, session_id)).exists
 
 

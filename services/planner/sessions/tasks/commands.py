@@ -85,7 +85,9 @@ TaskCommand = StartTask | AnswerCall | CancelTask | RequestReport | DropReportCo
 CANCELLED = "the task was cancelled"
 
 
-def commands(session: Session, cause: SessionTaskMessage | SessionRunEnded | SessionRunWaits) -> list[TaskCommand]:
+def commands(
+    session: Session, cause: SessionTaskMessage | SessionTaskCalled | SessionRunEnded | SessionRunWaits
+) -> list[TaskCommand]:
     """Return what follows from the state, after the message was handled. A redelivery repeats the commands."""
     match cause:
         case SessionTaskCalled(action="spawn"):

@@ -75,7 +75,7 @@ class _Transition:
         self.session = after(self.session, events)
 
 
-def receive(session: Session, message: SessionTaskMessage) -> list[TaskEvent]:
+def receive(session: Session, message: SessionTaskMessage | SessionTaskCalled) -> list[TaskEvent]:
     """Return what a message about tasks leads to."""
     match message:
         case SessionTaskCalled():
