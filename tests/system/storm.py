@@ -88,9 +88,13 @@ async def survive(storm: Storm) -> None:
     with storm.system.stack.showing_logs():
         await _hold(storm)
         complaints = await _judged(storm)
-        report = storm.report(complaints)
+        stack = storm.system.stack
+        logs = "".join(stack.log_of(name).read_text(encoding="utf-8") for name in stack.names("planner"))
+        found, false = (logs.count(event) for event in ("killed_planner_found", "planner_was_not_dead"))
+        report = f"{storm.report(complaints)}\n  killed planners found: {found}, false deaths: {false}"
         sys.stdout.write(report + "\n")
         assert not complaints, report
+        assert not false, report
 
 
 async def _hold(storm: Storm) -> None:

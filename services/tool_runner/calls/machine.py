@@ -11,9 +11,9 @@ this process may have been suspended.
 Rule 4: a tool that announces its heartbeat interval is missed after three of them; of any other tool `timeout_s` is the
 longest silence. A tool that has not replied yet is asked early whether it works on the call: where instances receive
 that question and none replies, the call is lost.
-Rule 5: after a missed heartbeat NATS is asked whether the instance is still connected. If it is not, its process was
-probably killed: the call is lost unless an instance replies within `_RECONNECT_S`. A process that only lacks CPU stays
-connected, so rule 4 decides.
+Rule 5: in each quarter of a second of silence NATS is asked whether the instance is still connected; after a missed
+heartbeat, where the instance is unknown, whether any is. If not, its process was probably killed: the call is lost
+unless an instance replies within `_RECONNECT_S`. A process that only lacks CPU stays connected, so rule 4 decides.
 Rule 6: a round of a call ends once, with an outcome or a pause. An event that is not legal in the current phase
 (`TRANSITIONS`) changes nothing.
 
@@ -44,8 +44,10 @@ _STATUS_WAIT_S = 0.3
 """How long instances have to answer that they work on a call."""
 _SLOW_STATUS_WAIT_S = 1.0
 """The same wait for an instance that sent a heartbeat a moment ago: it may lack CPU and not be dead."""
-_RECONNECT_S = 0.6
-"""How long an instance that is not connected has to reconnect and answer. The SDK tries to reconnect at once."""
+_RECONNECT_S, _RECONNECT_WAIT_S = 0.4, 0.2
+"""How long an instance that is not connected has to reconnect and answer, and how often it is asked meanwhile. The SDK
+tries to reconnect at once."""
+_PROBE_EVERY_S = 0.25
 _LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
 """Intervals, and seconds, of silence after which NATS is asked whether the instance is connected."""
 _MAX_CHECK_AGE_S = 1.0
@@ -102,11 +104,13 @@ class CallMachine:
 
     @property
     def _probe_at(self) -> float:
-        """When a missed heartbeat will be a reason to ask whether the instance is connected."""
+        """When the silence will be a reason to ask whether the instance is connected."""
         state = self.state
         if state.heartbeat_s is None:
             return math.inf
         late_s = _LATE_HEARTBEATS * state.heartbeat_s + _LATE_HEARTBEAT_SLACK_S
+        if state.instance is not None:
+            late_s = _PROBE_EVERY_S
         return max(state.last_event_at + late_s, state.probed_at + late_s, self._trusted_at)
 
     @property
@@ -301,6 +305,8 @@ class CallMachine:
         """Ask all instances which of them works on the call. Any reply of an instance ends the search."""
         state = self.state
         wait_s = _SLOW_STATUS_WAIT_S if reason == "silence" and state.has_heartbeat else _STATUS_WAIT_S
+        if reason == "disconnected":
+            wait_s = _RECONNECT_WAIT_S
         if state.phase != "searching":
             state.searched_since = now
         state.phase, state.search_reason, state.asked_at, state.wake_at = "searching", reason, now, now + wait_s

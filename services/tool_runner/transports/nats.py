@@ -131,6 +131,11 @@ _MAX_OTHER_BYTES = 2 << 20
 _FIRST_CUT_OFF_S, _MAX_CUT_OFF_S = 1.0, 30.0
 _FORGIVEN_S = 60.0
 """Seconds without a flood after which the first cut-off is short again."""
+_PING_SHARED_S = 0.2
+"""Calls that ask for an instance within this time share one ping, so that their number does not matter."""
+_MAX_PINGED = 1000
+_Askers = list[tuple[EventQueue, int]]
+"""Queue of a call, and number of the request in it."""
 
 
 @dataclass(slots=True)
@@ -160,8 +165,11 @@ class Answers:
         self._instance = names.new_id()
         self._keys = count(1)
         self._tools: dict[str, _Tool] = {}
-        self._requests: dict[str, tuple[EventQueue, int, bool]] = {}
-        """Reply subject -> the queue of its call, the number of the request in the call, and whether it is a ping."""
+        self._requests: dict[str, tuple[EventQueue, int, _Askers | None]] = {}
+        """Reply subject -> the queue of its call, the number of the request in the call, and of a ping who shares it.
+        """
+        self._pings: dict[str, tuple[float, _Askers]] = {}
+        """Subject of an instance -> when it was pinged, by the monotonic clock, and for whom."""
         self._open: dict[EventQueue, list[str]] = {}
         """Queue of each call in progress -> the reply subjects of its requests."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,18 +185,30 @@ class Answers:
                 del self._requests[reply]
 
     async def send(
-        self, tool: str, subject: str, data: bytes, queue: EventQueue, request: int, *, is_ping: bool = False
+        self, tool: str, subject: str, data: bytes, queue: EventQueue, request: int, askers: "_Askers | None" = None
     ) -> bool:
-        """Send a request of a call. False when it was certainly not sent. The reply to a ping is ignored."""
+        """Send a request of a call. False when it was certainly not sent."""
         source = self._tools.get(tool)
         if source is None:
             source = self._tools[tool] = _Tool(tool, subjects.answer.pattern(instance=self._instance, tool=tool)[:-1])
         if not source.is_subscribed and not await self._subscribe(source):
             return False
         reply = f"{source.prefix}{next(self._keys)}"
-        self._requests[reply] = (queue, request, is_ping)
+        self._requests[reply] = (queue, request, askers)
         self._open[queue].append(reply)
         return await self._bus.send(subject, data, reply=reply)
+
+    async def ping(self, tool: str, subject: str, queue: EventQueue, request: int) -> None:
+        """Ask whether an instance is connected, for all calls that ask at about the same time: its reply is ignored."""
+        now = time.monotonic()
+        pinged_at, askers = self._pings.get(subject, (0.0, []))
+        if now - pinged_at < _PING_SHARED_S:
+            askers.append((queue, request))
+            return
+        if len(self._pings) >= _MAX_PINGED:
+            self._pings.clear()
+        self._pings[subject] = now, [(queue, request)]
+        await self.send(tool, subject, b"", queue, request, self._pings[subject][1])
 
     async def on_reconnect(self) -> None:
         """Report a new connection to every call."""
@@ -227,10 +247,13 @@ class Answers:
         ):
             self._cut_off(source)
         elif found is not None:
-            queue, request, is_ping = found
+            queue, request, askers = found
             event = event_of(message, request)
-            if not is_ping or isinstance(event, events.NoResponders):
+            if askers is None:
                 queue.put(event, len(message.data))
+            elif isinstance(event, events.NoResponders):
+                for each, number in askers:
+                    each.put(events.NoResponders(number))
         elif message.data:
             logger.debug("late_reply_ignored", tool=source.name, size=len(message.data))
 
@@ -301,7 +324,7 @@ class NatsConnection:
     async def ping(self, request: int, instance: str) -> None:
         """Ask whether an instance is connected to NATS."""
         subject = subjects.discover_ping(self._tool, instance)
-        await self._answers.send(self._tool, subject, b"", self._queue, request, is_ping=True)
+        await self._answers.ping(self._tool, subject, self._queue, request)
 
     async def give(self, given: BytesGiven, data: bytes) -> None:
         """Send bytes to all instances."""

@@ -92,7 +92,9 @@ async def ask(served: Served, method: str, path: str, *, key: str = "free", **re
 
 async def stored(served: Served) -> int:
     """How many messages all streams of runs hold."""
-    states = [await served.parts.bus.api(f"STREAM.INFO.{stream}", {}) for stream in subjects.KEPT_FOR]
+    states = [
+        await served.parts.bus.api(f"STREAM.INFO.{stream}", {}) for stream in {*subjects.KEPT_FOR} - {subjects.HELD}
+    ]
     return sum(int(state["state"]["messages"]) for state in states)
 
 

@@ -29,6 +29,7 @@ from services.tool_runner.errors import ToolReported
 from services.tool_runner.transports import nats
 from services.tool_runner.transports.base import EventQueue
 from services.tool_runner.transports.nats import Answers, event_of, read_failure
+from tests.support.gateways import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
@@ -85,6 +86,18 @@ async def test_nats_says_at_once_that_a_killed_tool_is_gone(guarded_server: Nats
             assert time.monotonic() - began < 5
     await bus.leave()
     assert guarded_server.violations() == []
+
+
+async def test_calls_that_ask_for_an_instance_together_share_one_ping(nats_server: NatsServer) -> None:
+    """Each learns that it is gone."""
+    async with connected(nats_server.url) as bus:
+        answers, queues = Answers(bus), [EventQueue(1 << 20) for _ in range(3)]
+        with answers.to(queues[0]), answers.to(queues[1]), answers.to(queues[2]):
+            sent = bus.nc.stats["out_msgs"]
+            for number, queue in enumerate(queues):
+                await answers.ping("weather", subjects.discover_ping("weather", INSTANCE), queue, number)
+            assert bus.nc.stats["out_msgs"] == sent + 1
+            assert [await queue.next(5) for queue in queues] == [events.NoResponders(number) for number in range(3)]
 
 
 @pytest.mark.parametrize(
