@@ -108,9 +108,7 @@ class CallMachine:
         state = self.state
         if state.heartbeat_s is None:
             return math.inf
-        late_s = _LATE_HEARTBEATS * state.heartbeat_s + _LATE_HEARTBEAT_SLACK_S
-        if state.instance is not None:
-            late_s = _PROBE_EVERY_S
+        late_s = _PROBE_EVERY_S if state.instance else _LATE_HEARTBEATS * state.heartbeat_s + _LATE_HEARTBEAT_SLACK_S
         return max(state.last_event_at + late_s, state.probed_at + late_s, self._trusted_at)
 
     @property
