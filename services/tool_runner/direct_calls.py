@@ -16,6 +16,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any, cast
 
 import structlog
 from nats.aio.msg import Msg
@@ -26,6 +27,7 @@ from contracts.wire import names, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
+from services.messaging.nats_patches import inboxes
 from services.runtime.tasks import code_locations, start_in
 from services.tool_runner.results.outcomes import RoundEnd
 
@@ -72,17 +74,15 @@ class DirectCalls:
         self._outcomes: OrderedDict[str, int] = OrderedDict()
         """Call whose outcome is kept -> size of the outcome in bytes."""
         self._outcomes_bytes = 0
-        self._answering: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[Any]] = set()
         self._subscriptions: list[Subscription] = []
         self._is_leaving = False
 
     async def start(self) -> "DirectCalls":
         """Take direct calls."""
-        for subject, on_message in (
-            (subjects.direct_call(self._instance), self._on_call),
-            (subjects.direct_status(self._instance), self._on_question),
-        ):
-            self._subscriptions.append(await self._bus.subscribe(subject, on_message))
+        calls = await inboxes.subscribe(self._bus.nc, subjects.direct_call(self._instance), self._on_call)
+        questions = await self._bus.subscribe(subjects.direct_status(self._instance), self._on_question)
+        self._subscriptions = [Subscription(calls), questions]
         return self
 
     async def stop(self) -> None:
@@ -102,16 +102,13 @@ class DirectCalls:
         received = self._received.get(_key(call)) if call.again else None
         return None if received is None or received.task is None else await asyncio.shield(received.task)
 
-    async def _on_call(self, message: Msg) -> None:
+    def _on_call(self, message: Msg) -> None:
         if "Nats-Subject" in (message.headers or {}):
             return  # Not sent by a planner, but an answer of the server that somebody has sent here: forged.
-        start_in(self._answering, self._answer_call(message))
-
-    async def _answer_call(self, message: Msg) -> None:
         try:
             call = CallRequested.model_validate_json(message.data)
-        except ValidationError:
-            await self._reply(message, "declined")  # Where it is parsed next, handlings are counted.
+        except ValidationError:  # Where it is parsed next, handlings are counted.
+            start_in(self._answering, self._reply(message, "declined"))
             return
         key = _key(call)
         is_late = call.start_by is None or unix_ms() > call.start_by
@@ -119,21 +116,34 @@ class DirectCalls:
         if received is not None and received.is_outdated(time.monotonic()):
             self._forget(key)
         if self._is_leaving or is_late or key in self._received:
-            await self._reply(message, "declined")
+            start_in(self._answering, self._reply(message, "declined"))
             return
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
-            task = asyncio.create_task(self._executor.direct_outcome(call, partial(self._reply, message, "begun")))
+            task = start_in(self._answering, self._answer_call(message, call))
         self._remember(key, _Received(time.monotonic(), task=task))
         task.add_done_callback(partial(self._on_end, key))
-        await asyncio.wait({task}, timeout=_ANSWER_WITHIN_S)
-        if not task.done() or task.cancelled() or task.exception() is not None:
-            await self._reply(message, "unfinished")
-        elif (ending := task.result()) is None:
-            await self._reply(message, "declined")
-        elif ending.is_pause:
-            await self._reply(message, "unfinished")
-        else:
-            await self._reply(message, "finished", ending.body)
+
+    async def _answer_call(self, message: Msg, call: CallRequested) -> RoundEnd | None:
+        """Return how the call has ended. The answer says it, unless it was `unfinished` before that."""
+
+        def answer_unfinished() -> None:
+            self._answering.discard(task)
+            start_in(self._answering, self._reply(message, "unfinished"))
+
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        kind, body = cast("DirectReply", "unfinished"), b""
+        timer = asyncio.get_running_loop().call_later(_ANSWER_WITHIN_S, answer_unfinished)
+        try:
+            ending = await self._executor.direct_outcome(call, partial(self._reply, message, "begun"))
+            if ending is None:
+                kind = "declined"
+            elif not ending.is_pause:
+                kind, body = "finished", ending.body
+            return ending
+        finally:
+            if task in self._answering:
+                timer.cancel()
+                await self._reply(message, kind, body)
 
     async def _reply(self, message: Msg, kind: DirectReply, body: bytes = b"") -> bool:
         return await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})

@@ -137,6 +137,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_under_loopback(authority: str) -> bool:
+    """Return whether a host with its port, as in `Host` or an origin, is this machine's alone."""
+    return is_loopback(_PORT.sub("", authority))
+
+
 class Guard:
     """Finds the caller of a request, or refuses the request."""
 
@@ -176,7 +181,7 @@ class Guard:
     def caller_of(self, headers: Headers) -> Caller:
         """Return the caller. Raises KeyMissing or Forbidden."""
         if self._is_keyless:
-            if not is_loopback(_PORT.sub("", headers.get("host", ""))):
+            if not is_under_loopback(headers.get("host", "")):
                 raise Forbidden(
                     "Without API keys this gateway is reached under a loopback name only, "
                     "such as 127.0.0.1 or localhost."

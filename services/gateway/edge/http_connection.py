@@ -229,7 +229,8 @@ class HttpConnection(HttpToolsProtocol):
         self._phase = "body"
         self._silent.pop(self, None)
         super().on_headers_complete()
-        self.cycle.default_headers = [*self.cycle.default_headers, *self._origins.answer_headers(self.headers)]
+        about_origin = self._origins.answer_headers(self.scope["raw_path"], self.headers)
+        self.cycle.default_headers = [*self.cycle.default_headers, *about_origin]
         if version == "1.0":
             self.cycle.send = MethodType(_send_without_chunks, self.cycle)  # type: ignore[method-assign]
 
@@ -272,7 +273,8 @@ class HttpConnection(HttpToolsProtocol):
         self._ignores_input = True
         if problem is not None and not (self._is_answering and self.cycle.response_started):
             answer = problem.response()
-            about_origin = self._origins.answer_headers([] if self._phase == "idle" else self.headers)
+            path, asked = (b"", []) if self._phase == "idle" else (self.url.partition(b"?")[0], self.headers)
+            about_origin = self._origins.answer_headers(path, asked)
             headers = (*answer.raw_headers, *about_origin, (b"connection", b"close"))
             lines = (b"%b: %b\r\n" % header for header in headers)
             self.transport.write(b"".join((STATUS_LINE[answer.status_code], *lines, b"\r\n", answer.body)))

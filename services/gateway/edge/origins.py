@@ -1,7 +1,9 @@
 """Web pages of other origins: which of them may call the gateway, and what browsers may show them (CORS, Fetch 3.2).
 
 Rule 1: a request with an `Origin` is answered only when that is the gateway's own or in RUNWIRE_CORS_ORIGINS. Any other
-is refused before a key is asked for. Programs send no `Origin`.
+is refused before a key is asked for. Programs send no `Origin`. For `/mcp`, pages of this machine count as listed where
+the gateway is called under a loopback name, as those who write clients expect. No page can choose its `Origin`, nor
+the `Host` under which it calls: one whose own name was bound to a loopback address (DNS rebinding) names itself twice.
 Rule 2: the gateway's own is what the browser calls `same-origin` (`Sec-Fetch-Site`, which no page can set), also behind
 a proxy that changes `Host`. Browsers do not send it to plain HTTP addresses of other machines; there the `Origin` must
 name the `Host`. `X-Forwarded-Host` does not count: any caller can send it.
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Response
 
+from services.gateway.auth.guard import is_under_loopback
 from services.gateway.errors import Forbidden, StartRefused
 from services.runtime.http_server import AsgiApp, Receive, Scope, Send
 
@@ -69,6 +72,7 @@ _VARY = (b"vary", b"Origin")
 _EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
 _REFUSAL = "A web page of another origin may call this gateway only if RUNWIRE_CORS_ORIGINS lists its origin."
 
+_FOR_THIS_MACHINE = b"/mcp"
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?", re.ASCII)
 _ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)$", re.ASCII)
 """Such a host is an IPv4 address for browsers, also as `127.1`, which they send as `127.0.0.1` (WHATWG URL 3.5)."""
@@ -82,12 +86,18 @@ class Origins:
         """`setting`: exact origins, separated by commas. Raises StartRefused for anything else."""
         self._listed = frozenset(_checked(each).encode() for each in map(str.strip, setting.split(",")) if each)
 
-    def answer_headers(self, request: RawHeaders) -> RawHeaders:
-        """Return what every answer to a request with these headers says about origins."""
-        origin = _only(request, b"origin")
-        if origin not in self._listed:
+    def answer_headers(self, path: bytes, request: RawHeaders) -> RawHeaders:
+        """Return what every answer to a request for this path, with these headers, says about origins."""
+        if not self._is_listed(path, request):
             return [_VARY]
-        return [_VARY, (b"access-control-allow-origin", origin), _EXPOSED]
+        return [_VARY, (b"access-control-allow-origin", _only(request, b"origin")), _EXPOSED]
+
+    def _is_listed(self, path: bytes, headers: RawHeaders) -> bool:
+        if (origin := _only(headers, b"origin")) in self._listed or path != _FOR_THIS_MACHINE:
+            return origin in self._listed
+        scheme, _, authority = origin.decode("latin-1").partition("://")
+        is_of_this_machine = scheme in {"http", "https"} and is_under_loopback(authority)
+        return is_of_this_machine and is_under_loopback(_only(headers, b"host").decode("latin-1"))
 
     def guard(self, app: AsgiApp) -> AsgiApp:
         """Return the application behind these rules: it is not called for preflights, nor for foreign origins."""
@@ -103,7 +113,7 @@ class Origins:
                 scope = {**scope, "headers": [header for header in headers if header[0] != b"cookie"]}
             if b"origin" not in names or _is_own(headers):
                 await app(scope, receive, send)
-            elif _only(headers, b"origin") not in self._listed:
+            elif not self._is_listed(scope["raw_path"], headers):
                 await Forbidden(_REFUSAL).response()(scope, receive, send)
             elif scope["method"] == "OPTIONS" and b"access-control-request-method" in names:
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)

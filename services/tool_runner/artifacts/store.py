@@ -80,6 +80,8 @@ class CallArtifacts:
 
     async def clean(self, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
         """Return the artifacts with cleaned images, for values and references alike. Raises what `store` raises."""
+        if not artifacts:
+            return Cleaned({}, [], changed=False)
         client, call = self._access.client(until), self._call
 
         async def put(path: str, data: bytes) -> ArtifactRef:

@@ -355,9 +355,9 @@ def test_exact_origins_are_taken() -> None:
         "http://intranet",
         "https://xn--bcher-kva.example",
     ):
-        headers = Origins(f" {origin} ,, {APP}").answer_headers([(b"origin", origin.encode())])
+        headers = Origins(f" {origin} ,, {APP}").answer_headers(b"/", [(b"origin", origin.encode())])
         assert (b"access-control-allow-origin", origin.encode()) in headers
-    assert Origins("").answer_headers([(b"origin", b"")]) == [(b"vary", b"Origin")]
+    assert Origins("").answer_headers(b"/", [(b"origin", b"")]) == [(b"vary", b"Origin")]
 
 
 def test_the_process_refuses_with_one_sentence() -> None:
