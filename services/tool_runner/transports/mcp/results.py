@@ -70,7 +70,7 @@ def params_of(call: ToolCall) -> dict[str, Any]:
     kept = call.state.get(STATE) if call.answers else None
     if isinstance(kept, dict):
         last = call.answers[-1]
-        action = {"approve": "accept", "reject": "decline"}.get(last.decision, "accept")
+        action = "decline" if last.decision == "reject" else "accept"
         key = str(kept.get("key"))
         content = {"content": last.input} if action == "accept" and isinstance(last.input, dict) else {}
         params["inputResponses"] = {key: {"action": action, **content}}
@@ -94,13 +94,14 @@ def events_of(
     value = result.get("structuredContent")
     if value is not None:
         kept = cut(text, MAX_INLINE_BYTES)
-        body = _encoded(_without(value, {data: stream for stream, (_, data) in attachments.items()}))
-        return [*pieces, events.Content(kept, is_cut=kept != text), events.Result(request, body)]
-    if spec.output_schema is not None:
+        pieces.append(events.Content(kept, is_cut=kept != text))
+        value = _without(value, {data: stream for stream, (_, data) in attachments.items()})
+    elif spec.output_schema is not None:
         remedy = f'if text is enough, the operator sets `output = "text"` for the server {server.name}'
         reason = f"{call.tool} gave no structuredContent, which its outputSchema requires; {remedy}"
         return [events.Failure(ToolFailure(reason=reason, code="invalid_result"))]
-    return [*pieces, events.Result(request, _encoded(text))]
+    body = json.dumps(text if value is None else value, ensure_ascii=False)
+    return [*pieces, events.Result(request, body.encode(errors="replace"))]
 
 
 def _pause(call: ToolCall, server: McpServer, result: Mapping[str, Any]) -> Event:
@@ -186,7 +187,3 @@ def _without(value: Any, known: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {key: _without(item, known) for key, item in value.items()}
     return [_without(item, known) for item in value] if isinstance(value, list) else value
-
-
-def _encoded(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
