@@ -131,7 +131,8 @@ class DirectCalls:
             start_in(self._answering, self._reply(message, "unfinished"))
 
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        kind, body = cast("DirectReply", "unfinished"), b""
+        kind: DirectReply = "unfinished"
+        body = b""
         timer = asyncio.get_running_loop().call_later(_ANSWER_WITHIN_S, answer_unfinished)
         try:
             ending = await self._executor.direct_outcome(call, partial(self._reply, message, "begun"))

@@ -2,7 +2,7 @@
 
 from services.gateway.auth.key_lines import new_key
 from tests.gateway.edge.test_origins import FOREIGN, assert_hidden, assert_readable
-from tests.support.gateways import serving
+from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
 
 KEY, LINE = new_key("ann")
@@ -34,7 +34,8 @@ async def test_which_pages_speak_mcp(shared_nats: NatsServer) -> None:
     async with serving(shared_nats.url) as open_, serving(shared_nats.url, api_keys=LINE) as keyed:
         for path, origin, host, statuses in PAGES:
             headers = {"Origin": origin, "Host": host, "Accept": "application/json"}
-            given = ((open_, {}), (keyed, {"Authorization": f"Bearer {KEY}"}), (keyed, {}))
+            given: list[tuple[Served, dict[str, str]]]
+            given = [(open_, {}), (keyed, {"Authorization": f"Bearer {KEY}"}), (keyed, {})]
             for (served, key), status in zip(given, statuses, strict=True):
                 message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
                 answer = await served.http.post(path, json=message, headers={**headers, **key})
