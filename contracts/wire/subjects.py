@@ -30,7 +30,7 @@ KEPT_FOR = {
     CALLS: "until a tool runner has handled it",
     DEAD: "30 days, the newest GiB",
     HANDLINGS: "a day",
-    HELD: "a minute, in memory",
+    HELD: "a minute",
 }
 """Each stream, and how long it keeps a message. Its settings: `services/messaging/streams/definitions.py`."""
 EVERY_STREAM = "every stream"

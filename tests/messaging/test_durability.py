@@ -6,7 +6,7 @@ import pytest
 
 from contracts.wire import subjects
 from contracts.wire.names import new_id
-from services.messaging.streams.provision import provision
+from services.messaging.streams.provision import missing, provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 
@@ -26,6 +26,7 @@ async def test_a_killed_server_keeps_every_acknowledged_write(sync: str, tmp_pat
         server.start()
         async with connected(server.url) as bus:
             state = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]
+            assert await missing(bus) == []  # Services that start now wait for all streams.
         assert (state["messages"], state["last_seq"]) == (_WRITES, sequences[-1])
     finally:
         server.kill()

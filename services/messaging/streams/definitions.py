@@ -133,8 +133,7 @@ _STREAMS: tuple[dict[str, Any], ...] = (
     {
         "name": subjects.HELD,
         "retention": "limits",
-        # A restarted server shows no list, while all planners are connecting again.
-        "storage": "memory",
+        "storage": "file",  # A restarted server keeps no stream in memory, and planners wait for all streams.
         "discard": "old",
         "max_msgs_per_subject": 1,
         "max_age": 60 * _NS_PER_S,

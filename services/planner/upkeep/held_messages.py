@@ -4,7 +4,8 @@ Rule 1: a planner that holds messages says which, every twentieth of `ack_wait_s
 Rule 2: a planner whose lists have stopped is asked for. It is dead if nobody has subscribed to its subject: the server
 closes the connection of a killed process at once, while one that is slow or stopped stays connected.
 Rule 3: one survivor claims the list by a guarded write, and refuses each message on it (`-NAK`) in place of the dead.
-Rule 4: a list older than half of `ack_wait_s` proves nothing, since its messages may have been delivered again.
+Rule 4: a list older than half of `ack_wait_s` proves nothing, since its messages may have been delivered again. Nor
+does silence for so long after this planner lost its connection: the server was restarted, and others are connecting.
 """
 
 import asyncio
@@ -44,6 +45,7 @@ class HeldMessages:
         self._consumers = consumers
         self._instance = new_id()
         self._every_s = bus.settings.ack_wait_s / _LISTS_PER_ACK_WAIT
+        self._first_up_since = bus.up_since
         self._heard: dict[str, float] = {}
         """Other planner that holds messages -> when it last said so, on the monotonic clock."""
         self._dead: set[str] = set()
@@ -74,9 +76,14 @@ class HeldMessages:
             before, body = body, orjson.dumps([reply for consumer in self._consumers for reply in consumer.held])
             if (before, body) != (_NONE, _NONE):
                 await self._bus.send(subjects.held(self._instance), body)
-            now = time.monotonic()
+            now, up_since = time.monotonic(), self._bus.up_since
+            is_settling = up_since > self._first_up_since and now - up_since < self._bus.settings.ack_wait_s / 2
             await asyncio.gather(
-                *(self._ask_for(each) for each, at in self._heard.items() if now - at > _MISSED_LISTS * self._every_s)
+                *(
+                    self._ask_for(each)
+                    for each, at in self._heard.items()
+                    if now - at > _MISSED_LISTS * self._every_s and not is_settling
+                )
             )
             self._heard = {each: at for each, at in self._heard.items() if now - at < self._bus.settings.ack_wait_s / 2}
             await asyncio.sleep(self._every_s)
