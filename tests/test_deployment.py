@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,13 @@ from services.tables.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = "./config/pages:/pages:ro"
+DOCKERFILE = (ROOT / "infra" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+IMPORT_ALL = """
+import importlib, pathlib
+for file in sorted(pathlib.Path().rglob("*.py")):
+    if file.parts[0] in {"contracts", "runwire", "services"} and not {"templates", "migrations"} & {*file.parts}:
+        importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
+"""
 MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 
 
@@ -183,3 +191,26 @@ def test_what_ends_itself_is_started_again(compose: dict[str, Any]) -> None:
     assert nats["healthcheck"]["test"][-1] == "/etc/nats/healthy.sh"
     # Nothing is between the server and the signal that ends it.
     assert "init" not in nats
+
+
+def _copied(stage: str) -> list[list[str]]:
+    """What the image of a stage holds of the checkout: the arguments of COPY, those of the stage below first."""
+    begins = re.compile(rf"^FROM (\S+) AS {stage}\n(.*?)(?=^FROM|\Z)", re.MULTILINE | re.DOTALL)
+    ((below, lines),) = begins.findall(DOCKERFILE)
+    own = [line.split()[1:] for line in lines.splitlines() if line.startswith("COPY ") and "--from" not in line]
+    return [*(_copied(below) if f"AS {below}\n" in DOCKERFILE else []), *own]
+
+
+@pytest.mark.parametrize("stage", ["gateway", "planner", "tool_runner", "artifact_store", "tables", "tools"])
+def test_an_image_holds_what_its_programs_import(stage: str, tmp_path: Path) -> None:
+    """Each module of an image can be imported with what the image holds of the checkout."""
+    for *sources, target in _copied(stage):
+        if target.startswith("/"):
+            continue  # Programs that Python and the image run by themselves.
+        for source in sources:
+            into = tmp_path / target / (Path(source).name if target.endswith("/") else "")
+            into.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, into)
+    subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True
+    )

@@ -24,8 +24,8 @@ commands.add_typer(new, name="new")
 _POLL_S = 0.5
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _PACKAGE = Path(__file__).parents[2]
-_SDKS = next(folder for folder in (_PACKAGE / "_sdk", _PACKAGE.parent / "sdk") if folder.exists())
-"""Of other languages: in the wheel, or in the checkout."""
+_SDKS = in_wheel if (in_wheel := _PACKAGE / "_sdk").exists() else _PACKAGE.parent / "sdk"
+"""Of other languages: in the wheel, or in the checkout. The image of the tools has neither."""
 _SUFFIX = ".template"
 """Of the files of a template, so that they are none of this program."""
 _COPIED = {".go", ".mod", ".sum", ".json", ".ts"}
