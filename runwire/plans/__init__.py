@@ -10,8 +10,7 @@ says it in lines. `json_schema/` knows which fields a schema declares.
 from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
 
 from .checking import PlanBounds, PlanCheck, check_plan
-from .paths import TemplatePath, template_paths
-from .reading import DirectResponse, read_plan, report
+from .reading import DirectResponse, TemplatePath, read_plan, report, template_paths
 from .resolving import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
 from .templates import Template, is_candidate, parse_template
 from .texts import error_line, warning_line

@@ -2,6 +2,9 @@
 
 Rule 1: what a plan does not need may be missing, and what it does not know is left alone.
 Rule 2: the errors of all calls are collected, the first 100 of them. No value makes it raise.
+Rule 3: of the paths that templates may name, people see what a check accepts, in the order of declaration; names with a
+dot or blanks cannot be named. A schema that contains itself is shown once, and marked where it comes again. The list is
+bounded.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +16,11 @@ from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
 from runwire.plans.checking import DEFAULT_BOUNDS, Faults, PlanBounds, check_plan
+from runwire.plans.json_schema.fields import Fields, Part, Presence
+from runwire.plans.json_schema.folding import Schema, Steps, TooManySteps
+from runwire.plans.json_schema.json_types import ANY
 from runwire.plans.resolving import ArgumentsTooLarge, MissingOutputField, resolve
-from runwire.plans.templates import json_size
+from runwire.plans.templates import Template, json_size, parse_template
 from runwire.plans.texts import MAX_ERRORS, error_line, warning_line
 
 
@@ -127,3 +133,82 @@ def _resolved(plan: Plan, outputs: Sequence[Any], lines: list[str]) -> list[dict
         room -= max(0, (json_size(arguments) or 0) - (json_size(call.arguments) or 0))
         found.append(arguments)
     return found
+
+
+MAX_PATHS = 500
+MAX_LEVELS = 32
+NAME, NUMBER = "<name>", "<number>"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePath:
+    """What a template may name after `$N.output.`."""
+
+    path: str
+    """Dotted; `<name>` is any name, `<number>` the number of an item. Empty: only the note counts."""
+    types: tuple[str, ...]
+    """JSON types, or `any`."""
+    note: str = ""
+    """`recursive`: what is inside is the same as further up. `not declared`: accepted without a check."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    path: tuple[str, ...]
+    schema: Schema
+    declared: bool
+    above: frozenset[int]
+    """Identities of the objects that contain it."""
+
+
+def template_paths(schema: dict[str, Any] | None) -> list[TemplatePath]:
+    """Return every path in the output of a tool, at most 500; None, no schema: there are none."""
+    if schema is None:
+        return []
+    fields = Fields(schema, Steps())
+    found: list[TemplatePath] = []
+    try:
+        for path in _walk(fields):
+            if len(found) == MAX_PATHS:
+                found.append(TemplatePath("", (), f"more than {MAX_PATHS} paths; the others are left out"))
+                break
+            found.append(path)
+    except TooManySteps:
+        found.append(TemplatePath("", (), "the schema is too complex; the other paths are left out"))
+    return found
+
+
+def _walk(fields: Fields) -> Iterator[TemplatePath]:
+    stack = list(reversed(_inside(fields, _Entry((), fields.root, declared=True, above=frozenset()))))
+    while stack:
+        entry = stack.pop()
+        types = tuple(sorted(fields.types(entry.schema)))
+        recursive = not entry.above.isdisjoint(_objects(fields, entry.schema))
+        note = "recursive" if recursive else "" if entry.declared else "not declared"
+        yield TemplatePath(".".join(entry.path), types, note)
+        if not recursive and len(entry.path) < MAX_LEVELS:
+            stack += reversed(_inside(fields, entry))
+
+
+def _inside(fields: Fields, entry: _Entry) -> list[_Entry]:
+    """Return the parts of a value."""
+    schema, above = entry.schema, entry.above | _objects(fields, entry.schema)
+    parts: list[tuple[str, Schema, bool]] = [
+        (name, fields.inside(schema, name), True)
+        for name in fields.names(schema, MAX_PATHS + 1)
+        if parse_template(f"$0.output.{name}") == Template(0, (name,))
+    ]
+    types = fields.types(schema)
+    if types != ANY and "object" in types:
+        found = fields.part(schema, Part.VALUES)
+        if found.presence is Presence.DECLARED or (found.presence is not Presence.CLOSED and entry.path):
+            parts.append((NAME, found.schema, found.presence is Presence.DECLARED))
+    if types != ANY and "array" in types:
+        found = fields.part(schema, Part.ITEMS)
+        if found.presence is not Presence.CLOSED:
+            parts.append((NUMBER, found.schema, found.presence is Presence.DECLARED))
+    return [_Entry((*entry.path, name), part, declared, above) for name, part, declared in parts]
+
+
+def _objects(fields: Fields, schema: Schema) -> frozenset[int]:
+    return frozenset(map(id, fields.properties(schema)))

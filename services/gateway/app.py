@@ -29,11 +29,10 @@ from services.gateway.parts import Parts, build_parts
 from services.gateway.protocols.events import inside
 from services.gateway.protocols.events import routes as events
 from services.gateway.protocols.mcp import routes as mcp
-from services.gateway.runs import calls, chat, decisions
+from services.gateway.runs import calls, decisions
 from services.gateway.runs import routes as runs
 from services.gateway.schedules import routes as schedules
 from services.gateway.sessions import routes as sessions
-from services.gateway.sessions import task_routes as tasks
 from services.gateway.settings import GatewaySettings
 from services.gateway.tables import proposals
 from services.gateway.tables import routes as tables
@@ -135,8 +134,8 @@ def measured(app: AsgiApp) -> AsgiApp:
 
 
 NOUNS = (
-    *(runs.router, decisions.router, inside.router, sessions.router, tasks.router, schedules.router),
-    *(chat.router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
+    *(runs.router, decisions.router, inside.router, sessions.router, sessions.task_router, schedules.router),
+    *(runs.chat_router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
     *(description.router, router, playground.router, playground.logins),
 )
 PROTOCOLS = (events.router, mcp.router)

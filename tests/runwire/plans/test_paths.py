@@ -5,7 +5,7 @@ from typing import Any
 from contracts.runs.plans import PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import TemplatePath, check_plan, template_paths
-from runwire.plans.paths import MAX_PATHS
+from runwire.plans.reading import MAX_PATHS
 
 STRING = {"type": "string"}
 TREE = {
