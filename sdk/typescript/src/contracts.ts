@@ -1077,11 +1077,17 @@ export interface RunLimits {
    * seconds from the request to the end; null: none
    */
   deadline_s?: number | null;
+  /**
+   * calls of tools, joins included
+   */
   max_tool_calls?: number | null;
   /**
    * prompt and completion tokens of all model calls
    */
   max_tokens?: number | null;
+  /**
+   * of models whose price is known
+   */
   max_cost_usd?: number | null;
   /**
    * tool calls of one plan at once
@@ -1112,9 +1118,12 @@ export interface ApprovalRule {
     [k: string]: unknown;
   } | null;
   /**
-   * `never`: calls that match need no approval, unless their tool requires it
+   * `never`, unless the tool requires it; `once_per_session`: one covers later calls of the user
    */
   ask?: "never" | "always" | "once_per_session";
+  /**
+   * then the call is rejected
+   */
   expires_in_s?: number;
   /**
    * edited arguments wait for a further approval
@@ -1129,8 +1138,17 @@ export interface ApprovalRule {
  * How much of the session's conversation the model of a run is shown.
  */
 export interface Memory {
+  /**
+   * the newest turns, which are shown whole
+   */
   recent_turns?: number;
+  /**
+   * estimated, of turns and summary together
+   */
   max_tokens?: number;
+  /**
+   * summarises older turns after an answer
+   */
   summary_model?: string | null;
 }
 /**
@@ -1150,7 +1168,7 @@ export interface TaskPolicy {
    */
   max_per_run?: number;
   /**
-   * 1: tasks may not spawn tasks
+   * 1: tasks may not spawn tasks; 2: theirs may not
    */
   max_depth?: number;
   /**
@@ -1173,7 +1191,13 @@ export interface TaskPolicy {
    * how long a run waits for tasks with `retain_turn`
    */
   retain_timeout_s?: number;
+  /**
+   * of tasks that name none; `HUMAN_GATED`: of all tasks
+   */
   merge_strategy?: "APPEND" | "REPLACE" | "HUMAN_GATED";
+  /**
+   * of tasks that name none
+   */
   group_report?: "all" | "any" | "none";
   /**
    * other agents that its runs may ask (`run_agent`), each with its description
