@@ -64,7 +64,7 @@ MAX_LISTED_NAMES = 20
 MAX_SHOWN_NAME_CHARACTERS = 80
 MAX_SHOWN_TEMPLATE_CHARACTERS = 200
 
-_PLAIN = {
+PLAIN_TEXTS = {
     "invalid_template_syntax": "this is no template; write $N.output.field as the whole string, with the number N of an"
     " earlier call and without blanks",
     "self_reference": "this refers to its own call; only the output of an earlier call can be used",
@@ -76,14 +76,14 @@ _PLAIN = {
     "tool_name_missing": "the call needs tool_name, the name of a tool",
     "arguments_not_object": "arguments must be a JSON object",
 }
-_LIMITS = {
+LIMIT_TEXTS = {
     "too_many_calls": "the plan has {found} calls, and at most {limit} are allowed; plan fewer",
     "arguments_too_large": "the arguments have {found} bytes as JSON, and at most {limit} are allowed; refer to the"
     " output of an earlier call instead of repeating it",
     "too_deep": "it has {found} levels, and at most {limit} are allowed; use fewer",
     "schema_too_complex": "checking the plan needs more than {limit} steps; use fewer templates",
 }
-_WARNINGS = {
+WARNING_TEXTS = {
     "nullable_source": "the value of the template may be null, which the tool does not take",
     "embedded_template_not_resolved": "the template inside the text is passed on as text; a template has to be the"
     " whole string",
@@ -98,7 +98,7 @@ def error_line(error: PlanError, calls: Sequence[PlanCall]) -> str:
 
 def warning_line(warning: PlanWarning, calls: Sequence[PlanCall]) -> str:
     """Return a warning in one line."""
-    return f"{_where(warning.tool_index, warning.argument, calls)}{_WARNINGS[warning.warning]}"
+    return f"{_where(warning.tool_index, warning.argument, calls)}{WARNING_TEXTS[warning.warning]}"
 
 
 def printable(text: str, limit: int = MAX_SHOWN_NAME_CHARACTERS) -> str:
@@ -118,9 +118,11 @@ def _where(index: int | None, argument: str, calls: Sequence[PlanCall]) -> str:
 def _text(detail: PlanErrorDetail) -> str:
     match detail:
         case plans.PlainError():
-            return _PLAIN[detail.type]
+            return PLAIN_TEXTS[detail.type]
         case plans.OverLimit():
-            return _LIMITS[detail.type].format(found=detail.found or f"more than {detail.limit}", limit=detail.limit)
+            return LIMIT_TEXTS[detail.type].format(
+                found=detail.found or f"more than {detail.limit}", limit=detail.limit
+            )
         case plans.UnknownTool():
             return f"there is no tool {printable(detail.tool_name)}; {_listed('the tools are', detail.available_tools)}"
         case plans.InvalidArgument():
