@@ -75,7 +75,7 @@ playground: ## Build the playground from web/ and its types from the schemas, af
 models: $(VENV)/ready ## Write the table of models' prices and context sizes again, after an upgrade of LiteLLM.
 	$(BIN)/python -m services.planner.models.model_table
 
-providers: $(VENV)/ready ## Ask the real providers whose keys are set, for the table in docs/models.md; ARGS names more models.
+providers: $(VENV)/ready ## Ask the real providers whose keys are set, for docs/rules/tried.md; ARGS names more models.
 	$(BIN)/python -m benchmarks.providers $(ARGS)
 
 wheel: $(VENV)/ready ## Build the wheel for users into dist/.

@@ -1,4 +1,4 @@
-"""Asks real providers what they can do, and writes the table of docs/models.md: `make providers`.
+"""Asks real providers what they can do, and writes docs/rules/tried.md: `make providers`.
 
 Rule 1: a model is asked as a run asks it: the same prompt, client and reading of replies, with the settings of the
 planner (`RUNWIRE_*`) and the providers' own variables. A model costs five short requests.
@@ -40,7 +40,7 @@ from services.planner.strategies.base import Reading
 from services.planner.strategies.react.strategy import React
 from services.runtime.settings import read_settings
 
-DOCS = Path(__file__).parents[1] / "docs" / "models.md"
+DOCS = Path(__file__).parents[1] / "docs" / "rules" / "tried.md"
 LISTED = (
     *MODEL_BY_KEY.values(),
     "together_ai/meta-llama/Llama-3.3-70B-Instruct-Turbo",
@@ -197,7 +197,7 @@ def has_key(model: str, environment: Mapping[str, str]) -> bool:
 
 
 def written(docs: str, rows: Sequence[Row]) -> str:
-    """Return the text of docs/models.md with these rows in its table. Listed models that it does not have are added."""
+    """Return the text of docs/rules/tried.md with these rows in its table, and with all listed models."""
     before, head, rest = docs.partition(HEAD + "\n")
     if not head:
         raise SystemExit(f"{DOCS} has no table with the head {HEAD}")
@@ -232,7 +232,7 @@ def main(named: Sequence[str]) -> None:
     if not rows:
         print(
             "No provider's key is set and no local Ollama answers: nobody is asked, and the table stays as it is.",
-            f"Keys are read from {', '.join(MODEL_BY_KEY)} and the other variables of docs/models.md.",
+            f"Keys are read from {', '.join(MODEL_BY_KEY)} and the variables of docs/rules/providers.md.",
             'Name a model of a server of your own with: make providers ARGS="hosted_vllm/<its name>"',
             sep="\n",
         )

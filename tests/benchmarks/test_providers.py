@@ -24,7 +24,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in {*MODEL_BY_KEY, *(key for provider in PROVIDERS.values() for key in provider.keys)}:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(providers, "local_models", partial(local_models, port=free_port()))
-    copy = tmp_path / "models.md"
+    copy = tmp_path / "tried.md"
     copy.write_text(providers.DOCS.read_text())
     monkeypatch.setattr(providers, "DOCS", copy)
     return copy

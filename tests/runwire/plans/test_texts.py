@@ -16,7 +16,7 @@ from contracts.runs.plans import (
     TypeMismatch,
 )
 from runwire.plans import error_line
-from runwire.plans.texts import _LIMITS, _PLAIN
+from runwire.plans.texts import LIMIT_TEXTS, PLAIN_TEXTS
 
 CALLS = [PlanCall(tool_name="research"), PlanCall(tool_name="publish")]
 
@@ -68,7 +68,7 @@ def test_errors_of_templates(detail: PlanErrorDetail, text: str) -> None:
 
 def test_every_code_has_a_text() -> None:
     """None is left without what to do."""
-    for code in _PLAIN:
+    for code in PLAIN_TEXTS:
         assert error_line(PlanError(tool_index=1, error=PlainError.model_validate({"type": code})), CALLS)
-    assert set(_PLAIN) == set(PlainError.model_json_schema()["properties"]["type"]["enum"])
-    assert set(_LIMITS) == set(OverLimit.model_json_schema()["properties"]["type"]["enum"])
+    assert set(PLAIN_TEXTS) == set(PlainError.model_json_schema()["properties"]["type"]["enum"])
+    assert set(LIMIT_TEXTS) == set(OverLimit.model_json_schema()["properties"]["type"]["enum"])

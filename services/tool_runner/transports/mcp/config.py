@@ -57,35 +57,49 @@ class McpServer(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
-    command: str | None = None
-    args: list[str] = Field(default_factory=list)
-    cwd: Path | None = None
-    env: dict[str, str] = Field(default_factory=dict)
-    url: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
-    oauth: ClientCredentials | None = None
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,32}$")]
-    """Before the name of each tool. Default: the server's name and `_`."""
-    tools: list[str] = Field(default=["*"])
-    """Of the server's tools these are offered."""
-    read_only: list[str] = Field(default_factory=list)
-    """These change nothing, so they may be repeated too."""
-    idempotent: list[str] = Field(default_factory=list)
-    """A call of these may be repeated."""
-    trust_hints: bool = False
-    """What the server itself says of a tool counts as if it stood in the two lists."""
-    approval: Literal["never", "unless_read_only", "always"] = "unless_read_only"
-    accept: Literal["ask", "auto"] = "ask"
-    """`auto`: changed specifications of this server need no `runwire tools accept`."""
-    output: Literal["structured", "text"] = "structured"
-    """`text`: output schemas are ignored, for servers that declare one and send text alone."""
-    required: bool = False
-    """The tool runner is not ready without it."""
-    timeout_s: float = Field(default=60.0, gt=0, le=3600)
-    """Longest silence during a call."""
-    concurrency: int = Field(default=16, ge=1, le=1000)
-    max_message_bytes: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
+    name: str = Field(description="the name of its table")
+    command: str | None = Field(
+        default=None, description="a program that speaks over its standard input and output; or"
+    )
+    args: list[str] = Field(default_factory=list, description="of the program")
+    cwd: Path | None = Field(default=None, description="its working folder")
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        description="variables of the program, beside `PATH`, `HOME`, `LANG`, `LOGNAME`, `TMPDIR`, `USER`",
+    )
+    url: str | None = Field(default=None, description="the address of a server over streamable HTTP")
+    headers: dict[str, str] = Field(default_factory=dict, description="of each request")
+    oauth: ClientCredentials | None = Field(default=None, description="client credentials, for tokens")
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = Field(
+        default="", description="before the name of each tool; else the server's name and `_`"
+    )
+    tools: list[str] = Field(default=["*"], description="tools that are offered; `*` stands for any text")
+    read_only: list[str] = Field(
+        default_factory=list, description="tools that change nothing, so a call of them may be repeated too"
+    )
+    idempotent: list[str] = Field(default_factory=list, description="tools of which a call may be repeated")
+    trust_hints: bool = Field(
+        default=False, description="`readOnlyHint` and `idempotentHint` of the server count as these two lists"
+    )
+    approval: Literal["never", "unless_read_only", "always"] = Field(
+        default="unless_read_only", description="whose calls a person approves: `never`, `unless_read_only`, `always`"
+    )
+    accept: Literal["ask", "auto"] = Field(
+        default="ask", description="`auto`: changed specifications need no `runwire tools accept`"
+    )
+    output: Literal["structured", "text"] = Field(
+        default="structured", description="`text`: output schemas are ignored, for one that sends text alone"
+    )
+    required: bool = Field(
+        default=False, description="the tool runner is not ready while it is away; else runs go on with a warning"
+    )
+    timeout_s: float = Field(
+        default=60.0, gt=0, le=3600, description="the longest silence during a call; progress restarts it"
+    )
+    concurrency: int = Field(default=16, ge=1, le=1000, description="calls of one tool at once")
+    max_message_bytes: int = Field(
+        default=16 << 20, ge=1 << 10, le=64 << 20, description="of one message of the server"
+    )
 
     @model_validator(mode="before")
     @classmethod
