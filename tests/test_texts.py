@@ -114,6 +114,11 @@ def test_what_is_pointed_to_is_there() -> None:
     assert not lost
 
 
+def test_the_docs_are_short() -> None:
+    """What a page of docs says is said once; tables that the code writes (docs/rules) and decisions do not count."""
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")) <= 25_000
+
+
 def test_every_decision_is_in_the_index() -> None:
     """With its number and a link."""
     folder = ROOT / "docs" / "decisions"

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.runs import events
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
-from contracts.runs.requests import RunLimits, StrategyName
+from contracts.runs.requests import StrategyName
 from services.planner.agents import Agent, parse_agents
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.strict_json import MAX_DEPTH
@@ -52,7 +52,7 @@ def test_what_is_refused(reply: str) -> None:
 
 
 def test_the_tables_name_what_there_is() -> None:
-    """Nodes, fields, sources, limits with their defaults."""
+    """Nodes, fields, sources."""
     assert [in_code(row[0])[0] for row in rows(PAGE, "`next_node`", "means", "`args`")[1:]] == [
         FINAL_RESPONSE,
         PLAN,
@@ -61,9 +61,6 @@ def test_the_tables_name_what_there_is() -> None:
     assert set(in_code(rows(PAGE, "`next_node`", "means", "`args`")[1][2])) == set(FinalResponseArgs.model_fields)
     assert all(f"`{word}`" in TEXT for word in RESERVED)
     assert [word for row in rows(PAGE, "source", "gives") for word in in_code(row[0])] == list(SOURCES)
-    limits = {in_code(name)[0]: default for name, default, _ in rows(PAGE, "limit", "default", "counts")}
-    written = {name: None if default == "none" else float(default) for name, default in limits.items()}
-    assert written == RunLimits().model_dump()
     assert [in_code(row[0])[0] for row in rows(PAGE, "`strategy`", "asks the model", "described")] == list(
         get_args(StrategyName)
     )
