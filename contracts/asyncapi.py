@@ -113,7 +113,7 @@ BODIES = (
             artifacts.AssembledStream,
         )
     ),
-    Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES),
+    Body("LiveToolSpec", tools.LiveTool, headers=_LIVES),
     Body("RefusedTool", tools.RefusedTool, headers=_LIVES),
     Body("ModelProfile", images.ModelProfile, headers=_LIVES),
     Body("KeySpent", runs.KeySpent, headers=_LIVES),

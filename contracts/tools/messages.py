@@ -92,6 +92,12 @@ class ToolSpec(Message):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:24]
 
 
+class LiveTool(ToolSpec):
+    """A tool in the catalogue."""
+
+    instances: int = Field(default=0, description="processes that announce it now; 0: it stands in the tools file")
+
+
 class RefusedTool(Message):
     """A tool with an announcement that is not offered: it cannot be used, or has not been accepted."""
 

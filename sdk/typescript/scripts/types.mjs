@@ -9,6 +9,7 @@ const NAMES = [
   "ArtifactRef",
   "FinalPayload",
   "InputInput",
+  "LiveTool",
   "OpenPause",
   "PauseReply",
   "ProposalInput",

@@ -1,6 +1,7 @@
 import type {
   ArtifactPage,
   ArtifactRef,
+  LiveTool,
   PauseReply,
   ProposalInput,
   ProposalView,
@@ -15,7 +16,6 @@ import type {
   SessionEvent,
   SessionStatus,
   TaskView,
-  ToolSpec,
 } from "./contracts.js";
 import { Problem } from "./errors.js";
 import { type EventRecord, follow, type FollowOptions } from "./stream.js";
@@ -223,12 +223,12 @@ export class Client {
     return this.read("/v1/artifacts", { method: "POST", body: bytes, query });
   }
 
-  async tools(): Promise<ToolSpec[]> {
+  async tools(): Promise<LiveTool[]> {
     return (await this.toolList()).tools;
   }
 
   /** The present tools, and those that are not offered with the reason. */
-  toolList(): Promise<{ tools: ToolSpec[]; refused: { name: string; reason: string }[] }> {
+  toolList(): Promise<{ tools: LiveTool[]; refused: { name: string; reason: string }[] }> {
     return this.read("/v1/tools");
   }
 

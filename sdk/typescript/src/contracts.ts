@@ -145,6 +145,7 @@ export interface Contracts {
   ArtifactRef: ArtifactRef;
   FinalPayload: FinalPayload;
   InputInput: InputInput;
+  LiveTool: LiveTool;
   OpenPause: OpenPause;
   PauseReply: PauseReply;
   ProposalInput: ProposalInput;
@@ -313,6 +314,55 @@ export interface ImageInput2 {
    */
   filename?: string | null;
   detail?: ("low" | "high" | "auto") | null;
+}
+/**
+ * A tool in the catalogue.
+ */
+export interface LiveTool {
+  name: string;
+  description?: string;
+  /**
+   * JSON Schema of `args`; local references only
+   */
+  input_schema?: {
+    [k: string]: unknown;
+  };
+  /**
+   * JSON Schema of the result; None: anything
+   */
+  output_schema?: {
+    [k: string]: unknown;
+  } | null;
+  /**
+   * True: a call may be repeated under the same idempotency key
+   */
+  idempotent?: boolean;
+  side_effects?: "none" | "read" | "write" | "external";
+  /**
+   * longest time without a reply, in seconds; every reply restarts it
+   */
+  timeout_s?: number;
+  /**
+   * each call sends a reply at least this often, from its start, and `.status` is answered
+   */
+  heartbeat_s?: number | null;
+  /**
+   * calls at once over all instances
+   */
+  concurrency?: number;
+  tags?: string[];
+  /**
+   * no call without a person's approval
+   */
+  requires_approval?: boolean;
+  /**
+   * models and plans are not offered it; `POST /v1/tools/{name}/call` takes the right `apply`
+   */
+  hidden?: boolean;
+  /**
+   * processes that announce it now; 0: it stands in the tools file
+   */
+  instances?: number;
 }
 /**
  * An open pause, as people see it.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from contracts.runs.pages import ClientAction, Page
 from contracts.runs.plans import PlanReport
 from contracts.runs.requests import AgentModels, KeyBudget, KeySpent
-from contracts.tools.messages import RefusedTool, ToolSpec
+from contracts.tools.messages import LiveTool, RefusedTool, ToolSpec
 from contracts.wire.base import HttpInput
 from runwire.plans import report
 from services.gateway.auth.caller import Caller
@@ -23,7 +23,7 @@ from services.gateway.parts import GatewayParts
 from services.runtime.check_worker import CheckTooCostly, run_check
 from services.shared.json_schema.checks import certain_faults
 from services.shared.redaction.placeholders import wire_size
-from services.shared.tools.catalogue import refused_tools
+from services.shared.tools.catalogue import instances, refused_tools
 
 
 class AgentList(BaseModel):
@@ -35,7 +35,7 @@ class AgentList(BaseModel):
 class ToolList(BaseModel):
     """The tools that are present now."""
 
-    tools: list[ToolSpec]
+    tools: list[LiveTool]
     refused: list[RefusedTool] = Field(
         default_factory=list, description="those that announce what cannot be used or is not accepted, with the reason"
     )
@@ -115,8 +115,10 @@ async def check_plan(parts: GatewayParts, request: Request, caller: RequestCalle
 @router.get("/v1/tools", tags=["tools"])
 async def list_tools(parts: GatewayParts) -> ToolList:
     """List the present tools, and the refused ones with the reason."""
-    tools = parts.tools()
-    return ToolList(tools=[tools[name] for name in sorted(tools)], refused=await refused_tools(parts.bus))
+    refused, counts = await asyncio.gather(refused_tools(parts.bus), instances(parts.bus))
+    live = sorted(parts.tools().items())
+    tools = [LiveTool(**tool.model_dump(), instances=counts.get(name, 0)) for name, tool in live]
+    return ToolList(tools=tools, refused=refused)
 
 
 @router.get("/v1/agents", tags=["agents"])

@@ -18,7 +18,7 @@ import structlog
 from pydantic import ValidationError
 
 from contracts.runs.inbox import CallFinished
-from contracts.tools.messages import ReadRequested, RefusedTool, ToolSpec
+from contracts.tools.messages import LiveTool, ReadRequested, RefusedTool, ToolSpec
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
@@ -169,6 +169,16 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
                 if (refused := entry.parsed(RefusedTool)) is not None:
                     found[refused.name] = refused
     return [found[name] for name in sorted(found)]
+
+
+async def instances(bus: Bus) -> dict[str, int]:
+    """Return how many processes announce each tool; none while NATS is unavailable."""
+    with contextlib.suppress(BusError, TimeoutError):
+        async with asyncio.timeout(_REFUSED_TIMEOUT_S):
+            entries, _ = await read_entries(bus, keys.live_tool.all)
+            found = (entry.parsed(LiveTool) for entry in entries.values())
+            return {tool.name: tool.instances for tool in found if tool is not None}
+    return {}
 
 
 def _parsed(key: str, data: bytes) -> ToolSpec | None:

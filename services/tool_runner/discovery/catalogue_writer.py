@@ -19,7 +19,7 @@ from hashlib import sha256
 
 import structlog
 
-from contracts.tools.messages import RefusedTool
+from contracts.tools.messages import LiveTool, RefusedTool
 from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
@@ -67,8 +67,8 @@ class CatalogueWriter:
         self._declared = declared
         self._acceptance = Acceptance(bus, declared, changed.set, trust_all=trust_tools)
         self._on_tool = on_tool
-        self._published: dict[str, tuple[str, float]] = {}
-        """Tool -> digest in the catalogue and when it was last written."""
+        self._published: dict[str, tuple[str, int, float]] = {}
+        """Tool -> digest and instances in the catalogue, and when they were last written."""
         self._published_refused: dict[str, tuple[RefusedTool, float]] = {}
         """Refused tool -> its entry in the catalogue and when it was last written."""
         self._stored_specs: dict[str, bytes] = {}
@@ -129,7 +129,7 @@ class CatalogueWriter:
         # A tool that returns later is treated as new: its consumer may be gone.
         recent = time.monotonic() - REFRESH_INTERVAL_S
         self._published = {
-            name: written for name, written in self._published.items() if name in offered or written[1] > recent
+            name: written for name, written in self._published.items() if name in offered or written[2] > recent
         }
         for name in {name for each in self._discoveries for name in each.ended()} - offered.keys():
             await self._bucket.delete(keys.live_tool(name))
@@ -142,7 +142,7 @@ class CatalogueWriter:
                     "tool_specifications_differ", tool=name, versions=sorted({one.version for one in several})
                 )
             try:
-                await self._announce(name, choose(several))
+                await self._announce(name, choose(several), len({one.instance for one in several} - {""}))
                 for one in several:
                     if (name, one.instance) not in self._told:
                         self._told.add((name, one.instance))
@@ -180,18 +180,19 @@ class CatalogueWriter:
                     await self._bucket.delete(keys.refused_tool(name))
                     del self._published_refused[name]
 
-    async def _announce(self, name: str, announced: Announcement) -> None:
-        digest, at = self._published.get(name, ("", 0.0))
+    async def _announce(self, name: str, announced: Announcement, instances: int) -> None:
+        digest, known, at = self._published.get(name, ("", 0, 0.0))
         now = time.monotonic()
-        if digest == announced.digest and now - at < REFRESH_INTERVAL_S:
+        if (digest, known) == (announced.digest, instances) and now - at < REFRESH_INTERVAL_S:
             return
         spec = announced.spec.model_dump_json().encode()
         is_stored = await self._store_once(announced.digest, spec)
         if is_stored and digest != announced.digest:
             await self._on_tool(announced)
         if is_stored:
-            await self._bucket.put(keys.live_tool(name), spec, ttl_s=TTL_S)
-        self._published[name] = (announced.digest, now)
+            live = LiveTool(**announced.spec.model_dump(), instances=instances)
+            await self._bucket.put(keys.live_tool(name), live, ttl_s=TTL_S)
+        self._published[name] = (announced.digest, instances, now)
         if digest == announced.digest:
             return
         if is_stored:

@@ -15,6 +15,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire import keys, subjects
 from runwire import tool
 from runwire.serving import serve
+from services.shared.tools.catalogue import instances
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.discovery.micro import MicroDiscovery
 from tests.support.catalogue import STREAM, key_subject
@@ -65,6 +66,13 @@ async def test_the_specification_stays_and_the_tool_expires(
     assert (alive.headers or {})["Nats-TTL"] == str(catalogue_writer.TTL_S)
     assert int((pinned.headers or {})["Nats-Sequence"]) < int((alive.headers or {})["Nats-Sequence"])
     assert await planner.catalogue.spec(spec.digest()) == spec
+    assert (await instances(planner.bus))["mayfly"] == 1
+    serve_tools(mayfly)
+
+    async def are_two() -> bool:
+        return (await instances(planner.bus))["mayfly"] == 2
+
+    await wait_until(are_two, what="the second instance is counted")
 
 
 async def test_a_tool_hears_that_it_is_offered_and_is_gone_when_it_says_that_it_ends(

@@ -1,10 +1,10 @@
 // The tools of the gateway, read when something needs them.
 
-import type { ToolSpec } from "@runwire/client";
+import type { LiveTool } from "@runwire/client";
 import { gateway } from "./gateway.svelte";
 
 class Tools {
-  list = $state.raw<ToolSpec[]>([]);
+  list = $state.raw<LiveTool[]>([]);
   refused = $state.raw<{ name: string; reason: string }[]>([]);
   private asked = false;
 
