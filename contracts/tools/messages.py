@@ -77,10 +77,7 @@ class ToolSpec(Message):
     )
     concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all instances")
     tags: list[str] = Field(default_factory=list)
-    requires_approval: bool = Field(
-        default=False,
-        description="no call without a person's approval",
-    )
+    requires_approval: bool = Field(default=False, description="no call without a person's approval")
     hidden: bool = Field(
         default=False,
         exclude_if=is_absent,
