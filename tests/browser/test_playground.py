@@ -90,7 +90,7 @@ def seen(scripts: Path, name: str, gateway: str, folder: Path, *more: str) -> di
     """Run a script, and return what it has seen; fails for what no page may do."""
     node, chromium = str(needs_program("node")), str(needs_program("chromium"))
     command = [node, f"{name}.mjs", gateway, str(folder), chromium, *more]
-    ran = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=False, timeout=240)
+    ran = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=False, timeout=380)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found: dict[str, Any] = json.loads(ran.stdout)
     assert "failed" not in found, found["failed"]

@@ -18,7 +18,7 @@ export async function seen(script) {
       document.addEventListener("securitypolicyviolation", note);
     });
     const page = await context.newPage();
-    page.setDefaultTimeout(20_000);
+    page.setDefaultTimeout(60_000);
     page.on("pageerror", (error) => notes.errors.push(String(error)));
     page.on("dialog", (dialog) => (notes.errors.push(`dialog ${dialog.message()}`), dialog.dismiss()));
     page.on("request", (request) => {
