@@ -154,7 +154,7 @@ def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> No
     assert "Interview" in found["preview"]
     kinds, texts = zip(*found["rows"], strict=True)
     assert kinds == ("add", "add", "off", "upd", "del")
-    assert texts[2] == "Change Cannot be applied: there is no row 77 in Job Applications"
+    assert texts[2] == "Change Cannot be applied: there is no row 77 in University Applications"
     assert "Applied Offer" in texts[3]
     assert (found["was"], found["chips"]) == ("Was: Applied", 0)
     assert [text.split()[1] for text in found["applied"]] == ["Company", "Company"]

@@ -7,7 +7,7 @@ await seen(async (page, context) => {
   const question = page.getByRole("textbox", { name: "Question" });
   const ask = (text) => question.fill(text).then(() => question.press("Enter"));
   await page.goto(`${base}/playground#/pages/tables_list`);
-  await ask("I want to track my job applications");
+  await ask("I want to track my university applications");
   const create = page.getByRole("button", { name: "Create table" });
   await create.waitFor();
   const isLocked = await question.isDisabled();
@@ -15,7 +15,7 @@ await seen(async (page, context) => {
   const preview = await page.getByRole("region", { name: /as proposed/ }).innerText();
   await page.getByLabel("Include sample data (2 rows)").check();
   await create.click();
-  await page.getByRole("heading", { name: "Job Applications", level: 1 }).waitFor(); // The page of the new table.
+  await page.getByRole("heading", { name: "University Applications", level: 1 }).waitFor(); // The page of the new table.
 
   await ask("Add two rows, set Stage of row 1 to Offer, set Role of row 77 to Chef and delete row 2");
   await page.getByRole("button", { name: "Apply all 4" }).waitFor();

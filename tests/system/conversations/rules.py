@@ -78,12 +78,15 @@ def ends_every_run(found: Conversations) -> Iterator[str]:
 
 
 def knows_what_was_said(found: Conversations) -> Iterator[str]:
-    """A run knows the conversation up to the end of the run before it."""
+    """A run knows the conversation up to the end of the run before it.
+
+    A report whose turn came again before it had started is told with its `resumed`.
+    """
     known = {
-        event["run_id"]: event.get("conversation_seq") or 0
+        run.run_id: max(event.get("conversation_seq") or event.get("session_seq") or 0 for event in told)
         for run in found.of_runs.runs
-        for _, event in events_of(run, "log")
-        if event["type"] == "run_started" and not _has_yielded(run)
+        if not _has_yielded(run)
+        and (told := [event for _, event in events_of(run, "log") if event["type"] in {"run_started", "resumed"}])
     }
     for session, records in found.sessions.items():
         ended_at = 0

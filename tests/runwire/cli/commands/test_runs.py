@@ -11,6 +11,7 @@ import pytest
 from tests.runwire.conftest import document, printed, runwire
 from tests.support.images import with_metadata
 from tests.support.up import environment
+from tests.support.waiting import wait_until_blocking
 
 CHART = "Which region grew most in sales.csv? Draw a chart."
 
@@ -24,6 +25,8 @@ def asked(up: Path, question: str, *options: str) -> str:
 def test_runs_are_listed(up: Path) -> None:
     """The newest first, as a table and as JSON; a pipe gets whole lines."""
     first, second = asked(up, "What is 6*7?"), asked(up, "What is\n 17*23?")
+    # A run is in the list a moment after its end was seen.
+    wait_until_blocking(lambda: document("runs", "ls", "-n", "1", data=up)[0]["run_id"] == second, what="it is listed")
     listed = document("runs", "ls", data=up)
     assert [run["run_id"] for run in listed][:2] == [second, first]
     assert document("runs", "ls", "-n", "1", data=up) == listed[:1]
