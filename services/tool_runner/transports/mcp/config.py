@@ -58,9 +58,7 @@ class McpServer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="the name of its table")
-    command: str | None = Field(
-        default=None, description="a program that speaks over its standard input and output; or"
-    )
+    command: str | None = Field(default=None, description="a program that speaks over stdin and stdout; or")
     args: list[str] = Field(default_factory=list, description="of the program")
     cwd: Path | None = Field(default=None, description="its working folder")
     env: dict[str, str] = Field(
@@ -74,32 +72,22 @@ class McpServer(BaseModel):
         default="", description="before the name of each tool; else the server's name and `_`"
     )
     tools: list[str] = Field(default=["*"], description="tools that are offered; `*` stands for any text")
-    read_only: list[str] = Field(
-        default_factory=list, description="tools that change nothing, so a call of them may be repeated too"
-    )
+    read_only: list[str] = Field(default_factory=list, description="tools that change nothing: calls may be repeated")
     idempotent: list[str] = Field(default_factory=list, description="tools of which a call may be repeated")
-    trust_hints: bool = Field(
-        default=False, description="`readOnlyHint` and `idempotentHint` of the server count as these two lists"
-    )
+    trust_hints: bool = Field(default=False, description="its `readOnlyHint` and `idempotentHint` count as these two")
     approval: Literal["never", "unless_read_only", "always"] = Field(
         default="unless_read_only", description="whose calls a person approves: `never`, `unless_read_only`, `always`"
     )
-    accept: Literal["ask", "auto"] = Field(
-        default="ask", description="`auto`: changed specifications need no `runwire tools accept`"
-    )
+    accept: Literal["ask", "auto"] = Field(default="ask", description="`auto`: changes need no `runwire tools accept`")
     output: Literal["structured", "text"] = Field(
         default="structured", description="`text`: output schemas are ignored, for one that sends text alone"
     )
     required: bool = Field(
         default=False, description="the tool runner is not ready while it is away; else runs go on with a warning"
     )
-    timeout_s: float = Field(
-        default=60.0, gt=0, le=3600, description="the longest silence during a call; progress restarts it"
-    )
+    timeout_s: float = Field(default=60.0, gt=0, le=3600, description="longest silence in a call; progress ends it")
     concurrency: int = Field(default=16, ge=1, le=1000, description="calls of one tool at once")
-    max_message_bytes: int = Field(
-        default=16 << 20, ge=1 << 10, le=64 << 20, description="of one message of the server"
-    )
+    max_message_bytes: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20, description="of each of its messages")
 
     @model_validator(mode="before")
     @classmethod
