@@ -45,6 +45,8 @@ class HeldMessages:
         self._consumers = consumers
         self._instance = new_id()
         self._every_s = bus.settings.ack_wait_s / _LISTS_PER_ACK_WAIT
+        self._proof_s = bus.settings.ack_wait_s / 2
+        """For so long a list proves something (rule 4)."""
         self._first_up_since = bus.up_since
         self._heard: dict[str, float] = {}
         """Other planner that holds messages -> when it last said so, on the monotonic clock."""
@@ -77,15 +79,10 @@ class HeldMessages:
             if (before, body) != (_NONE, _NONE):
                 await self._bus.send(subjects.held(self._instance), body)
             now, up_since = time.monotonic(), self._bus.up_since
-            is_settling = up_since > self._first_up_since and now - up_since < self._bus.settings.ack_wait_s / 2
-            await asyncio.gather(
-                *(
-                    self._ask_for(each)
-                    for each, at in self._heard.items()
-                    if now - at > _MISSED_LISTS * self._every_s and not is_settling
-                )
-            )
-            self._heard = {each: at for each, at in self._heard.items() if now - at < self._bus.settings.ack_wait_s / 2}
+            if up_since == self._first_up_since or now - up_since > self._proof_s:
+                silent = [each for each, at in self._heard.items() if now - at > _MISSED_LISTS * self._every_s]
+                await asyncio.gather(*map(self._ask_for, silent))
+            self._heard = {each: at for each, at in self._heard.items() if now - at < self._proof_s}
             await asyncio.sleep(self._every_s)
 
     async def _on_list(self, message: Msg) -> None:
@@ -128,5 +125,4 @@ class HeldMessages:
         logger.warning("killed_planner_found", instance=instance, messages=len(replies))
 
     def _is_old(self, message: Msg) -> bool:
-        age_s = unix_ms() / 1000 - unix_seconds((message.headers or {})["Nats-Time-Stamp"])
-        return age_s > self._bus.settings.ack_wait_s / 2
+        return unix_ms() / 1000 - unix_seconds((message.headers or {})["Nats-Time-Stamp"]) > self._proof_s
