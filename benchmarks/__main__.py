@@ -1,9 +1,9 @@
 """`make bench`: what a token, a step, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
 
-`--quick` measures fewer rounds, `--only abcdeghn` chooses questions, `--sync always|default|both` the durability of
-(a) to (e). (h) is the whole product beside a bare loop, (n) a call over MCP; `python -m benchmarks.product` measures
-parts of it. Artifacts (f) need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m
-benchmarks.beside_penguiflow` sets the planner beside the best-known one.
+`--quick` measures fewer rounds, `--only abcdeghno` chooses questions, `--sync always|default|both` the durability of
+(a) to (e). (h) is the whole product beside a bare loop, (n) a call over MCP, (o) the playground in Chromium; `python -m
+benchmarks.product` measures parts of (h). Artifacts (f) need an S3 server and are measured by `python -m
+benchmarks.artifacts`; `python -m benchmarks.beside_penguiflow` sets the planner beside the best-known one.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import uvloop
 
-from benchmarks import mcp, run_costs, streams
+from benchmarks import mcp, playground, run_costs, streams
 from benchmarks.instant_model import Script
 from benchmarks.long_replies import long_replies
 from benchmarks.product import parts as product
@@ -25,7 +25,7 @@ from benchmarks.system import System, started
 from services.runtime.service import collect_garbage_rarely
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
-ALL = "abcdeghn"
+ALL = "abcdeghno"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Effort:
     """How much is measured.
 
     `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, megabytes, seconds of
-    search.
+    search, `events` of the answer of (o).
     """
 
     rounds: int
@@ -45,6 +45,7 @@ class Effort:
     longest: int
     megabytes: float
     searched_s: float
+    events: int
 
 
 FULL = Effort(
@@ -57,12 +58,31 @@ FULL = Effort(
     longest=1000,
     megabytes=0.5,
     searched_s=60,
+    events=10_000,
 )
 QUICK = Effort(
-    rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200, megabytes=0.25, searched_s=10
+    rounds=3,
+    tokens=40,
+    runs=60,
+    clients=100,
+    tokens_to_each=8,
+    steps=60,
+    longest=200,
+    megabytes=0.25,
+    searched_s=10,
+    events=2_000,
 )
 SMALLEST = Effort(
-    rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100, megabytes=0.01, searched_s=0.2
+    rounds=1,
+    tokens=5,
+    runs=10,
+    clients=20,
+    tokens_to_each=2,
+    steps=5,
+    longest=100,
+    megabytes=0.01,
+    searched_s=0.2,
+    events=500,
 )
 
 
@@ -92,7 +112,11 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...], *, with_peers:
         await product.show(product.QUICK if effort is QUICK else product.FULL, with_peers=with_peers)
     if "n" in only:
         print((await mcp.compared(effort.rounds, effort.runs)).text(), flush=True)
-    for sync in syncs if set(only) - {"g", "h", "n"} else ():
+    if "o" in only and (missing := playground.missing()):
+        print(f"(o) is left out: install {', '.join(missing)}.")
+    elif "o" in only:
+        print(playground.frames(effort.rounds, effort.events).text(), flush=True)
+    for sync in syncs if set(only) - {"g", "h", "n", "o"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):
                 print(table.text(), flush=True)

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.ratio_tables import Table, spread
 from runwire.local.launch import remembered
 from tests.support.model_server import ModelServer, Say, answer
-from tests.support.needs import needs_program
+from tests.support.needs import find_program, needs_program
 from tests.support.up import ROOT, running_up
 
 PAUSE_S = 0.002
@@ -27,10 +27,28 @@ _AGENTS = {"default": {}, "scripted": {"model": "openai/scripted"}}
 _BROWSER = ROOT / "tests" / "browser"
 
 
+_SENTENCE = "**Sales** of region {0} grew in most weeks of the year, as [its report](https://example.org/{0}) says. "
+_SECTION = f"""## Region {{0}}
+
+{_SENTENCE * 6}
+
+- the best week was the `{{0}}`th
+- the worst was the one before
+
+```
+region = {{0}}
+```
+
+| week | sales |
+| --- | --- |
+| {{0}} | {{0}}.5 |
+
+"""
+
+
 def text_of(characters: int) -> str:
-    """Return paragraphs of about 500 characters with some Markdown, no two alike."""
-    paragraph = "**Sales** of region {0} were `{0}` in [{0}](https://example.org/{0}). " * 8
-    return "\n\n".join(paragraph.format(number) for number in range(characters // len(paragraph)))
+    """Return sections of all that Markdown is used for, no two alike, of which so much is shown."""
+    return "".join(_SECTION.format(number) for number in range(characters // 560))
 
 
 def measured(rounds: int, events: int, characters: int) -> Iterator[dict[str, Any]]:
@@ -44,7 +62,8 @@ def measured(rounds: int, events: int, characters: int) -> Iterator[dict[str, An
             [needs_program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=scripts, check=True
         )
         reply = answer(text_of(events * characters))
-        model.by_turn(Say(text=reply.text, piece=characters, pause_s=PAUSE_S), marker="Write it all down")
+        piece = len(reply.text) // events
+        model.by_turn(Say(text=reply.text, piece=piece, pause_s=PAUSE_S), marker="Write it all down")
         env = {"RUNWIRE_MODEL_API_BASE": model.url, "RUNWIRE_MODEL_API_KEY": "none"}
         with running_up(data, "--no-tools", RUNWIRE_AGENTS_FILE=str(data / "agents.json"), **env):
             command = [needs_program("node"), "long.mjs", remembered(data)["url"], data, needs_program("chromium")]
@@ -56,8 +75,13 @@ def measured(rounds: int, events: int, characters: int) -> Iterator[dict[str, An
                 yield found
 
 
-def frames(rounds: int, events: int, characters: int) -> Table:
-    """Answer (o)."""
+def missing() -> list[str]:
+    """The programs of (o) that this machine lacks."""
+    return [name for name in ("node", "npm", "chromium") if find_program(name) is None]
+
+
+def frames(rounds: int, events: int, characters: int = 100) -> Table:
+    """Answer (o): while so many events come, and of each so many characters are shown."""
     found = list(measured(rounds, events, characters))
     most = max(each["written"]["most"] for each in found)
     table = Table(

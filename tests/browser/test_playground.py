@@ -47,7 +47,7 @@ FOUND = {
     "sources": [{"title": "Sales of 2024", "url": "https://example.org/sales"}],
 }
 ACTIONS = [{"label": name.title(), "action": name, "handler": "client"} for name in ("fly", "close_chat")]
-LONG = "\n\n".join(f"Paragraph {number} of **many**." for number in range(400))
+LONG = "\r\n\r\n".join(f"Paragraph {number} of [**many**][all]." for number in range(400))
 TOOLS = [*(ROOT / "examples" / "demo" / f"{name}.py" for name in ("report", "table")), HERE / "page_tools.py"]
 TOOLS += [ROOT / "examples" / "quickstart" / "asking_tool.py"]
 
@@ -62,7 +62,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         answered = answer("East grew most [1], and `[1]` is code; [9] is nothing.", **FOUND)
         model.by_turn(action("gather_findings"), answered, marker="Gather the findings")
         model.say(Say(text=f"Soon.\nSUGGESTED_ACTIONS: {json.dumps(ACTIONS)}"), marker="When do they come?")
-        model.by_turn(answer(LONG), marker="Write it all down")
+        long = answer(f"{LONG}\n\n[all]: https://example.org/all").text
+        model.by_turn(Say(text=long, piece=20, pause_s=0.002), marker="Write it all down")
         with running_up(
             data,
             *(part for tool in TOOLS for part in ("--tools", str(tool))),
@@ -176,11 +177,14 @@ def test_what_people_give(scripts: Path, gateway: str, tmp_path: Path) -> None:
 
 
 def test_a_long_answer_is_drawn_once_a_frame(scripts: Path, gateway: str, tmp_path: Path) -> None:
-    """And each of its blocks stands in the page once, as it does after a reload."""
+    """And each of its blocks stands in the page once, as it does after a reload; a frame draws the last two again."""
     found = seen(scripts, "long", gateway, tmp_path)
-    assert found["written"]["most"] <= 2  # The end is drawn without waiting for a frame.
-    assert found["live"] == found["again"]
-    assert (found["live"]["blocks"], found["live"]["nodes"]) == (400, 800)
+    written = found["written"]
+    assert written["most"] <= 2
+    assert written["draws"] < found["events"]
+    assert written["added"] <= 2 * 1200 + 2 * 3 * written["draws"], written  # Twice: at the end `all` is known.
+    assert found["live"] == found["again"], found
+    assert (found["live"]["blocks"], found["live"]["nodes"]) == (400, 1200)
 
 
 def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ await seen(async (page) => {
   /** Begins to note the ms between frames, and how often the answer was drawn in one. */
   const watch = () =>
     page.evaluate(() => {
-      const noted = (window.noted = { frames: [], drawn: 0, most: 0, watches: true });
+      const noted = (window.noted = { frames: [], drawn: 0, most: 0, draws: 0, added: 0, watches: true });
       let before = performance.now();
       const frame = (at) => {
         noted.frames.push(at - before);
@@ -18,15 +18,22 @@ await seen(async (page) => {
       };
       requestAnimationFrame(frame);
       new MutationObserver((changes) => {
-        if (changes.some(({ target }) => target.nodeType === 1 && target.closest(".answer"))) noted.drawn += 1;
+        const added = changes.filter(({ target }) => target.closest?.(".answer > div")).flatMap(({ addedNodes }) => [...addedNodes]);
+        if (!added.length) return;
+        noted.drawn += 1;
+        noted.draws += 1;
+        for (const node of added) noted.added += node.nodeType === 1 ? 1 + node.querySelectorAll("*").length : 0;
       }).observe(document.body, { subtree: true, childList: true });
     });
   const noted = () =>
     page.evaluate(() => {
       window.noted.watches = false;
       const sorted = window.noted.frames.toSorted((one, other) => one - other);
-      return { count: sorted.length, p50: sorted[sorted.length >> 1], p95: sorted[Math.floor(sorted.length * 0.95)], longest: sorted.at(-1), most: window.noted.most };
+      return { count: sorted.length, p50: sorted[sorted.length >> 1], p95: sorted[Math.floor(sorted.length * 0.95)], longest: sorted.at(-1), most: window.noted.most, draws: window.noted.draws, added: window.noted.added };
     });
+
+  /** Looks five times a second: what looks in each frame takes time of it. */
+  const isShown = () => page.waitForFunction(() => document.querySelector(".verdict") && !document.querySelector(".answer[aria-busy=true]"), null, { polling: 200 });
 
   await page.goto(`${base}/playground`);
   const question = page.getByRole("textbox", { name: "Question" });
@@ -38,15 +45,15 @@ await seen(async (page) => {
   await watch();
   await question.fill("Write it all down.");
   await question.press("Enter");
-  await page.locator(".verdict").waitFor();
+  await isShown();
   const written = await noted();
-  const shown = () => page.locator(".answer").evaluate((answer) => ({ nodes: answer.querySelectorAll("*").length, blocks: answer.children.length, length: answer.textContent.length }));
+  const shown = () => page.locator(".answer").evaluate((answer) => ({ nodes: answer.querySelectorAll(":scope > div *").length, blocks: answer.querySelectorAll(":scope > div > *").length, length: answer.textContent.length }));
   const live = await shown();
   await page.getByRole("tab", { name: "Run" }).click();
   const events = await page.getByRole("link", { name: /^Its [\d,]+ events$/ }).innerText();
   await page.reload({ waitUntil: "domcontentloaded" });
   await watch();
-  await page.locator(".verdict").waitFor();
+  await isShown();
   const read = await noted();
   const again = await shown();
   await page.getByRole("article").getByRole("link", { name: "See events" }).click();

@@ -1,8 +1,11 @@
-// A run as the page follows it: its events folded as they come, shown once a frame. What has ended needs no connection.
+// A run as the page follows it: its events folded as they come, and shown in frames. What has ended needs no connection.
 
 import { Problem, type RunEvent } from "@runwire/client";
 import { gateway } from "../app/gateway.svelte";
 import { Run } from "./fold";
+import { inFrame } from "./frames";
+
+const PAUSE_MS = 16;
 
 export class Followed {
   readonly run: Run;
@@ -14,7 +17,8 @@ export class Followed {
   /** Whether the events are seen as they happen, so that the page's clock measures them. */
   isLive = $state(false);
   private readonly stop = new AbortController();
-  private drawing = false;
+  private isDrawing = false;
+  private pauseMs = PAUSE_MS;
   private readonly openedAt = Date.now();
 
   constructor(id: string, query = "") {
@@ -60,15 +64,16 @@ export class Followed {
     this.isLost = isLost;
   }
 
+  /** Shows what is new, at most thirty times a second, and the less often the longer the page takes to draw it. */
   private draw(): void {
-    if (this.drawing) return;
-    this.drawing = true;
+    if (this.isDrawing) return;
+    this.isDrawing = true;
     const drawn = () => {
-      this.drawing = false;
+      const begun = performance.now();
+      this.isDrawing = false;
       this.version += 1;
+      setTimeout(() => (this.pauseMs = Math.max(PAUSE_MS, 2 * (performance.now() - begun)))); // By then it is painted.
     };
-    // A tab in the background draws no frames, and needs to know the end.
-    if (document.hidden || this.run.hasEnded) setTimeout(drawn, 0);
-    else requestAnimationFrame(drawn);
+    setTimeout(() => inFrame(drawn), this.pauseMs);
   }
 }

@@ -5,7 +5,8 @@
 // Rule 3: a link goes to http, https or mailto, in a new tab, without a referrer; its host is in its title.
 
 import DOMPurify, { type Config } from "dompurify";
-import { Marked, type Token } from "marked";
+import { Lexer, type Links, Marked, type Token, type Tokens } from "marked";
+import { inFrame } from "./frames";
 
 const SIMPLE = /(<\/?(?:br|b|i|em|strong|s|del|sub|sup|kbd|details|summary)\s*\/?>)|[<>"]/gi;
 const marked = new Marked({
@@ -28,6 +29,7 @@ const ALLOWED: Config = {
   RETURN_DOM_FRAGMENT: true,
 };
 const purify = DOMPurify(window);
+purify.setConfig(ALLOWED);
 
 purify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName !== "A") return;
@@ -43,9 +45,8 @@ function escaped(text: string): string {
 }
 
 /** `titles`: of the sources; `[2]` in the text is a mark of the second one. */
-export function elements(markdown: string, titles: readonly string[] = []): DocumentFragment {
-  const html = marked.parse(markdown) as string;
-  const fragment = purify.sanitize(html, ALLOWED) as unknown as DocumentFragment;
+function elements(blocks: readonly Token[], titles: readonly string[]): DocumentFragment {
+  const fragment = purify.sanitize(marked.parser([...blocks])) as unknown as DocumentFragment;
   for (const table of fragment.querySelectorAll("table")) {
     const frame = document.createElement("div");
     frame.className = "prose-table";
@@ -97,33 +98,76 @@ function copyButton(pre: HTMLElement): HTMLElement {
   return button;
 }
 
-/** Shows a text that grows in an element: only its last blocks are read and drawn again. */
+/** What one lexing takes in, in characters; a longer block is read in larger pieces. */
+const PIECE = 4_000;
+/** Blocks in one element: a page looks in each frame which of the elements with `content-visibility` are in view. */
+const MOST = 40;
+/** What a frame may cost, in ms: a long text is drawn over several. */
+const BUDGET_MS = 6;
+
+/**
+ * Shows a text that grows in an element, which is `aria-busy` while there is more to draw. All but the last two blocks are settled, and never
+ * read again.
+ */
 export class MarkdownView {
   private text = "";
-  /** Of the blocks that cannot change any more: where they end, and their elements. */
+  private titles: readonly string[] = [];
+  private isDrawn = true;
+  private isWaiting = false;
+  /** Where the blocks end that are settled. */
   private settled = 0;
-  private tail: Node[] = [];
-  private titles = "";
+  private tail: ChildNode[] = [];
+  private piece = PIECE;
+  private isWriting = true;
+  /** What `[text][name]` refers to. A name that is explained behind its use makes the text be drawn again at its end. */
+  private links: Links = Object.create(null) as Links;
+  private known = 0;
 
   constructor(private readonly target: HTMLElement) {}
 
-  show(text: string, titles: readonly string[] = []): void {
-    const isSame = titles.join("\n") === this.titles;
-    if (text === this.text && isSame) return;
-    this.titles = titles.join("\n");
-    if (!isSame || !text.startsWith(this.text.slice(0, this.settled))) {
-      this.target.replaceChildren();
-      [this.settled, this.tail] = [0, []];
-    }
-    this.text = text;
-    for (const node of this.tail) (node as ChildNode).remove();
-    this.tail = [];
-    const tokens: Token[] = marked.lexer(text.slice(this.settled));
-    const kept = tokens.slice(0, -2).reduce((length, token) => length + token.raw.length, 0);
-    if (kept) this.target.append(elements(text.slice(this.settled, this.settled + kept), titles));
-    this.settled += kept;
-    const fragment = elements(text.slice(this.settled), titles);
-    this.tail = [...fragment.childNodes];
-    this.target.append(fragment);
+  show(given: string, isWriting: boolean, titles: readonly string[]): void {
+    const text = given.replaceAll("\r", ""); // The lexer tells lengths without them.
+    const areSame = titles.join("\n") === this.titles.join("\n");
+    if (!areSame || text.slice(0, this.settled) !== this.text.slice(0, this.settled)) this.restart();
+    this.isDrawn &&= areSame && text === this.text && isWriting === this.isWriting;
+    [this.text, this.titles, this.isWriting] = [text, titles, isWriting];
+    if (!this.isWaiting) this.draw();
+  }
+
+  private restart(): void {
+    this.target.replaceChildren();
+    [this.settled, this.tail, this.isDrawn] = [0, [], false];
+  }
+
+  private draw(): void {
+    const begun = performance.now();
+    while (!this.isDrawn && performance.now() - begun < BUDGET_MS) this.drawPiece();
+    this.target.ariaBusy = String(!this.isDrawn);
+    this.isWaiting = !this.isDrawn;
+    if (this.isWaiting) inFrame(() => this.draw());
+  }
+
+  private drawPiece(): void {
+    const text = this.text.slice(this.settled, this.settled + this.piece);
+    this.isDrawn = this.settled + text.length === this.text.length;
+    const lexer = new Lexer(marked.defaults);
+    Object.assign(lexer.tokens.links, this.links);
+    const open = lexer.lex(text);
+    const done = open.splice(0, this.isDrawn && !this.isWriting ? open.length : open.length - 2);
+    for (const token of done) if (token.type === "def") this.links[token["tag"] as string] ??= token as Tokens.Def;
+    const length = done.reduce((sum, token) => sum + token.raw.length, 0);
+    this.piece = length ? PIECE : 2 * this.piece;
+    if (!length && !this.isDrawn) return;
+    this.settled += length;
+    for (const node of this.tail) node.remove();
+    let part = this.target.lastElementChild;
+    if (!part || part.childElementCount > MOST) this.target.append((part = document.createElement("div")));
+    part.append(elements(done, this.titles));
+    this.tail = this.isDrawn ? [...elements(open, this.titles).childNodes] : [];
+    part.append(...this.tail);
+    const count = Object.keys(this.links).length;
+    if (!this.isDrawn || this.isWriting || count === this.known) return;
+    this.known = count;
+    this.restart();
   }
 }

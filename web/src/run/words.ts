@@ -11,10 +11,11 @@ export function seconds(ms: number): string {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
 }
 
+const HOUR = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const DAY = new Intl.DateTimeFormat([], { day: "numeric", month: "short" });
+
 export function clock(unixMs: number): string {
-  const at = new Date(unixMs);
-  const isToday = at.toDateString() === new Date().toDateString();
-  return isToday ? at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }) : at.toLocaleDateString([], { day: "numeric", month: "short" });
+  return (new Date(unixMs).toDateString() === new Date().toDateString() ? HOUR : DAY).format(unixMs);
 }
 
 export function bytes(size: number): string {
