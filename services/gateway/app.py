@@ -3,15 +3,17 @@
 The metrics of the gateway: `/metrics`, for callers with the right `operate`, since its port is open to clients.
 """
 
+import re
 import time
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -46,20 +48,20 @@ from services.shared import metrics
 from services.shared.artifacts import errors
 from services.shared.tools.catalogue import Catalogue
 
-HANDLED = (Problem, RequestValidationError, HTTPException, BusError, errors.ArtifactFailed, ClientDisconnect, Exception)
+HANDLED = (Problem, RequestValidationError, HTTPException, BusError, errors.ArtifactFailed, ClientDisconnect)
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def add_error_handlers(app: FastAPI) -> None:
     """Handle all exceptions of the application."""
+    for kind in (*HANDLED, Exception):
+        app.add_exception_handler(kind, _answer_to)
 
-    async def answer(request: Request, error: Exception) -> Response:
-        if isinstance(error, ClientDisconnect):
-            return Response(status_code=400)  # Nobody reads it.
-        return _problem_of(request, error).response()
 
-    for kind in HANDLED:
-        app.add_exception_handler(kind, answer)
+async def _answer_to(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # Nobody reads it.
+    return _problem_of(request, error).response()
 
 
 def _problem_of(request: Request, error: Exception) -> Problem:
@@ -133,6 +135,45 @@ def measured(app: AsgiApp) -> AsgiApp:
     return measure
 
 
+_EVENTS_PATH = re.compile(rb"/v1/runs/([0-9a-f]{32})/events")
+_ROUTES = {
+    route.endpoint: route for route in (*runs.router.routes, *events.router.routes) if isinstance(route, APIRoute)
+}
+
+
+def straight(app: AsgiApp) -> AsgiApp:
+    """Return the application with runs started and followed past FastAPI's routing, where the request has no query.
+
+    FastAPI solves the dependencies of a route anew for each request: that takes as long as to accept a run. What a
+    query says it checks, so such requests are left to it.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        path, method, followed = scope["raw_path"], scope["method"], None
+        is_started = method == "POST" and path == b"/v1/runs"
+        if scope["query_string"] or not (
+            is_started or (method == "GET" and (followed := _EVENTS_PATH.fullmatch(path)) is not None)
+        ):
+            await app(scope, receive, send)
+            return
+        run = followed[1].decode() if followed is not None else ""
+        scope["route"] = _ROUTES[events.run_events if run else runs.create_run]
+        request, parts = Request(scope, receive, send), cast("Parts", scope["app"].state.parts)
+        event_id = request.headers.get("last-event-id")
+        try:
+            await parts.guard.check(request)
+            if run:
+                answer = await events.run_events(run, parts, request.state.caller, event_id)
+            else:
+                request.state.caller.require("run")
+                answer = await runs.create_run(parts, request, request.state.caller, event_id)
+        except HANDLED as error:
+            answer = await _answer_to(request, error)
+        await answer(scope, receive, send)
+
+    return call
+
+
 NOUNS = (
     *(runs.router, decisions.router, inside.router, sessions.router, sessions.task_router, schedules.router),
     *(runs.chat_router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
@@ -159,6 +200,7 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
     for router in (*NOUNS, *protocols):
         app.include_router(router)
     add_error_handlers(app)
+    app.add_middleware(straight)
     app.add_middleware(measured)
     app.openapi = lambda: description.openapi(app)  # type: ignore[method-assign]
     return app

@@ -24,6 +24,7 @@ from nats.errors import SlowConsumerError
 
 from contracts.wire import subjects
 from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
+from services.messaging import request_reply
 from services.messaging.errors import (
     NATS_ERRORS,
     NO_LEADER,
@@ -267,6 +268,13 @@ class NatsConnection:
         """
         try:
             return Subscription(await self.nc.subscribe(subject, queue, cb=on_message))
+        except NATS_ERRORS as error:
+            raise translated(error) from error
+
+    async def receive(self, subject: str, handle: Callable[[Msg], None]) -> "Subscription":
+        """Do what `subscribe` does, without a queue and a task of its own: `handle` must not raise."""
+        try:
+            return Subscription(await request_reply.subscribe(self.nc, subject, handle))
         except NATS_ERRORS as error:
             raise translated(error) from error
 

@@ -86,7 +86,7 @@ class Follower:
         after the subscription, so no record is missed.
         """
         if self._subscription is None:
-            self._subscription = await self._bus.subscribe(self._live, self._on_message)
+            self._subscription = await self._bus.receive(self._live, self._on_message)
             self._bus.on_reconnect.append(self._on_reconnect)
             self._stale = not is_new
             self._check_in(_FIRST_CHECK_S)
@@ -120,7 +120,7 @@ class Follower:
         finally:
             await self.stop()
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Msg) -> None:
         if len(self._buffer) >= _MAX_BUFFERED_MESSAGES or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
             self.read_back()
         else:

@@ -151,3 +151,41 @@ async def test_a_run_that_waits_for_its_turn_is_queued(served: Served, writer: W
     found = await status(served, writer.run)
     assert (found["status"], found["query"]) == ("running", "next")
     assert found["started_at"] >= found["requested_at"]
+
+
+async def test_a_request_is_answered_alike_by_both_ways(served: Served, writer: Writer) -> None:
+    """Past FastAPI's routing, and through it for its query: the same status, headers and body."""
+    await writer.open()
+    await writer.done()
+    key, events = {"Idempotency-Key": new_id()}, {"Accept": "text/event-stream"}
+    asked, stream = ("POST", "/v1/runs"), ("GET", f"/v1/runs/{writer.run}/events")
+    last = (await served.http.request(*stream)).text.rpartition("id: ")[2].strip()
+    cases: list[tuple[tuple[str, str], dict[str, str], bytes]] = [
+        (asked, key, b'{"query":"q"}'),
+        (asked, key, b'{"query":"another"}'),
+        (asked, key | events, b'{"query":"another"}'),
+        (asked, {"Idempotency-Key": "\x7f"}, b'{"query":"q"}'),
+        (asked, {}, b"["),
+        (asked, {}, b'{"query":"q","unknown":1}'),
+        (asked, {"Content-Encoding": "br"}, b"{}"),
+        (asked, {"Host": "example.org"}, b'{"query":"q"}'),
+        (asked, {"Origin": "https://example.org"}, b'{"query":"q"}'),
+        (asked, {"Last-Event-ID": "x"}, b'{"query":"q"}'),
+        (asked, events | {"Last-Event-ID": last}, b'{"query":"q"}'),
+        (stream, {}, b""),
+        (stream, {"Last-Event-ID": ""}, b""),
+        (stream, {"Last-Event-ID": last}, b""),
+        (stream, {"Last-Event-ID": "0-7"}, b""),
+        (("GET", f"/v1/runs/{new_id()}/events"), {}, b""),
+        (("PUT", stream[1]), {}, b""),
+    ]
+    statuses = set()
+    for (method, path), headers, body in cases:
+        straight, routed = [
+            await served.http.request(method, path + query, headers=headers, content=body)
+            for query in ("", "?artifacts=values")
+        ]
+        assert (straight.status_code, straight.content) == (routed.status_code, routed.content), (path, headers, body)
+        assert {**straight.headers, "date": ""} == {**routed.headers, "date": ""}
+        statuses.add(straight.status_code)
+    assert statuses == {200, 202, 204, 400, 403, 404, 405, 409, 415, 422}

@@ -81,9 +81,9 @@ async def test_live_messages_that_are_lost_are_read_back(bus: Bus, seed: int, mo
     chance = random.Random(seed)
     arrive = RunFollower._on_message
 
-    async def lossy(self: RunFollower, message: object) -> None:
+    def lossy(self: RunFollower, message: object) -> None:
         if chance.random() > 0.2:
-            await arrive(self, message)  # type: ignore[arg-type]
+            arrive(self, message)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RunFollower, "_on_message", lossy)
     run = new_id()
@@ -104,9 +104,9 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(
     await append(bus, run, b'{"id":"0"}', 0, {"Runwire-Events": "run_started"})
     arrive, barrier = RunFollower._on_message, bus.barrier
 
-    async def lossy(self: RunFollower, message: Msg) -> None:
+    def lossy(self: RunFollower, message: Msg) -> None:
         if message.data != b'{"id":"lost"}':
-            await arrive(self, message)
+            arrive(self, message)
 
     async def write(id_: str, events: str) -> None:
         subject = (subjects.log if events == "done" else subjects.stream)("default", run)
@@ -166,9 +166,9 @@ async def test_a_lost_last_chunk_is_read_back_at_the_end(
     """The terminal record names a sequence that did not arrive, or names none, as those of an older planner."""
     arrive = RunFollower._on_message
 
-    async def lossy(self: RunFollower, message: Msg) -> None:
+    def lossy(self: RunFollower, message: Msg) -> None:
         if message.data != b"2":
-            await arrive(self, message)
+            arrive(self, message)
 
     monkeypatch.setattr(RunFollower, "_on_message", lossy)
     run = new_id()

@@ -117,11 +117,11 @@ async def test_a_live_record_that_is_lost_is_read_back(
     """The next one shows the gap."""
     on_message, lost = SessionFollower._on_message, 0
 
-    async def lossy(self: SessionFollower, message: Msg) -> None:
+    def lossy(self: SessionFollower, message: Msg) -> None:
         nonlocal lost
         lost += 1
         if lost > 1:
-            await on_message(self, message)
+            on_message(self, message)
 
     monkeypatch.setattr(SessionFollower, "_on_message", lossy)
     async with listening(served, session.session_id) as events:

@@ -181,11 +181,11 @@ async def test_live_messages_that_get_lost_are_read_back(
     await writer.open()
     on_message, count = RunFollower._on_message, 0
 
-    async def lossy(self: RunFollower, message: Msg) -> None:
+    def lossy(self: RunFollower, message: Msg) -> None:
         nonlocal count
         count += 1
         if count % 3:
-            await on_message(self, message)
+            on_message(self, message)
 
     monkeypatch.setattr(RunFollower, "_on_message", lossy)
     listener = asyncio.create_task(received(served, writer.run))
