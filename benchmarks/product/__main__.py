@@ -1,6 +1,6 @@
 """(h) What users see: `runwire up`, a model over HTTP, a served tool; beside a bare loop in the same run.
 
-Run: python -m benchmarks.product [--quick | --long] [--only steps,rate,tokens,burst,recovery,memory] [--peers]
+Run: python -m benchmarks.product [--quick | --long] [--only steps,rate,tokens,burst,recovery,memory,growth] [--peers]
      [--sync 1s] [--planners 2]
 """
 

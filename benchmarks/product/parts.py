@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
-from benchmarks.product.idle import memory
+from benchmarks.product.idle import growth, memory
 from benchmarks.product.load import burst, rate, tokens
 from benchmarks.product.peers import installed
 from benchmarks.product.recovery import recovery
@@ -11,8 +11,8 @@ from benchmarks.product.steps import flatness, steps
 from benchmarks.product.testbed import Testbed, started
 from benchmarks.ratio_tables import Table
 
-PARTS = ("memory", "steps", "rate", "tokens", "burst", "recovery")
-"""In the order in which they are measured: memory first, while hardly anything has been done."""
+PARTS = ("memory", "steps", "rate", "tokens", "burst", "recovery", "growth")
+"""In the order in which they are measured: memory first, while hardly anything has been done, and growth last."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,10 @@ async def _measured(part: str, testbed: Testbed, effort: Effort) -> list[Table]:
             return await tokens(testbed, effort.rounds, effort.few, effort.widths, effort.tokens)
         case "burst":
             return [await burst(testbed, effort.few, effort.burst)]
-        case _:
+        case "recovery":
             return [await recovery(testbed, effort.few)]
+        case _:
+            return [await growth(testbed, 3 * effort.few * effort.burst)]
 
 
 async def show(
