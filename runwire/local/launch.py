@@ -28,11 +28,14 @@ from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
 from runwire.local import embedded_nats, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
-from runwire.local.supervisor import CannotLaunch, Child, Supervisor
+from runwire.local.forks import Forks
+from runwire.local.supervisor import CannotLaunch, Child, Supervisor, module_command
 
 __all__ = ["CannotLaunch", "Child", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
 
 
+_LOADED = [f"services.{name}.__main__" for name in ("planner", "tool_runner", "artifact_store", "gateway", "tables")]
+_LOADED.append("services.messaging.provisioner.__main__")
 _TOOLS_REFUSED_EXIT_CODE = 1
 """`runwire serve` ends with it when a file cannot be served. It waits for everything else."""
 _OFFERED_TIMEOUT_S = 5.0
@@ -132,7 +135,10 @@ async def running(
     """
     with locked(plan.data):
         withdraw(plan.data)  # left behind by a launcher that was killed
-        supervisor = Supervisor(plan.data, report, on_ready)
+        forks = None
+        if sys.platform == "linux":  # Elsewhere libraries of the system may mind a fork.
+            forks = Forks(_LOADED, environments.of_server(os.environ), plan.data / "logs" / "services.log")
+        supervisor = Supervisor(plan.data, report, on_ready, forks)
         starting, stopped = asyncio.create_task(_start_all(plan, supervisor, report)), asyncio.create_task(stop.wait())
         refused = asyncio.create_task(supervisor.refused())
         refused.add_done_callback(lambda _ended: stop.set())
@@ -169,14 +175,15 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
     gateway = {**environments.of_service("gateway", os.environ), **env, **login("gateway"), "RUNWIRE_HOST": "127.0.0.1"}
     tools = {**environments.of_tools(os.environ), **env, **login(LOCAL_TOOLS)}
     tables = {**environments.of_service("tables", os.environ), **env, **login(LOCAL_TOOLS)}
+    tables["RUNWIRE_DATA_DIR"] = str(plan.data)
     provisioner = {**environments.of_service(PROVISIONER, os.environ), **env, **login(PROVISIONER)}
     services = [_service(service, name, {**env, **login(service)}) for service, name in workers]
     services.append(_service("artifact_store", "artifact_store", {**env, **store, **login("artifact_store")}))
     await asyncio.gather(
-        supervisor.run_once(Child(PROVISIONER, _module("services.messaging.provisioner"), provisioner)),
+        supervisor.run_once(Child(PROVISIONER, ["services.messaging.provisioner"], provisioner, is_forked=True)),
         *map(supervisor.start, services),
-        supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port))),
-        supervisor.start(Child("tables", _module("services.tables"), tables | {"RUNWIRE_DATA_DIR": str(plan.data)})),
+        supervisor.start(Child("gateway", ["services.gateway"], gateway, lambda: is_ready(port), is_forked=True)),
+        supervisor.start(Child("tables", ["services.tables"], tables, is_forked=True)),
         *(supervisor.start(_served(files, tools)) for files in plan.tools),
     )
     await _await_tools(port, sum(map(len, plan.tools)))
@@ -241,7 +248,7 @@ async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
 def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
     own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
-    return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health))
+    return Child(name, [f"services.{service}"], own, lambda: is_ready(health), is_forked=True)
 
 
 async def _restart_after_full_disk(supervisor: Supervisor, nats: Child, data: Path, health_ports: list[int]) -> None:
@@ -278,18 +285,13 @@ async def _await_tools(port: int, files: int) -> None:
 
 
 def _served(files: list[Path], env: dict[str, str]) -> Child:
-    command = _module("runwire", "serve", *map(str, files))
+    command = module_command("runwire", "serve", *map(str, files))
     return Child(
         f"tools-{files[0].stem if len(files) == 1 else files[0].parent.name}",
         command,
         env,
         refusal_code=_TOOLS_REFUSED_EXIT_CODE,
     )
-
-
-def _module(name: str, *arguments: str) -> list[str]:
-    # -P keeps the working directory off the path: a user's own `services` folder must not shadow ours.
-    return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def stop_event() -> asyncio.Event:

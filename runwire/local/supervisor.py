@@ -9,7 +9,6 @@ Rule 4: a process is only restarted when it ends. A service whose event loop sta
 """
 
 import asyncio
-import ctypes
 import os
 import random
 import signal
@@ -18,9 +17,11 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
+
+from .forks import Forked, Forks, die_with_parent
 
 _IMMEDIATE_RESTARTS = 3
 """Restarts without a pause: the reason for an exit is mostly over, and work waits."""
@@ -37,7 +38,6 @@ _LOG_TAIL_BYTES = 4096
 _MAX_REPORTED_CHARACTERS = 500
 _UVICORN_LAST_LINE = "Application startup failed"
 """What uvicorn prints after the reason."""
-_PR_SET_PDEATHSIG = 1
 
 
 class CannotLaunch(Exception):
@@ -49,7 +49,7 @@ class Child:
     """One process to keep running, with `env` as its whole environment.
 
     `ready` is polled until the process is ready; None: it is ready at once. `refusal_code`: the exit code that means
-    that its configuration is wrong.
+    that its configuration is wrong. `is_forked`: it is a module of ours, the first of `argv`.
     """
 
     name: str
@@ -57,7 +57,8 @@ class Child:
     env: dict[str, str] = field(default_factory=dict)
     ready: Callable[[], bool] | None = None
     refusal_code: int = EXIT_WRONG_SETTINGS
-    process: asyncio.subprocess.Process | None = None
+    is_forked: bool = False
+    process: asyncio.subprocess.Process | Forked | None = None
     restarts: int = 0
     log_start: int = 0
     is_killed: bool = False
@@ -73,9 +74,14 @@ class Supervisor:
     """Keeps child processes running until it is stopped. Their output goes to `<data>/logs/<name>.log`."""
 
     def __init__(
-        self, data: Path, report: Callable[[str], None], on_ready: Callable[[Child], None] = lambda _: None
+        self,
+        data: Path,
+        report: Callable[[str], None],
+        on_ready: Callable[[Child], None] = lambda _: None,
+        forks: Forks | None = None,
     ) -> None:
         self._data = data
+        self._forks = forks
         self._report = report
         self._on_ready = on_ready
         self._children: list[Child] = []
@@ -107,8 +113,7 @@ class Supervisor:
         """Run a child to its end. Raises CannotLaunch when it fails."""
         log_file = self.log_of(child.name)
         child.log_start = log_file.stat().st_size if log_file.exists() else 0
-        with log_file.open("ab") as log:
-            child.process = await _spawn(child, log)
+        child.process = await self._spawn(child, log_file)
         self._children.append(child)
         if code := await child.process.wait():
             reason = f"{child.name} {_describe_exit(code)}{self._last_line(child)}"
@@ -132,9 +137,12 @@ class Supervisor:
         exits = 0  # since it was last stable
         while not self._stopping:
             started_at = time.monotonic()
-            with self.log_of(child.name).open("ab") as log:
-                child.process = await _spawn(child, log)
-            code = await child.process.wait()
+            try:
+                child.process = await self._spawn(child, self.log_of(child.name))
+                code = await child.process.wait()
+            except ConnectionError as error:
+                self.log_of(child.name).write_text(f"{error}\n")
+                code = 1
             if self._stopping:
                 return
             if code == child.refusal_code and not child.restarts:
@@ -171,6 +179,28 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._forks is not None:
+            await self._forks.close()
+
+    async def _spawn(self, child: Child, log: Path) -> asyncio.subprocess.Process | Forked:
+        if child.is_forked and self._forks is not None:
+            return await self._forks.spawn(child.argv, child.env, log)
+        with log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *(module_command(*child.argv) if child.is_forked else child.argv),
+                env=child.env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
+                start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+
+
+def module_command(name: str, *arguments: str) -> list[str]:
+    """The command of a module of ours. -P: a user's own `services` folder must not shadow it."""
+    return [sys.executable, "-P", "-m", name, *arguments]
 
 
 async def _end(child: Child, timeout_s: float) -> None:
@@ -196,21 +226,3 @@ def restart_pause_s(exits: int) -> float:
 def _describe_exit(code: int) -> str:
     is_signal = -code in set(signal.Signals)
     return f"was ended by {signal.Signals(-code).name}" if is_signal else f"ended with code {code}"
-
-
-async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *child.argv,
-        env=child.env,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
-        start_new_session=True,
-        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-    )
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this child when the launcher is killed, so that no orphan holds the ports."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

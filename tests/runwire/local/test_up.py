@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -58,17 +60,17 @@ class Up:
         return (self.data / "up.log").read_text()
 
     def children(self) -> dict[str, int]:
-        """Process ids by the name of the program or module."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
+        """Process ids by the name of the program or module, of what it forks and starts and of what is forked there."""
+        found: dict[str, int] = {}
+        for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda each: int(each.name)):
             try:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (folder / "cmdline").read_bytes().split(b"\0")
+                command = (folder / "cmdline").read_text().replace("\0", " ").split()
             except OSError:
                 continue
-            if parent == self.process.pid:
-                module = command[3] if command[1:3] == [b"-P", b"-m"] else Path(os.fsdecode(command[0])).name.encode()
-                found[module.decode().rpartition(".")[2]] = int(folder.name)
+            if command and parent in {self.process.pid, found.get("forks")}:
+                module = command[3] if command[1:3] == ["-P", "-m"] else Path(command[0]).name
+                found[module.rpartition(".")[2]] = int(folder.name)
         return found
 
 
@@ -187,36 +189,66 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> None:
-    """As another process of the same user can read them."""
-    environments = {
-        name: dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if pair)
-        for name, pid in up.children().items()
-    }
+    """As another process of the same user can read them: in the memory of what is forked, else in its environment."""
+    keys = json.loads((up.data / "s3_keys.json").read_text())
+    secrets = {**CANARIES, **keys, **read(up.data).passwords}
+    children = up.children()
     services = {"planner", "tool_runner", "artifact_store", "gateway"}
-    assert environments.keys() == {*services, "nats-server", "rclone", "runwire", "tables"}
-    holders = {
-        canary: {name for name, env in environments.items() if env.get(canary) == value}
-        for canary, value in CANARIES.items()
-    }
-    assert holders == {
+    forked = {*services, "tables", "forks"}
+    assert children.keys() == {*forked, "nats-server", "rclone", "runwire"}
+    holders: dict[str, set[str]] = {secret: set() for secret in secrets}
+    for name, pid in children.items():
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        for secret in {*held(secrets, environment), *(in_memory(pid, secrets) if name in forked else ())}:
+            holders[secret].add(name)
+    assert {secret: names for secret, names in holders.items() if names} == {
         "OPENAI_API_KEY": {"planner"},
         "AWS_SECRET_ACCESS_KEY": {"planner"},
         "RUNWIRE_MODEL_API_KEY": {"planner"},
-        "RUNWIRE_API_KEY": set(),
-        "RUNWIRE_NATS_USER": set(),
-        "RUNWIRE_NATS_PASSWORD": set(),
         "RUNWIRE_S3_REGION": {"artifact_store"},
         "DATABASE_URL": {"planner", "runwire"},
+        **{key: {"artifact_store", "rclone"} for key in keys},
+        **{name: {name} for name in services},
+        "local": {"runwire", "tables"},
     }
-    for name, value in json.loads((up.data / "s3_keys.json").read_text()).items():
-        holding = {each for each, env in environments.items() if value in "\n".join(env.values())}
-        assert holding == {"artifact_store", "rclone"}, name
-    logins = {
-        user: {name for name, env in environments.items() if password in "\n".join(env.values())}
-        for user, password in read(up.data).passwords.items()
-    }
-    own = {name: {name} for name in services}
-    assert {user: names for user, names in logins.items() if names} == {**own, "local": {"runwire", "tables"}}
+
+
+def held(secrets: dict[str, str], text: bytes) -> set[str]:
+    """Names of the secrets that stand in the text."""
+    return {name for name, secret in secrets.items() if secret.encode() in text}
+
+
+def in_memory(pid: int, secrets: dict[str, str]) -> set[str]:
+    """Names of the secrets that stand anywhere in what the process has written."""
+    found = set()
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, mode = line.split()[:2]
+            first, last = (int(each, 16) for each in place.split("-"))
+            if mode.startswith("rw"):
+                memory.seek(first)
+                found |= held(secrets, memory.read(last - first))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="services are forked there")
+def test_what_forks_the_services_is_started_again_with_them(up: Up) -> None:
+    """It has one thread: whatever another one held would be held for ever in a fork."""
+    before = up.children()
+    assert len(list(Path(f"/proc/{before['forks']}/task").iterdir())) == 1
+    os.kill(before["forks"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        after = up.children()
+        return after.keys() == before.keys() and after["forks"] != before["forks"]
+
+    wait_until_blocking(is_back, timeout=60, what="all are back")
+    after = up.children()
+    assert {name for name in after if after[name] == before[name]} == {"nats-server", "rclone", "runwire"}
+    assert not any(_lives(before[name]) for name in after if after[name] != before[name])
+    port = urlsplit(data_folder.remembered(up.data)["url"]).port or 0
+    wait_until_blocking(lambda: launch.is_ready(port), timeout=60, what="the gateway is ready")
+    assert tools_of(up) == {"own"}
 
 
 def test_every_write_is_synced_by_default(up: Up) -> None:
