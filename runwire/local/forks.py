@@ -187,9 +187,9 @@ def _become(request: Mapping[str, Any]) -> None:
 
 def _show_title(*arguments: str) -> None:
     """Show this process in lists of processes as if it had been started with the module and the arguments."""
-    import setproctitle  # noqa: PLC0415, it belongs to the services' libraries, which the SDK does without
-
-    setproctitle.setproctitle(" ".join([sys.executable, "-P", "-m", *arguments]))
+    # By name, as the services: it is of their libraries, not of the SDK's.
+    titles = importlib.import_module("setproctitle")
+    titles.setproctitle(" ".join([sys.executable, "-P", "-m", *arguments]))
 
 
 def _main() -> None:
