@@ -15,7 +15,6 @@ two seconds.
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from services.gateway.errors import KeyBudgetSpent, TooManyRuns, TryAgain
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
+from services.runtime.newest import Newest
 from services.shared.budgets.spending import KeySpending
 from services.shared.budgets.totals import KeyDay, Spending, exhausted, midnight_after
 from services.shared.runs.causes import CAUSES
@@ -80,7 +80,7 @@ class RunQuota:
         self._limit = limit
         self._counts: dict[tuple[str, str | None], _Count] = {}
         """By tenant and, for a count of one key, its id."""
-        self._key_ids: OrderedDict[str, str] = OrderedDict()
+        self._key_ids = Newest[str, str](MAX_KNOWN_RUNS)
         """Run -> id of the key that started it."""
 
     @asynccontextmanager
@@ -94,7 +94,7 @@ class RunQuota:
             if caller.max_runs is not None:
                 await admitted.enter_async_context(self._one_more(caller.tenant, caller.key_id, caller.max_runs))
             await admitted.enter_async_context(self._one_more(caller.tenant, None, self._limit))
-            self._remember(run, caller.key_id)
+            self._key_ids[run] = caller.key_id
             yield
 
     @asynccontextmanager
@@ -132,12 +132,8 @@ class RunQuota:
             stored = await self._runs.find(tenant, run)
         request = stored.request() if stored is not None else None
         # Nobody waits for a summary, and its key may ask for the next run meanwhile.
-        self._remember(run, request.key_id if request is not None and CAUSES[request.cause].counts_for_key else "")
-
-    def _remember(self, run: str, key_id: str) -> None:
-        self._key_ids[run] = key_id
-        if len(self._key_ids) > MAX_KNOWN_RUNS:
-            self._key_ids.popitem(last=False)
+        counts = request is not None and CAUSES[request.cause].counts_for_key
+        self._key_ids[run] = request.key_id if request is not None and counts else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class Sessions:
         self._bus = bus
         self._runs = runs
         self._logs = logs
+        self._entries = index.SessionEntries(bus)
         self._results = TaskResults(bus)
         self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
         self._opening = Counter[SessionAddress]()
@@ -95,15 +96,18 @@ class Sessions:
         self, address: SessionAddress, request: RunRequested, owner: str, *, is_queued: bool
     ) -> Session | None:
         """Return the session that has the run; None: it would have to wait, and its log does not say so yet."""
+        is_confirmed = False
         while True:
-            session = await self._up_to_date(address, owner, request)
-            if decide.place_of(session, request.run_id) is not None:
-                return session
-            if not is_queued and not decide.begins_at_once(session, request):
-                return None
-            written = await self._logs.append(address, session, owner, decide.offer(session, request))
-            if written is not None:
-                return written
+            session = await self._up_to_date(address, owner, request, is_confirmed=is_confirmed)
+            is_known = decide.place_of(session, request.run_id) is not None
+            if not is_known and (is_queued or decide.begins_at_once(session, request)):
+                written = await self._logs.append(address, session, owner, decide.offer(session, request))
+                if written is not None:
+                    return written
+            elif is_confirmed:
+                return session if is_known else None
+            else:
+                is_confirmed = True
 
     @contextmanager
     def entry_follows(self, request: RunRequested) -> Iterator[None]:
@@ -122,7 +126,7 @@ class Sessions:
             address = SessionAddress.of(request.tenant, request.session_id)
             session = await self._logs.load(address)
             if session.exists and not session.is_deleting:
-                await index.write_session(self._bus, address, session)
+                await self._entries.write(address, session)
 
     async def with_proposals(self, request: RunRequested, view: PageView, sequence: int) -> PageView:
         """Return a page with the payloads of the conversation, and what became of its proposals.
@@ -158,10 +162,9 @@ class Sessions:
             reporting = message.waits.run
         elif isinstance(message, SessionTaskCalled):
             reporting = message.run
-        first = message if isinstance(message, First) else None
-        is_confirmed = False
+        first, is_confirmed = message if isinstance(message, First) else None, False
         while True:
-            session = await self._up_to_date(address, owner, first, reporting, from_leader=is_confirmed)
+            session = await self._up_to_date(address, owner, first, reporting, is_confirmed=is_confirmed)
             events = decide.receive(session, message, owner)
             if events:
                 written = await self._logs.append(address, session, owner, events)
@@ -170,7 +173,7 @@ class Sessions:
             elif is_confirmed:
                 return session
             else:
-                is_confirmed = True  # A replica may lag behind: what it does not know may have happened.
+                is_confirmed = True  # What is not known here may have happened.
 
     async def on_dead_letter(self, address: SessionAddress, name: str) -> None:
         """Give back a proposal whose apply was recorded and not requested, or has ended without a word of it.
@@ -205,15 +208,16 @@ class Sessions:
         request: First | None = None,
         reporting: str | None = None,
         *,
-        from_leader: bool = False,
+        is_confirmed: bool,
     ) -> Session:
         """Return the session once it knows whether the run that has the turn has ended, or waits for people.
 
         A message of that run may still be on its way. `request`: it may begin the session, also one that continues from
-        a run. `reporting`: the run whose message this is, which brings its state itself.
+        a run. `reporting`: the run whose message this is, which brings its state itself. Unless `is_confirmed`, a
+        session that an append would show to be old may be returned.
         """
         while True:
-            session = await self._logs.load(address, from_leader=from_leader)
+            session = await self._logs.load(address, from_leader=is_confirmed, may_be_old=not is_confirmed)
             if session.exists:
                 current = session.current.run if session.current is not None else None
                 events = [] if current in {None, reporting} else await self._news_of(address, session, str(current))
@@ -284,7 +288,7 @@ class Sessions:
         match command:
             case decide.WriteEntry():
                 if not self._opening[address]:
-                    await index.write_session(self._bus, address, session)
+                    await self._entries.write(address, session)
             case decide.Begin(run, seq, again=True):
                 body, name = inbox.RunBegins(session_seq=seq).model_dump_json().encode(), f"begin-{seq}"
                 await self._bus.publish_surely(subjects.inbox(tenant, run, name), body, f"{run}.{name}")
@@ -294,12 +298,10 @@ class Sessions:
                 if last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}:
                     body = inbox.RunBegins(session_seq=seq).model_dump_json().encode()
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
-            case memory.RequestSummary() | proposals.RequestApply():
-                request = (
-                    command.request
-                    if isinstance(command, proposals.RequestApply)
-                    else memory.summary_request(tenant, session, command)
-                )
+            case proposals.RequestApply():
+                await messages.request_run(self._bus, command.request)
+            case memory.RequestSummary():
+                request = memory.summary_request(tenant, session, command)
                 if request is not None:
                     await messages.request_run(self._bus, request)
             case decide.Trim():
@@ -324,7 +326,10 @@ class Sessions:
                     await self._runs.keep_context(Address(tenant, report_id), request.tool_context)
                 await messages.request_run(self._bus, request)
             case task_commands.AnswerCall(run, finished, tasks):
-                await self._answer_call(tenant, run, await self._results.of_call(tenant, session, run, finished, tasks))
+                finished = await self._results.of_call(tenant, session, run, finished, tasks)
+                subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))
+                body, message_id = finished.model_dump_json().encode(), names.round_key(run, finished.call_id)
+                await self._bus.publish_surely(subject, body, message_id)
             case task_commands.CancelTask(task_id, reason):
                 cancel = inbox.CancelRequested(reason=reason, session_id=session.session_id)
                 subject = subjects.control(tenant, task_id, f"session-cancel-{task_id}")
@@ -345,11 +350,6 @@ class Sessions:
                 await self._bus.publish_surely(subjects.control(tenant, run, name), body, message_id)
             case _:
                 assert_never(command)
-
-    async def _answer_call(self, tenant: str, run: str, finished: inbox.CallFinished) -> None:
-        subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))
-        message_id = names.round_key(run, finished.call_id)
-        await self._bus.publish_surely(subject, finished.model_dump_json().encode(), message_id)
 
     async def _delete(self, address: SessionAddress, session: Session) -> None:
         """Delete what is left of a session of which no run is open, or which is deleted. Any planner may repeat a step.

@@ -15,8 +15,9 @@ from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
-from services.planner.logs.session_log import SessionAddress
+from services.planner.logs.session_log import MAX_CACHED_SESSIONS, SessionAddress
 from services.planner.run.state.run import Run
+from services.runtime.newest import Newest
 from services.shared.runs.waiting import status_of
 from services.shared.sessions.state import Session
 
@@ -83,20 +84,29 @@ def entry_of(address: SessionAddress, session: Session) -> SessionEntry:
     )
 
 
-async def write_session(bus: Bus, address: SessionAddress, session: Session) -> None:
-    """Write the entry of a session, unless a newer one is there."""
-    key, entry = keys.session_entry_key(address.tenant, session.created_at, address.key), entry_of(address, session)
-    bucket = Bucket(bus, keys.RUNS_BUCKET)
-    while True:
-        found = await bucket.get(key)
-        known = found.parsed(SessionEntry)
-        if known is not None and (known == entry or known.updated_at > entry.updated_at):
+class SessionEntries:
+    """Writes the entries of sessions, and knows those that it has read or written last, with their revisions."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET)
+        self._known = Newest[str, tuple[int, SessionEntry | None]](MAX_CACHED_SESSIONS)
+
+    async def write(self, address: SessionAddress, session: Session) -> None:
+        """Write the entry of a session, unless a newer one is there."""
+        key, entry = keys.session_entry_key(address.tenant, session.created_at, address.key), entry_of(address, session)
+        while True:
+            if key not in self._known:
+                found = await self._bucket.get(key)
+                self._known[key] = found.sequence, found.parsed(SessionEntry)
+            revision, stored = self._known[key]
+            if stored is not None and (stored == entry or stored.updated_at > entry.updated_at):
+                return
+            try:
+                self._known[key] = await self._bucket.update(key, entry, revision=revision), entry
+            except Outdated:
+                self._known.pop(key, None)
+                continue
             return
-        try:
-            await bucket.update(key, entry, revision=found.sequence)
-        except Outdated:
-            continue
-        return
 
 
 async def remove_session(bus: Bus, address: SessionAddress, session: Session) -> None:

@@ -4,7 +4,6 @@ Only a cache lives here, so any planner can take over at any point.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ from services.planner.run.state.fold import StrategyOf, fold
 from services.planner.run.state.run import Event, Run, begin_history
 from services.planner.sessions import memory
 from services.runtime.health import VERSION
+from services.runtime.newest import Newest
 from services.shared import metrics
 from services.shared.sessions.state import Session, Turn
 
@@ -61,8 +61,7 @@ class RunLogs:
         self._sessions = sessions
         self._strategy_of = strategy_of
         self._offloader = Offloader(bus)
-        self._cached_runs = cached_runs
-        self._runs: OrderedDict[Address, Run] = OrderedDict()
+        self._runs = Newest[Address, Run](cached_runs)
         self._locks: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, address: Address) -> asyncio.Lock:
@@ -86,9 +85,6 @@ class RunLogs:
             await self._fold_tail(address, run, tail)
         await self._begin_history(address, run)
         self._runs[address] = run
-        self._runs.move_to_end(address)
-        while len(self._runs) > self._cached_runs:
-            self._runs.popitem(last=False)
         return run
 
     async def _begin_history(self, address: Address, run: Run) -> None:

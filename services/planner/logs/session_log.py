@@ -6,7 +6,6 @@ read long ago is not used: the record that says that the session was deleted may
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -35,6 +34,7 @@ from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.messaging.reads import sequence_of
 from services.planner.errors import short
+from services.runtime.newest import Newest
 from services.shared.sessions.fold import MAX_OLDER_RUNS, checkpoint, fold, newest_checkpoint
 from services.shared.sessions.state import Session
 
@@ -58,18 +58,22 @@ class SessionLogs:
 
     def __init__(self, bus: Bus, *, cached_sessions: int = MAX_CACHED_SESSIONS) -> None:
         self._bus = bus
-        self._cached_sessions = cached_sessions
         self._locks: WeakValueDictionary[SessionAddress, asyncio.Lock] = WeakValueDictionary()
-        self._sessions: OrderedDict[SessionAddress, tuple[int, Session]] = OrderedDict()
+        self._sessions = Newest[SessionAddress, tuple[int, Session]](cached_sessions)
         """With the time of the last look at its log, Unix ms."""
 
     def lock(self, address: SessionAddress) -> asyncio.Lock:
         """Give the lock of a session, as `RunLogs.lock` does for a run."""
         return self._locks.setdefault(address, asyncio.Lock())
 
-    async def load(self, address: SessionAddress, *, from_leader: bool = False) -> Session:
-        """Return the session as its log is now. `from_leader`: a replica may lag behind."""
+    async def load(self, address: SessionAddress, *, from_leader: bool = False, may_be_old: bool = False) -> Session:
+        """Return the session as its log is now. `from_leader`: a replica may lag behind.
+
+        `may_be_old`: one that is cached is not read again, since an append shows whether it is old.
+        """
         session = self._cached(address)
+        if session is not None and may_be_old:
+            return session
         if session is None:
             newest = await self._bus.last(subjects.SESSIONS, subjects.session_log(*address))
             session, start = Session(), _checkpoint_of(newest) or 1 if newest is not None else 1
@@ -179,9 +183,6 @@ class SessionLogs:
         cached = self._cached(address)
         newest = session if cached is None or session.seq >= cached.seq else cached
         self._sessions[address] = unix_ms(), newest
-        self._sessions.move_to_end(address)
-        while len(self._sessions) > self._cached_sessions:
-            self._sessions.popitem(last=False)
         return newest
 
     def _cached(self, address: SessionAddress) -> Session | None:

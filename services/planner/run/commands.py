@@ -392,6 +392,6 @@ Effect = (
     | Close
 )
 """What the executor carries out."""
-DECIDES_NOTHING = (Resolve, KeepContext, CheckInput, LoadSpecs)
+DECIDES_NOTHING = (Enter, Resolve, KeepContext, CheckInput, LoadSpecs)
 """Effects that may be carried out for an outdated run: an append follows, which the log then refuses."""
 Command = Append | Effect | Ack | Abandon

@@ -9,12 +9,14 @@ from contracts.runs.inbox import RunBegins, RunMerged, RunRefused, SessionAttach
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SessionQueueExpired
+from contracts.wire.faults import Fault
 from services.planner.run import commands
 from services.planner.run.commands import Ack, Append, Command, Handling, Progress
 from services.planner.run.ending import terminal
 from services.planner.run.state.run import Begun, Busy, Place, Refused, Run, Waiting
 from services.shared.runs.causes import CAUSES
 
+_DELETED = Fault(code="already_ended", reason="the session had a run with this id, which was deleted")
 ANSWERED_BY = "This question was added to a run that was at work, and is answered there: run"
 
 
@@ -41,6 +43,8 @@ def before_opening(run: Run, handling: Handling, request: RunRequested) -> Comma
     if isinstance(place, Refused):
         return Append([terminal.failed(run, place.fault, request.trace_id)])
     if run.queued is None:
+        if isinstance(place, Waiting):  # It has a log, so this is refused, or had one.
+            return Append([terminal.failed(run, _DELETED, request.trace_id)])
         if not isinstance(place, Busy):
             return commands.Enter(is_queued=False)
         if request.tool_context and not progress.context_kept:

@@ -136,12 +136,9 @@ def offer(session: Session, request: RunRequested) -> Events:
         return [records.RunRefusedBySession(run=run, fault=refusal)]
     begun = [] if session.exists else [_started(request)]
     on_busy, current = _on_busy(session, request), session.current
+    is_first = current is not None and on_busy == "cancel"
     queued = records.RunQueued(
-        run=run,
-        cause=request.cause,
-        on_busy=on_busy,
-        requested_at=request.requested_at,
-        is_first=current is not None and on_busy == "cancel",
+        run=run, cause=request.cause, on_busy=on_busy, requested_at=request.requested_at, is_first=is_first
     )
     queued_with = [queued, *proposals.superseded(session, request)]
     if current is None:
@@ -225,12 +222,13 @@ def receive(session: Session, message: Received, by: str) -> Events:
         started = records.SessionStarted(session_id=message.session_id, created_by=message.by, user_id=message.user_id)
         return [started, records.ContextSet(values=message.values, by=message.by)]
     events = _received(session, message, by)
+    if not events or not session.queue:
+        return events  # Nobody joins the queue by a message.
     later = after(session, events)
-    if not events or later.is_deleting or later.current is not None:
+    if later.is_deleting or later.current is not None:
         return events
-    ready = [each for each in later.queue if each.forwarded_to is None]
-    # Users do not wait behind reports.
-    following = next((each for each in ready if not CAUSES[each.cause].gives_way), ready[0] if ready else None)
+    ready = (each for each in later.queue if each.forwarded_to is None)
+    following = min(ready, key=lambda each: CAUSES[each.cause].gives_way, default=None)  # Users before reports.
     return events if following is None else [*events, records.RunBegun(run=following.run)]
 
 

@@ -6,7 +6,6 @@ a step adds to the conversation. The rules of a run know the last six only (`run
 does no I/O.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking
 from services.planner.run.turn.decision import Decision
+from services.runtime.newest import Newest
 from services.shared.runs.causes import CAUSES
 
 JOB = "job"
@@ -107,7 +107,7 @@ class AskingStrategy(Strategy):
         self._idle_s = idle_s
         self._total_s = total_s
         self._renderer = Renderer(may_call_demo_model, self.dialect)
-        self._prefixes: OrderedDict[Hashable, Prefix] = OrderedDict()
+        self._prefixes = Newest[Hashable, Prefix](MAX_CACHED_PREFIXES)
 
     def dialect(self, started: RunStarted) -> Dialect:
         """Return how the conversation of a run is written."""
@@ -129,8 +129,6 @@ class AskingStrategy(Strategy):
         found = self._prefixes.get(key)
         if found is None:
             found = self._prefixes[key] = render()
-            if len(self._prefixes) > MAX_CACHED_PREFIXES:
-                self._prefixes.popitem(last=False)
         return found
 
     def _habit(self, run: Run) -> Habit:

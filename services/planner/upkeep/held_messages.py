@@ -26,6 +26,7 @@ from services.messaging.errors import BusError
 from services.messaging.nats_connection import Subscription
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.reads import sequence_of
+from services.runtime.newest import Newest
 from services.runtime.tasks import cancelled
 from services.shared import metrics
 
@@ -34,6 +35,7 @@ logger = structlog.get_logger(__name__)
 _LISTS_PER_ACK_WAIT = 20
 _MISSED_LISTS = 3
 """After so many a planner is asked for. One that has lost its connection is back by then, as a rule."""
+_MAX_DEAD = 1000
 _NONE = b"[]"
 
 
@@ -50,7 +52,7 @@ class HeldMessages:
         self._first_up_since = bus.up_since
         self._heard: dict[str, float] = {}
         """Other planner that holds messages -> when it last said so, on the monotonic clock."""
-        self._dead: set[str] = set()
+        self._dead = Newest[str, bool](_MAX_DEAD)
         self._subscriptions: list[Subscription] = []
         self._watching: asyncio.Task[None] | None = None
 
@@ -96,7 +98,7 @@ class HeldMessages:
         elif instance != self._instance:
             self._heard[instance] = time.monotonic()
             if instance in self._dead:
-                self._dead.remove(instance)
+                del self._dead[instance]
                 metrics.FALSE_DEATHS.inc()
                 logger.error("planner_was_not_dead", instance=instance)
 
@@ -121,7 +123,7 @@ class HeldMessages:
         replies = orjson.loads(newest.data)
         for reply in replies:
             await self._bus.send(reply, b"-NAK")
-        self._dead.add(instance)
+        self._dead[instance] = True
         logger.warning("killed_planner_found", instance=instance, messages=len(replies))
 
     def _is_old(self, message: Msg) -> bool:

@@ -4,7 +4,6 @@ Rule 1: a reference that cannot be followed makes its place unknown, and unknown
 Rule 2: each node knows whether an annotation is reachable from it. If none is, its value need not be inspected.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,6 +11,7 @@ from typing import Any, Self
 from contracts.tools.messages import ToolSpec
 from runwire.plans.json_schema.graph import Subschema, read_graph
 from runwire.plans.json_schema.patterns import MAX_PATTERNS, matcher
+from services.runtime.newest import Newest
 
 Schema = Mapping[str, Any] | bool | None
 """A JSON Schema as a Python value; None: the tool states no schema."""
@@ -116,13 +116,11 @@ class AnnotationCache:
     """The parsed annotations of output schemas."""
 
     def __init__(self) -> None:
-        self._annotations: OrderedDict[str, Annotations] = OrderedDict()
+        self._annotations = Newest[str, Annotations](MAX_CACHED_SPECS)
 
     def of(self, digest: str, spec: ToolSpec) -> Annotations:
         """Return the annotations of a specification."""
         annotations = self._annotations.get(digest)
         if annotations is None:
             annotations = self._annotations[digest] = read_annotations(spec.output_schema)
-            if len(self._annotations) > MAX_CACHED_SPECS:
-                self._annotations.popitem(last=False)
         return annotations

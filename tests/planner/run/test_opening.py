@@ -122,6 +122,14 @@ def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
         assert payload.raw_answer.endswith(f"run {'b' * 32}.")
 
 
+def test_a_run_that_the_session_has_had_ends_at_once() -> None:
+    """Its log was deleted, and then it was requested again."""
+    world = World()
+    moves = handle(world, handling(REQUEST), [Waiting()])
+    assert kinds(moves) == ["Enter", "Append", "Close", "Ack"]
+    assert world.types() == ["error"]
+
+
 MESSAGES: dict[str, Received] = {
     "begin": RunBegins(session_seq=9),
     "merged": RunMerged(into="b" * 32),
