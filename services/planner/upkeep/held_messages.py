@@ -1,6 +1,7 @@
 """Has the messages of a killed planner delivered again at once, and not only after the acknowledgement time.
 
 Rule 1: a planner that holds messages says which, every twentieth of `ack_wait_s`. HELD keeps the newest list of each.
+A list without a change is stored every eighth of it.
 Rule 2: a planner whose lists have stopped is asked for. It is dead if nobody has subscribed to its subject: the server
 closes the connection of a killed process at once, while one that is slow or stopped stays connected.
 Rule 3: one survivor claims the list by a guarded write, and refuses each message on it (`-NAK`) in place of the dead.
@@ -75,11 +76,15 @@ class HeldMessages:
         for left in await self._bus.until_answered(lambda: reader.latest(subjects.held.all)):
             (instance,) = subjects.held.parsed((left.headers or {})["Nats-Subject"])
             self._heard.setdefault(instance, -math.inf)
-        body = _NONE
+        body, number, stored_at = _NONE, 0, -math.inf
         while True:
             before, body = body, orjson.dumps([reply for consumer in self._consumers for reply in consumer.held])
+            if body != before or time.monotonic() - stored_at > self._proof_s / 4:
+                number, stored_at = number + 1, time.monotonic()
             if (before, body) != (_NONE, _NONE):
-                await self._bus.send(subjects.held(self._instance), body)
+                # The others hear each list; NATS stores one of those with the same id.
+                message_id = {"Nats-Msg-Id": f"{self._instance}-{number}"}
+                await self._bus.send(subjects.held(self._instance), body, message_id)
             now, up_since = time.monotonic(), self._bus.up_since
             if up_since == self._first_up_since or now - up_since > self._proof_s:
                 silent = [each for each, at in self._heard.items() if now - at > _MISSED_LISTS * self._every_s]

@@ -104,3 +104,23 @@ async def test_one_that_goes_on_is_counted_as_a_false_death(
     await wait_until(lambda: other.taken, what="the message is delivered again")
     await living.bus.send(place, orjson.dumps(living.consumer.held))
     await wait_until(lambda: counted, what="the false death is counted")
+
+
+async def test_a_list_without_a_change_is_hardly_stored(holders: list[Holder], message: str) -> None:
+    """The others hear each list, and the server stores few of them."""
+    holder, other, _ = holders
+    await holder.take(message)
+    heard = asyncio.Queue[object]()
+
+    async def on_list(found: object) -> None:
+        heard.put_nowait(found)
+
+    await other.bus.subscribe(subjects.held.all, on_list)
+
+    async def stored() -> int:
+        return int((await other.bus.api(f"STREAM.INFO.{subjects.HELD}", {}))["state"]["last_seq"])
+
+    before = await stored()
+    for _ in range(9):
+        await heard.get()
+    assert await stored() - before < 9
