@@ -94,17 +94,18 @@ class SessionEntries:
     async def write(self, address: SessionAddress, session: Session) -> None:
         """Write the entry of a session, unless a newer one is there."""
         key, entry = keys.session_entry_key(address.tenant, session.created_at, address.key), entry_of(address, session)
+        revision, stored = self._known.get(key, (0, None))
+        is_known = key in self._known or session.runs == 1  # A new session has none, as a rule.
         while True:
-            if key not in self._known:
+            if not is_known:
                 found = await self._bucket.get(key)
-                self._known[key] = found.sequence, found.parsed(SessionEntry)
-            revision, stored = self._known[key]
+                revision, stored = found.sequence, found.parsed(SessionEntry)
             if stored is not None and (stored == entry or stored.updated_at > entry.updated_at):
                 return
             try:
                 self._known[key] = await self._bucket.update(key, entry, revision=revision), entry
             except Outdated:
-                self._known.pop(key, None)
+                is_known = False
                 continue
             return
 

@@ -76,6 +76,8 @@ class SessionLogs:
             return session
         if session is None:
             newest = await self._bus.last(subjects.SESSIONS, subjects.session_log(*address))
+            if newest is None and may_be_old:
+                return Session()
             session, start = Session(), _checkpoint_of(newest) or 1 if newest is not None else 1
         else:
             start = session.seq + 1
