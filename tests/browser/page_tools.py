@@ -1,6 +1,9 @@
-"""Tools of the tests of the playground: one artifact of each kind, and something that takes long."""
+"""Tools of the tests of the playground: an artifact of each kind, those of a hostile tool, and something slow."""
 
 import asyncio
+import json
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -30,6 +33,28 @@ async def gather_findings(ctx: ToolContext) -> Findings:
     await ctx.emit_artifact(stream_id="notes", chunk="# Notes", done=True, artifact_type="markdown")
     rows = [{"share": 0.5}, {"share": 0.25}, {"share": 0.75}]
     return Findings(answer="East grew most.", notes="# Notes", code="print(1)", rows=rows, report=PDF)
+
+
+class Hostile(BaseModel):
+    """A case of `hostile.json`: a chart, or its Markdown as a document, a page and a picture."""
+
+    chart: dict[str, Any] | None = Field(json_schema_extra={"artifact": True})
+    notes: str = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "notes"})
+    page: bytes | None = Field(json_schema_extra={"artifact": True})
+    picture: bytes | None = Field(json_schema_extra={"artifact": True})
+
+
+@tool(desc="Show a hostile case", idempotent=True)
+async def show_case(number: int, ctx: ToolContext) -> Hostile:
+    """What a page must not believe."""
+    case = json.loads((Path(__file__).parent / "playground" / "hostile.json").read_text("utf-8"))[number]
+    text = case.get("markdown", "")
+    await ctx.emit_artifact(stream_id="notes", chunk=text, done=True, artifact_type="markdown")
+    page, picture = (
+        f"<!doctype html><html><body>{text}</body></html>",
+        f'<svg xmlns="http://www.w3.org/2000/svg">{text}</svg>',
+    )
+    return Hostile(chart=case.get("option"), notes=text, page=page.encode(), picture=picture.encode())
 
 
 @tool(desc="Brew coffee slowly", timeout_s=300)

@@ -62,6 +62,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         answered = answer("East grew most [1], and `[1]` is code; [9] is nothing.", **FOUND)
         model.by_turn(action("gather_findings"), answered, marker="Gather the findings")
         model.say(Say(text=f"Soon.\nSUGGESTED_ACTIONS: {json.dumps(ACTIONS)}"), marker="When do they come?")
+        for number, case in enumerate(CASES):
+            replies = action("show_case", number=number), answer(case.get("markdown") or "Drawn.")
+            model.by_turn(*replies, marker=f"Case {number:03}")
         long = answer(f"{LONG}\n\n[all]: https://example.org/all").text
         model.by_turn(Say(text=long, piece=20, pause_s=0.002), marker="Write it all down")
         with running_up(
@@ -157,6 +160,7 @@ def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> No
     assert kinds == ("add", "add", "off", "upd", "del")
     assert texts[2] == "Change Cannot be applied: there is no row 77 in University Applications"
     assert "Applied Offer" in texts[3]
+    assert found["cards"] == [{"isInside": True, "named": True, "isList": True}] * len(texts)
     assert (found["was"], found["chips"]) == ("Was: Applied", 0)
     assert [text.split()[1] for text in found["applied"]] == ["Company", "Company"]
     assert [("Offer" in text, "Interview" in text) for text in found["applied"]] == [(True, False), (False, False)]
@@ -193,6 +197,9 @@ def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
     assert {text.split("\n")[-1] for text in found["tiles"]} == {"Images", "Charts, analyze_table"}
     assert '"revenue by region"' in found["raw"]
     assert found["middle"] == {"at": "5", "answers": 0}
+    pace = found["pace"]  # At five times the speed, half of it takes a tenth of what it took.
+    assert pace["half"] == pytest.approx([pace["stored"] / 2, pace["stored"]], rel=0.15, abs=0.1), pace
+    assert (pace["isOver"], pace["whole"][0]) == (0, pytest.approx(pace["whole"][1], abs=0.1))
     assert found["times"].count("02:30") == 3
     assert (found["marked"], found["cited"]) == ("How large", "1 Sales of 2024")
     assert found["unknown"] == "Unknown client action: fly"
@@ -232,14 +239,16 @@ GIVEN = re.compile("(?!on|style$|id$|name$)[a-z-]+")
 
 
 def test_what_a_model_writes_stays_text(scripts: Path, gateway: str, tmp_path: Path) -> None:
-    """Nothing of it runs, loads, navigates or names; what a person may read is there."""
+    """Nothing of it runs, loads, navigates or names, of an answer or an artifact; what a person may read is there."""
     found = seen(scripts, "hostile", gateway, tmp_path)
     assert found["after"] == {"canary": "alive", "prototype": 0, "polluted": None}
     for case, shown in zip(CASES, found["shown"], strict=True):
         assert all(map(NAMES.fullmatch, shown["names"])), case
         assert all(map(GIVEN.fullmatch, shown["given"])), case
         assert all(link.startswith(("https://", "http://", "mailto:")) for link in shown["links"]), case
-        assert case.get("shown", "") in shown["text"], case
+        real = "payload" not in case
+        assert (len(shown["texts"]), shown["files"] >= 3) == (1 + real, real), (case, shown)
+        assert all(case.get("shown", "") in text for text in shown["texts"]), (case, shown)
 
 
 @pytest.fixture(scope="module")

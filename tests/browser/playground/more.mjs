@@ -32,10 +32,22 @@ await seen(async (page, context) => {
   await slider.fill("4");
   await page.keyboard.press("ArrowRight");
   const middle = { at: await slider.inputValue(), answers: await page.locator(".answer").count() };
-  await page.getByRole("button", { name: "5×" }).click();
-  await page.getByRole("button", { name: "Play" }).click();
-  await page.locator(".verdict").waitFor();
   const replay = page.url();
+  await slider.fill("0");
+  await page.getByRole("button", { name: "5×" }).click();
+  const [, run] = /replay\/([0-9a-f]{32})/.exec(replay);
+  const { records } = await (await page.request.get(`${base}/v1/runs/${run}/records`)).json();
+  const stored = records.slice(1).reduce((sum, { at }, before) => sum + Math.min(5_000, at - records[before].at), 0);
+  const shows = async () => (await page.locator(".player .clock").innerText()).split(" / ").map(parseFloat);
+  await page.clock.install(); // Its time is the test's from here on.
+  await page.clock.pauseAt(Date.now() + 60_000);
+  await page.getByRole("button", { name: "Play" }).click();
+  await page.clock.runFor(Math.floor(stored / 10));
+  const pace = { stored: stored / 1000, half: await shows(), isOver: await page.locator(".verdict").count() };
+  await page.clock.runFor(stored);
+  await page.locator(".verdict").waitFor();
+  pace.whole = await shows();
+  await page.clock.resume();
 
   await page.request.post(`${base}/v1/schedules`, { data: { name: "nightly", cron: "30 2 * * *", time_zone: "Europe/Berlin", run: { query: "What is new?" } } });
   await page.goto(`${base}/playground#/schedules`);
@@ -80,5 +92,5 @@ await seen(async (page, context) => {
     [replay, ".player"],
     [schedule, ".times li"],
   ]);
-  return { tiles, raw, middle, times, marked, cited, turn, unknown, place, wrong };
+  return { tiles, raw, middle, pace, times, marked, cited, turn, unknown, place, wrong };
 });

@@ -23,6 +23,16 @@ await seen(async (page, context) => {
   const was = await page.locator("td.cell").getAttribute("title");
   const chips = await page.locator(".chip").count();
   const wrong = await faults(context, [[page.url(), ".proposal-bar"]]);
+  await page.setViewportSize({ width: 390, height: 844 }); // On a phone each row is a card, and names its cells.
+  const cards = await page.locator("tbody tr").evaluateAll((all) =>
+    all.map((row) => {
+      const cells = [...row.querySelectorAll("td[data-label]")];
+      const named = cells.every((cell) => getComputedStyle(cell, "::before").content === JSON.stringify(cell.dataset.label));
+      const [{ left, right }, tops] = [row.getBoundingClientRect(), cells.map((cell) => cell.getBoundingClientRect().top)];
+      return { isInside: left >= 0 && right <= innerWidth && document.body.scrollWidth <= innerWidth, named, isList: tops.every((top, at) => !at || top > tops[at - 1]) };
+    }),
+  );
+  await page.setViewportSize({ width: 1440, height: 900 });
   await page.reload(); // It waits still.
   await page.getByRole("checkbox", { name: "Add Company 2" }).uncheck();
   await page.getByRole("button", { name: "Apply 3 of 4" }).click();
@@ -45,5 +55,5 @@ await seen(async (page, context) => {
   await page.getByRole("button", { name: "What can you do?" }).click(); // What it suggests is the next message.
   await page.getByRole("heading", { name: "What can you do?", level: 2 }).waitFor();
   const columns = await (await context.request.get(`${base}/v1/tables`)).json();
-  return { isLocked, preview, rows, was, chips, applied, columns: columns.tables[0].columns, wrong: [...schema, ...wrong] };
+  return { isLocked, preview, rows, cards, was, chips, applied, columns: columns.tables[0].columns, wrong: [...schema, ...wrong] };
 });
