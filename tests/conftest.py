@@ -143,7 +143,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.passed and not item.path.is_relative_to(SYSTEM):
         limit = LIMIT_S * SLACK * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        if report.duration > limit and not item.get_closest_marker("chaos"):
+        if report.duration > limit and not any(map(item.get_closest_marker, ("chaos", "compose"))):
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} took {report.duration:.1f} s of {limit:.1f}: tests/conftest.py, LIMIT_S"
     return report

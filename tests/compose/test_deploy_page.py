@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,7 @@ def deployment(tmp_path: Path, model: ModelServer) -> Iterator[Deployment]:
 async def test_the_page_can_be_carried_out(deployment: Deployment) -> None:
     """Every command succeeds and prints what the page says."""
     shell, section = Shell(deployment), ""
+    kept: dict[str, str] = {}
     try:
         for block in blocks(ROOT / "docs/deploy.md"):
             if section != block.section == "Listen to runs":
@@ -74,14 +76,40 @@ async def test_the_page_can_be_carried_out(deployment: Deployment) -> None:
             if section != block.section == "Other machines, with TLS":
                 await check_listener(deployment)
                 await check_revocation(deployment)
+            if section != block.section == "Backup":
+                kept = keep(deployment)
+            elif block.section == "Backup":  # The second block brings back what has been lost.
+                deployment.down()
             section = block.section
             shell.carry_out(block)
             if section == "Other machines, with TLS":
                 login = json.loads((deployment.folder / "weekday.json").read_text(encoding="utf-8"))
                 # Right, but without TLS.
                 assert not admits(deployment.nats_port, login["user"], login["password"])
+        assert kept == {path: read(deployment, path) for path in kept}
     finally:
         shell.close()
+
+
+def keep(deployment: Deployment) -> dict[str, str]:
+    """Make an artifact and a table; the paths at which they are read, and what is read there."""
+    with deployment.client() as client:
+        artifact = client.post("/v1/artifacts", files={"file": ("kept", os.urandom(1_000_000).hex())}).json()
+        (deployment.folder / "kept.csv").write_text("Name,Deals\nAnn,4\nBo,2\n", encoding="utf-8")
+        address = ("--url", str(client.base_url), "--api-key", deployment.key)
+    deployment.run("runwire", "tables", "import", "kept.csv", "--yes", *address)
+    paths = (f"/v1/artifacts/{artifact['artifact_id']}", "/v1/tables/kept/rows")
+    made = {path: read(deployment, path) for path in paths}
+    assert "Ann" in made[paths[1]]
+    return made
+
+
+def read(deployment: Deployment, path: str) -> str:
+    """What the gateway answers."""
+    with deployment.client() as client:
+        answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.text
 
 
 def check_calls(deployment: Deployment) -> None:

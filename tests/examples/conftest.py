@@ -66,10 +66,10 @@ async def _read(stream: asyncio.StreamReader | None, into: list[str]) -> None:
 Start = Callable[..., Awaitable[Running]]
 
 
-def build(command: list[str], folder: Path) -> None:
-    """Run a step of a build. Without a network it skips on a laptop; everything else fails."""
+def build(command: list[str], folder: Path, limit: float = BUILD_LIMIT) -> None:
+    """Run a step of a build, for at most `limit` seconds. Without a network it skips on a laptop; everything else fails."""
     ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT, stdin=subprocess.DEVNULL
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=limit, stdin=subprocess.DEVNULL
     )
     if ran.returncode:
         said = (ran.stdout + ran.stderr)[-3_000:]

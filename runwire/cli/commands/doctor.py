@@ -129,7 +129,8 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask
                 checks += await _answers(client, sorted({model for agent in agents for model in agent.models}))
             tools, refused = await client.tools(), await client.refused_tools()
         except RunwireError as error:
-            mend = "give --api-key" if error.status in {401, 403} else ""
+            other = f"give {'another key' if api_key else 'a key'} with --api-key or RUNWIRE_API_KEY"
+            mend = other if error.status in {401, 403} else ""
             return [*checks, Check("gateway", "failed", str(error), mend)]
     mend = "docs/mcp.md#when-something-breaks"
     for each in server_checks(tools, refused, "warning"):

@@ -189,9 +189,9 @@ class Guard:
             return KEYLESS
         given = headers.getlist("authorization")  # A proxy that adds its own leaves no doubt whose request it is.
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        caller = self.keys.current.find(key.strip())
-        if caller is None or scheme.lower() != "bearer":
-            raise KeyMissing
+        caller, is_bearer = self.keys.current.find(key.strip()), scheme.lower() == "bearer"
+        if caller is None or not is_bearer:
+            raise KeyMissing(was_sent=is_bearer and key != "")
         return caller
 
 
