@@ -191,10 +191,9 @@ class KeyMissing(Problem):
     """No API key, or an unknown one: send `Authorization: Bearer <key>`."""
 
     status, code, default = 401, "unauthorized", "This needs an API key: Authorization: Bearer <key>."
-    unknown = "The API key is none of this gateway's: send another one, or add it to the gateway's keys."
 
-    def __init__(self, *, was_sent: bool = False) -> None:
-        super().__init__(self.unknown if was_sent else None, headers={"WWW-Authenticate": "Bearer"})
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 class TicketExpired(Problem):

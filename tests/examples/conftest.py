@@ -67,7 +67,7 @@ Start = Callable[..., Awaitable[Running]]
 
 
 def build(command: list[str], folder: Path, limit: float = BUILD_LIMIT) -> None:
-    """Run a step of a build, for at most `limit` seconds. Without a network it skips on a laptop; everything else fails."""
+    """Run a step of a build, at most `limit` seconds. Without a network it skips on a laptop; everything else fails."""
     ran = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=limit, stdin=subprocess.DEVNULL
     )

@@ -191,7 +191,7 @@ class Guard:
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         caller, is_bearer = self.keys.current.find(key.strip()), scheme.lower() == "bearer"
         if caller is None or not is_bearer:
-            raise KeyMissing(was_sent=is_bearer and key != "")
+            raise KeyMissing("The API key is none of this gateway's: send another one." if is_bearer and key else None)
         return caller
 
 

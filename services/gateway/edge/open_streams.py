@@ -89,7 +89,7 @@ class OpenStreams:
             await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
             if working.done() and not working.cancelled():
                 return working.result()
-            raise KeyMissing(was_sent=True) if self.is_gone(caller) else TryAgain(detail, **extra)
+            raise KeyMissing("The API key was taken back.") if self.is_gone(caller) else TryAgain(detail, **extra)
         finally:
             working.cancel()
             disconnected.cancel()

@@ -42,7 +42,7 @@ async def list_records(
     parts: GatewayParts,
     caller: RequestCaller,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
-    after: Annotated[int, Query(ge=0, description="the sequence of the last record that is known")] = 0,
+    after: Annotated[int, Query(ge=0, lt=1 << 53, description="the sequence of the last record that is known")] = 0,
 ) -> RecordHeads:
     """List where and how the events of a run are stored. Those of its stream, such as tokens, expire after an hour."""
     await parts.runs.get(caller, run_id)

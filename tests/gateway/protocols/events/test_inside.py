@@ -38,6 +38,8 @@ async def test_records_are_those_of_the_stream_of_events(served: Served, writer:
     assert all(any(str(each["sequence"]) in of_event.split("-") for each in records) for of_event in ids)
     pages = (await served.http.get(url, params={"limit": 1, "after": records[0]["sequence"]})).json()["records"]
     assert pages == records[1:2]
+    for after, status in (((1 << 53) - 1, 200), (1 << 53, 422), (1 << 64, 422)):  # NATS counts in 64 bits.
+        assert (await served.http.get(url, params={"after": after})).status_code == status
     assert (await served.http.get(f"/v1/runs/{new_id()}/records")).status_code == 404
 
 
