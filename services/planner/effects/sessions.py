@@ -6,7 +6,7 @@ Rule 2: a session adds each fact once; a redelivery changes nothing, and repeats
 ever, also when NATS no longer knows their ids: a run that has a log ignores a second request, a call that is completed
 a second outcome, and a group that has ended its timer.
 Rule 3: before a session with a current run decides anything, that run's own log is asked whether it has ended: its
-message may still be under way.
+message may still be under way. Not so for what other runs say of themselves, which leaves the turn as it is.
 """
 
 import asyncio
@@ -155,16 +155,13 @@ class Sessions:
 
     async def _received(self, address: SessionAddress, message: decide.Received, owner: str) -> Session:
         """Return the session after a message, once what it leads to is stored."""
-        reporting = None
-        if isinstance(message, SessionRunEnded):
-            reporting = message.ended.run
-        elif isinstance(message, SessionRunWaits):
-            reporting = message.waits.run
-        elif isinstance(message, SessionTaskCalled):
-            reporting = message.run
+        reporting = message.run if isinstance(message, SessionTaskCalled) else None
         first, is_confirmed = message if isinstance(message, First) else None, False
         while True:
-            session = await self._up_to_date(address, owner, first, reporting, is_confirmed=is_confirmed)
+            if isinstance(message, SessionRunEnded | SessionRunWaits):
+                session = await self._logs.load(address, from_leader=is_confirmed, may_be_old=not is_confirmed)
+            else:
+                session = await self._up_to_date(address, owner, first, reporting, is_confirmed=is_confirmed)
             events = decide.receive(session, message, owner)
             if events:
                 written = await self._logs.append(address, session, owner, events)

@@ -349,11 +349,13 @@ def _of_turn(session: Session, cause: RunRequested | Received) -> list[Command]:
     if current is None:
         return []
     found: list[Command] = []
+    is_own_call = isinstance(cause, tasks.SessionTaskCalled) and cause.run == current.run
+    is_end_of_task = isinstance(cause, records.SessionRunEnded) and cause.ended.run in session.background.tasks
     if not (isinstance(cause, RunRequested) and cause.run_id == current.run):
         # That request begins its run itself.
         if run_of_own_session(session.session_id) == current.run:
             found.append(Tell(current.run, inbox.SessionAttached(session_id=session.session_id), current.run))
-        elif current.yielded_seq or not isinstance(cause, tasks.SessionTaskCalled) or cause.run != current.run:
+        elif current.yielded_seq or not (is_own_call or is_end_of_task):
             found.append(Begin(current.run, current.begun_seq, again=current.yielded_seq > 0))
     for each in session.queue:
         if each.yielded_seq:
