@@ -3,8 +3,12 @@
 NOT_STORED = "NATS does not store"
 """The beginning of the problem if writes to NATS fail although the service is connected. Restart NATS once its disk has
 space."""
+NOT_CONNECTED = "NATS is not connected"
+"""The beginning of the problem if a service has no connection."""
 CLOCK_METADATA = "clock"
 """In the announcement of a service: how far its machine's clock is off, as a sentence; empty: it is right."""
+S3_METADATA = "s3"
+"""In the announcement of the artifact store: why its S3 server cannot be used, as a sentence; empty: it can."""
 EXIT_WRONG_SETTINGS = 78
 """The exit code of a service whose settings, agents file or tools file are wrong: another start would end the same way.
 The last line on stderr says what is wrong. (EX_CONFIG of `sysexits.h`.)"""

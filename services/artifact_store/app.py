@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from contracts.wire.operation import S3_METADATA
 from services.artifact_store.collector.sweeps import Deletions, GarbageCollector, claim_bucket
 from services.artifact_store.handlers import Broker, build_router, drained
 from services.artifact_store.objects.bucket import Bucket
@@ -36,7 +37,7 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
     store = ArtifactStore(bucket, references, artifact_keys, deletions, settings)
     uploads = Uploads(store, settings.artifact_uploads)
     assembler = Assembler(bus, store)
-    watch = BucketWatch(bucket, kv)
+    watch = BucketWatch(bucket, kv, bus.clock.about)
     health.checks["s3"] = lambda: watch.problem
     broker = Broker(bus, build_router(store, uploads, assembler, settings.artifact_uploads))
     await broker.start()
@@ -58,9 +59,11 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
 class BucketWatch:
     """Creates the bucket, and reports why it cannot be used."""
 
-    def __init__(self, bucket: Bucket, kv: KeyValueBucket) -> None:
+    def __init__(self, bucket: Bucket, kv: KeyValueBucket, about: dict[str, str]) -> None:
+        """`about`: the metadata of the service's announcement, in which the problem is kept up to date."""
         self._bucket = bucket
         self._kv = kv
+        self._about = about
         self.problem: str | None = "not checked yet"
 
     async def watch(self) -> None:
@@ -86,3 +89,4 @@ class BucketWatch:
         if problem != self.problem:
             logger.info("storage_available" if problem is None else "storage_unavailable", reason=problem)
         self.problem = problem
+        self._about[S3_METADATA] = problem or ""

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import structlog
 from nats.micro.service import Service, ServiceConfig
 
+from contracts.wire.operation import NOT_CONNECTED
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS, Unavailable
 from services.messaging.streams.provision import missing
@@ -95,7 +96,7 @@ class NatsLink:
     def problems(self) -> list[str]:
         """Return problems of the connection and background tasks that have died; empty when all is well."""
         reason = self.bus.refused or f"no NATS answers at {', '.join(_addresses(self.settings.nats_url))}"
-        found = [] if self.bus.is_connected else [f"NATS is not connected: {reason}"]
+        found = [] if self.bus.is_connected else [f"{NOT_CONNECTED}: {reason}"]
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
         if self._missing:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from runwire.cli.commands import doctor
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.streams.provision import provision
 from services.shared.artifacts.client import ArtifactClient
@@ -20,6 +22,7 @@ from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_until
 
 KEY_NAMES = ("RUNWIRE_S3_ACCESS_KEY", "RUNWIRE_S3_SECRET_KEY")
 
@@ -47,6 +50,30 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
     assert ready.json()["status"] == "ready"
     for verb in ("put", "open", "get", "head", "list", "delete", "assemble"):
         assert f"artifact.{verb}" in info["metadata"]["subjects"].split()
+
+
+@pytest.mark.system
+async def test_the_doctor_says_that_the_s3_server_is_away(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway works without it, so nobody else would."""
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
+
+    async def found(expected: list[tuple[str, str]]) -> bool:
+        checks = await doctor.service_checks()
+        assert all("RUNWIRE_S3_ENDPOINT" in check.mend for check in checks)
+        return [(check.name, check.status) for check in checks] == expected
+
+    with S3Server("rclone", tmp_path) as s3:
+        stack = Stack(server.url, tmp_path / "logs", env=s3.settings, planners=0, tool_runners=0, gateways=0)
+        stack.add("artifact_store-1", "-m", "services.artifact_store")
+        async with connected(server.url) as bus:
+            with stack.showing_logs(), stack:
+                await ArtifactClient(bus).put("files", b"bytes")
+                await wait_until(partial(found, []), what="nothing is wrong")
+                s3.stop()
+                await wait_until(partial(found, [("s3", "failed")]), what="the S3 server is missed")
 
 
 async def test_without_keys_it_does_not_start(server: NatsServer) -> None:

@@ -16,7 +16,15 @@ import orjson
 import typer
 
 from contracts.wire import subjects
-from contracts.wire.operation import CLOCK_METADATA, DEMO_MODEL, MODEL_BY_KEY, NOT_STORED, OLLAMA_PORT
+from contracts.wire.operation import (
+    CLOCK_METADATA,
+    DEMO_MODEL,
+    MODEL_BY_KEY,
+    NOT_CONNECTED,
+    NOT_STORED,
+    OLLAMA_PORT,
+    S3_METADATA,
+)
 from runwire.cli.exit_codes import end
 from runwire.cli.frame import Check, Format, Key, Url, checklist, gateway_of
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
@@ -37,6 +45,8 @@ _PATIENCE_S, _ANSWER_S = 5.0, 60.0
 _SHOWN_FAILURES = 3
 _SHOW = "`runwire runs show` with its id has the reason"
 _FREE_DISK_SPACE = "free disk space; `runwire up` then restarts NATS by itself, docs/operations.md says what else does"
+_START_NATS = "start NATS, or correct RUNWIRE_NATS_URL and the login of the services"
+_START_S3 = "start the S3 server, or correct RUNWIRE_S3_ENDPOINT and its keys"
 _CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` again"
 
 
@@ -117,11 +127,12 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask
                 problems = "; ".join(ready.json()["problems"])
             except (ValueError, KeyError, TypeError):  # Another program's answer.
                 problems = f"HTTP status {ready.status_code}, {ready.text[:200]}"
-            mend = _FREE_DISK_SPACE if NOT_STORED in problems else "see the logs: runwire logs"
+            known = {NOT_STORED: _FREE_DISK_SPACE, NOT_CONNECTED: _START_NATS}
+            mend = next((known[sign] for sign in known if sign in problems), "see the logs: runwire logs")
             return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
         checks = [Check("gateway", "ok", f"{url} is ready")]
         is_of_data_folder = "RUNWIRE_DATA_DIR" in env or launch.remembered(launch.data_dir()).get("url") == url
-        services = await _clocks() if is_of_data_folder or "RUNWIRE_NATS_CREDENTIALS" in env else []
+        services = await service_checks() if is_of_data_folder or "RUNWIRE_NATS_CREDENTIALS" in env else []
         checks += services or [_clock("gateway", warning) for warning in ready.json().get("warnings", ())]
         try:
             checks.append(planners_model(agents := await client.agents()))
@@ -138,16 +149,18 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask
     return checks + await tool_checks([spec.name for spec in tools], refused, is_of_data_folder=is_of_data_folder)
 
 
-async def _clocks() -> list[Check]:
-    """Ask the services what they find of their machines' clocks, as the operator."""
-    found: dict[str, Check] = {}
+async def service_checks() -> list[Check]:
+    """Ask the services what they find of their machines' clocks and of the S3 server, as the operator."""
+    found: dict[tuple[str, str], Check] = {}
     with contextlib.suppress(IdentitiesUnreadable, InvalidCredential, OperatorRefused):  # As the checks of tools say.
         async with connected_operator() as client:
             async for message in replies(client, subjects.micro_service("INFO"), client.new_inbox()):
                 with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):
                     info = orjson.loads(message.data)
                     if warning := info["metadata"].get(CLOCK_METADATA):
-                        found[info["id"]] = _clock(info["name"], warning)
+                        found[info["id"], "clock"] = _clock(info["name"], warning)
+                    if problem := info["metadata"].get(S3_METADATA):
+                        found[info["id"], "s3"] = Check("s3", "failed", f"{info['name']}: {problem}", _START_S3)
     return list(found.values())
 
 
