@@ -36,11 +36,10 @@ def family(launcher: int) -> dict[int, str]:
 
 def _name(pid: int) -> str:
     try:
-        # A fork's title is one word with blanks.
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ").split()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except OSError:
         return "other"
-    program = os.path.basename(words[0]) if words else ""  # noqa: PTH119, it need not be a path
+    program = os.path.basename(words[0])  # noqa: PTH119, it need not be a path
     if program in {"nats-server", "rclone"}:
         return "nats-server" if program == "nats-server" else "s3"
     service = next((found[1] for word in words if (found := _MODULE.fullmatch(word))), None)

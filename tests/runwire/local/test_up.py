@@ -65,10 +65,10 @@ class Up:
         for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda each: int(each.name)):
             try:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (folder / "cmdline").read_text().replace("\0", " ").split()
+                command = (folder / "cmdline").read_text().split("\0")
             except OSError:
                 continue
-            if command and parent in {self.process.pid, found.get("forks")}:
+            if command[0] and parent in {self.process.pid, found.get("forks")}:
                 module = command[3] if command[1:3] == ["-P", "-m"] else Path(command[0]).name
                 found[module.rpartition(".")[2]] = int(folder.name)
         return found
