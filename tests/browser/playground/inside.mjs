@@ -55,7 +55,7 @@ await seen(async (page, context) => {
 
   await page.goto(at("tools"));
   await page.getByRole("searchbox").fill("analyse a table");
-  await page.getByRole("link", { name: "analyze_table" }).getByText("1 instance").waitFor();
+  await page.getByRole("link", { name: "analyze_table" }).getByTitle("1 instance").waitFor();
   await page.getByRole("link", { name: "analyze_table" }).click();
   await page.getByLabel("file", { exact: true }).fill("sales.csv");
   await page.getByRole("button", { name: "Call analyze_table" }).click();
