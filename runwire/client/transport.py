@@ -61,8 +61,12 @@ class Retries:
     async def pause(self, reason: Exception | None) -> None:
         """Wait before the next attempt.
 
-        Raises Unreachable, or the gateway's own refusal, when the next attempt would exceed the limit.
+        Raises Unreachable, or the gateway's own refusal, when the next attempt would exceed the limit, and at once
+        RunwireError for a certificate that no attempt would make valid.
         """
+        if "CERTIFICATE_VERIFY_FAILED" in str(reason):
+            trust = f"the certificate of {self._patience.url.host} is not trusted: SSL_CERT_FILE names its authority"
+            raise RunwireError("certificate_not_trusted", trust) from None
         now = time.monotonic()
         self._since = self._since if self._since is not None else now
         ceiling_s = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._attempt)

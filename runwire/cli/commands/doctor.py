@@ -119,8 +119,10 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask
             async with httpx.AsyncClient(base_url=url, timeout=5) as http:
                 ready = await http.get("/readyz")
         except httpx.HTTPError as error:
-            finding = f"{url} does not answer ({type(error).__name__})"
-            failed = Check("gateway", "failed", finding, "start it: runwire up; or give --url")
+            finding = f"{url} does not answer ({str(error) or type(error).__name__})"
+            trust = "name the authority of its certificate in SSL_CERT_FILE"
+            start = "start it: runwire up; or give --url"
+            failed = Check("gateway", "failed", finding, trust if "CERTIFICATE" in finding else start)
             return [model_of_next_start(env), failed]
         if ready.status_code != httpx.codes.OK:
             try:

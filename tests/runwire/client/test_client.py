@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from contracts.runs.events import Chunk, Done, RunEvent, ToolProgress, UnknownEvent
 from contracts.wire import subjects
 from contracts.wire.names import new_id
+from runwire.cli.commands.doctor import examine
 from runwire.client import Client, transport
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
+from tests.support.certificates import make_certificates
 from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
@@ -112,6 +115,19 @@ async def test_an_unreachable_gateway() -> None:
             with pytest.raises(Unreachable, match=f"nobody listens at {place}, tried for 0.3 s") as found:
                 await attempt
             assert found.value.__suppress_context__, "the traceback is short"
+
+
+async def test_a_certificate_of_an_unknown_authority_is_refused_at_once(tmp_path: Path) -> None:
+    """By its host, with the setting that names the authority; `runwire doctor` says it too."""
+    folder = make_certificates(tmp_path / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    place = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Client(place, patience_s=60) as client:
+        with pytest.raises(RunwireError, match=r"certificate of 127\.0\.0\.1 .*SSL_CERT_FILE"):
+            await client.start("x")
+        assert any("SSL_CERT_FILE" in check.mend for check in await examine(place, None, {}))
 
 
 async def test_a_gateway_that_has_answered_before_is_waited_for(
