@@ -1,6 +1,6 @@
-"""(o) The playground in Chromium: frames while an answer of 1 MB comes in 10,000 events, beside those of an idle page.
+"""(o) The playground in Chromium: frames while the longest answer, 600 kB in 10,000 events, comes, beside an idle page.
 
-Run: python -m benchmarks.playground [--rounds 3] [--events 10000] [--characters 100]
+Run: python -m benchmarks.playground [--rounds 3] [--events 10000] [--characters 58]
 
 The gateway, the planner and NATS are those of `runwire up`, the model replies by a script, and the page is the built
 one. Needs Node.js with npm, and Chromium.
@@ -80,7 +80,7 @@ def missing() -> list[str]:
     return [name for name in ("node", "npm", "chromium") if find_program(name) is None]
 
 
-def frames(rounds: int, events: int, characters: int = 100) -> Table:
+def frames(rounds: int, events: int, characters: int = 58) -> Table:
     """Answer (o): while so many events come, and of each so many characters are shown."""
     found = list(measured(rounds, events, characters))
     most = max(each["written"]["most"] for each in found)
@@ -99,7 +99,7 @@ def frames(rounds: int, events: int, characters: int = 100) -> Table:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Frames of the playground")
-    for option, default in (("--rounds", 3), ("--events", 10_000), ("--characters", 100)):
+    for option, default in (("--rounds", 3), ("--events", 10_000), ("--characters", 58)):
         parser.add_argument(option, type=int, default=default)
     given = parser.parse_args()
     print(frames(given.rounds, given.events, given.characters).text())
