@@ -379,6 +379,7 @@ class CheckTool(Message):
     args: dict[str, Any] | None = Field(default=None, description="of the call; null: the tool is not called")
     context: dict[str, Any] = Field(default_factory=dict, description="the `tool_context` of the call")
     confirmed: bool = Field(default=False, description="call it also if it requires approval or has side effects")
+    standard: bool = Field(default=False, description="judge its results as canonical ones, also if it declares none")
 
 
 class Finding(Message):

@@ -316,11 +316,14 @@ def check(
     yes: Annotated[
         bool, typer.Option("--yes", help="Call it also if it requires approval or has side effects.")
     ] = False,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="Judge its results as canonical ones, also if it declares none.")
+    ] = False,
     output: Format = "text",
 ) -> None:
-    """Check a tool that is served now against the standard form of results, line by line."""
+    """Check a tool that is served now, line by line; one with artifacts against the canonical form of results."""
     arguments = None if args is None else json_object(args, "--args")
-    work = checked(name, arguments, json_object(context, "--context"), confirmed=yes)
+    work = checked(name, arguments, json_object(context, "--context"), confirmed=yes, standard=standard)
 
     def run() -> int:
         found = asyncio.run(work)

@@ -112,13 +112,14 @@ async def _announced() -> Announced:
 
 
 async def checked(
-    name: str, args: dict[str, Any] | None, context: dict[str, Any], *, confirmed: bool = False
+    name: str, args: dict[str, Any] | None, context: dict[str, Any], *, confirmed: bool = False, standard: bool = False
 ) -> ToolChecked:
     """Return the checklist of a tool; with `args` after a real call of it.
 
     Raises InvalidName, InvalidCredential, IdentitiesUnreadable and OperatorRefused.
     """
-    request = CheckTool(tool=names.checked_tool(name), args=args, context=context, confirmed=confirmed)
+    tool = names.checked_tool(name)
+    request = CheckTool(tool=tool, args=args, context=context, confirmed=confirmed, standard=standard)
     async with connected_operator() as client:
         inbox = client.new_inbox()
         received = await client.subscribe(inbox)

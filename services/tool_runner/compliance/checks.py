@@ -41,6 +41,7 @@ from services.tool_runner.compliance.rules import (
     Sent,
     announcement_findings,
     answer_findings,
+    declares_standard,
     lines_of,
     repetition_finding,
     time_name,
@@ -219,9 +220,10 @@ class ToolChecks:
     async def check(self, request: CheckTool) -> ToolChecked:
         """Return the checklist of a tool. Nothing that a tool does is raised."""
         facts = await self._announced(request.tool)
-        findings = announcement_findings(facts)
+        wants_standard = request.standard or (facts.spec is not None and declares_standard(facts.spec))
+        findings = announcement_findings(replace(facts, wants_standard=wants_standard))
         if facts.spec is not None and request.args is not None:
-            findings += await self._called(facts.spec, request)
+            findings += await self._called(facts.spec, request, wants_standard=wants_standard)
         logger.info("tool_checked", tool=request.tool, failed=[one.name for one in findings if one.status == "failed"])
         return ToolChecked(tool=request.tool, digest=facts.digest or None, findings=findings)
 
@@ -250,7 +252,7 @@ class ToolChecks:
             artifact_type=artifact_type_of(dict.fromkeys(NAMES), chosen.spec.output_schema),
         )
 
-    async def _called(self, spec: ToolSpec, request: CheckTool) -> list[Finding]:
+    async def _called(self, spec: ToolSpec, request: CheckTool, *, wants_standard: bool) -> list[Finding]:
         reasons = ["requires approval"] if spec.requires_approval else []
         if spec.side_effects in _EFFECTS:
             reasons.append(f"has side effects ({spec.side_effects})")
@@ -263,7 +265,7 @@ class ToolChecks:
         except InvalidArguments as error:
             return lines_of([("arguments", "failed", True, str(error), "give arguments that fit the input schema")])
         first = await checked.answer()
-        findings = answer_findings(checked.sent, first)
+        findings = answer_findings(replace(checked.sent, wants_standard=wants_standard), first)
         if first.failure is None and first.complaint is None:
             again = await checked.answer(is_repeated=True)
             findings.append(repetition_finding(first, again, is_idempotent=spec.idempotent))

@@ -64,6 +64,8 @@ class Sent:
     """Of the arguments."""
     takes_skill: bool = True
     """Whether there is such an argument."""
+    wants_standard: bool = True
+    """Whether the result is to be a canonical one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +100,23 @@ def answer_findings(sent: Sent, answered: Answered) -> list[Finding]:
         return lines_of([made, wrong, *_content(answered)])
     fits: Check = ("result", "ok", True, "it fits the output schema", "")
     value = answered.value
+    form: list[Check] = []
     if answered.is_standard:
-        form = [*_standard(sent, answered)]
+        form = [*_standard(sent, answered), *_content(answered)]
+    elif not sent.wants_standard:
+        pass
     elif isinstance(value, dict):
         missing = listed([name for name in NAMES if name not in value])
-        form = [("standard form", "failed", True, f"the result has no {missing}", RESPOND)]
+        form = [("standard form", "failed", True, f"the result has no {missing}", RESPOND), *_content(answered)]
     else:
-        form = [("standard form", "failed", True, "the result is no object", RESPOND)]
+        form = [("standard form", "failed", True, "the result is no object", RESPOND), *_content(answered)]
     large = f"the result has {answered.size} bytes"
     remedy = "large artifacts cost time; keep it below 1 MB"
     size: list[Check] = [
         ("size", "warning", answered.size > _LARGE_BYTES, large, remedy),
         ("size", "ok", True, f"{answered.size} bytes", ""),
     ]
-    return lines_of([made, fits, *form, *_content(answered), *size])
+    return lines_of([made, fits, *form, *size])
 
 
 def _standard(sent: Sent, answered: Answered) -> Iterator[Check]:
@@ -230,6 +235,16 @@ class Announced:
     """Why it, or a specification of it, is not offered."""
     artifact_type: str | None = None
     """What its output schema says of the artifact."""
+    wants_standard: bool = True
+    """Whether its results are to be canonical ones."""
+
+
+def declares_standard(spec: ToolSpec) -> bool:
+    """Whether a tool says that its results are canonical ones: its output has a member of these, or it takes skills."""
+    output, properties = spec.output_schema or {}, spec.input_schema.get("properties")
+    members = output.get("properties")
+    named = {*required_names(output), *(members if isinstance(members, dict) else ())}
+    return not named.isdisjoint(NAMES) or (isinstance(properties, dict) and "skill_id" in properties)
 
 
 def announcement_findings(facts: Announced) -> list[Finding]:
@@ -242,9 +257,10 @@ def announcement_findings(facts: Announced) -> list[Finding]:
     output: list[Check] = []
     if spec.output_schema is None:
         missing = "there is none, so plans cannot name what the tool gives"
-        output = [("output_schema", "failed", True, missing, RESPOND)]
+        status: Literal["warning", "failed"] = "failed" if facts.wants_standard else "warning"
+        output = [("output_schema", status, True, missing, RESPOND if facts.wants_standard else "declare one")]
     else:
-        output += _output(spec.name, spec.output_schema)
+        output += _output(spec.name, spec.output_schema, is_standard=facts.wants_standard)
     return lines_of([*_identity(facts, spec), *output, *_use(facts, spec)])
 
 
@@ -274,7 +290,20 @@ def _identity(facts: Announced, spec: ToolSpec) -> Iterator[Check]:
     yield what, "warning", True, "the argument is no text", "give it the type string"
 
 
-def _output(tool: str, schema: dict[str, Any]) -> Iterator[Check]:
+def _output(tool: str, schema: dict[str, Any], *, is_standard: bool) -> Iterator[Check]:
+    if is_standard:
+        yield from _standard_output(schema)
+    else:
+        ordinary = "an ordinary result; --standard judges it as a canonical one"
+        yield "output_schema", "ok", True, ordinary, ""
+    paths = [each.path for each in template_paths(schema) if each.path]
+    shown = ", ".join(f"$0.output.{path}" for path in paths[:_SHOWN_PATHS])
+    yield "templates", "ok", paths, f"paths: {len(paths)}, such as {shown}; runwire tools {tool} lists them", ""
+    yield "templates", "ok", not is_standard, "plans can name the whole of its output, and nothing in it", ""
+    yield "templates", "failed", True, "plans can name nothing in its output", "declare its members under properties"
+
+
+def _standard_output(schema: dict[str, Any]) -> Iterator[Check]:
     required = required_names(schema)
     optional = [name for name in NAMES if name not in required]
     yield "output_schema", "failed", optional, f"it does not require {listed(optional)}", RESPOND
@@ -292,17 +321,14 @@ def _output(tool: str, schema: dict[str, Any]) -> Iterator[Check]:
     what, missing = "output _metadata.*", f"its schema does not declare {listed(undeclared)}"
     yield what, "warning", undeclared, missing, "declare all six members"
     yield what, "ok", True, f"plans can name {listed(METADATA)}", ""
-    paths = [each.path for each in template_paths(schema) if each.path]
-    shown = ", ".join(f"$0.output.{path}" for path in paths[:_SHOWN_PATHS])
-    yield "templates", "ok", paths, f"paths: {len(paths)}, such as {shown}; runwire tools {tool} lists them", ""
-    yield "templates", "failed", True, "plans can name nothing in its output", "declare its members under properties"
 
 
 def _use(facts: Announced, spec: ToolSpec) -> Iterator[Check]:
     untold = "the output schema does not tell what kind of artifact it is"
     remedy = "set x-artifact-type in the schema of artifact, such as text or table"
-    yield "output type", "warning", facts.artifact_type is None, untold, remedy
-    yield "output type", "ok", True, f"the output schema tells that it is a {facts.artifact_type}", ""
+    yield "output type", "warning", facts.artifact_type is None and facts.wants_standard, untold, remedy
+    told = facts.artifact_type is not None
+    yield "output type", "ok", told, f"the output schema tells that it is a {facts.artifact_type}", ""
     approval = ", requires_approval" if spec.requires_approval else ""
     flags = f"idempotent: {str(spec.idempotent).lower()}, side_effects: {spec.side_effects}{approval}"
     is_vague = spec.side_effects == "none" and not spec.idempotent

@@ -103,6 +103,8 @@ async def test_a_tool_is_checked(server: NatsServer, tmp_path: Path) -> None:
     assert found["artifact_id"] == {"name": "artifact_id", "status": "ok", "finding": "abc-123", "mend": ""}
     assert {line["status"] for name, line in found.items() if name.startswith("_metadata")} == {"ok"}
     code, shown = await check("bare", "--args", "{}")
+    assert (code, "✗" in shown, "! " in shown) == (0, False, False), shown
+    code, shown = await check("bare", "--args", "{}", "--standard")
     assert code == 1
     assert "✗ standard form: the result has no artifact_id, artifact, _metadata\n  return a ToolResponse" in shown
     assert "\x1b" not in shown
