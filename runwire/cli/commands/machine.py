@@ -33,7 +33,9 @@ _TAIL_BYTES, _SEARCHED_BYTES = 1 << 20, 64 << 20
 
 @commands.command()
 def up(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the gateway on loopback; 0: any free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="RUNWIRE_PORT", help="Of the gateway on loopback; 0: any free one.")
+    ] = 8080,
     tools: Annotated[
         list[Path] | None,
         typer.Option(
