@@ -123,6 +123,10 @@ def test_what_waits_and_what_is_inside(scripts: Path, gateway: str, tmp_path: Pa
     assert "The whole plan, 2 calls" in found["waiting"]
     assert "analyze_table" in found["waiting"]
     assert "6 days" in found["waiting"]
+    assert found["left"] == 1, "a double click decides one call"
+    assert 0 <= found["bar"]["y"] < 800, "on a phone what waits is said while its card is read"
+    assert found["untouched"] == 0
+    assert found["wrongValue"] == 'values is JSON, such as {"name": "value"}.'
     assert f"emit.default.{found['run']}.log" in found["facts"]
     assert f"/v1/runs/{found['run']}/events" in found["curl"]
     assert found["vector"]["then"]["status"] == "done"

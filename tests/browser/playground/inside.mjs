@@ -26,6 +26,37 @@ await seen(async (page, context) => {
   await second.close();
   await card.waitFor({ state: "detached" });
 
+  const asks = (text) => page.request.post(`${base}/v1/runs`, { data: { query: `Send a report to ann@example.org: "${text}"`, session_id: text } });
+  await Promise.all(["one", "other"].map(asks));
+  await page.getByRole("button", { name: "Approve" }).nth(1).waitFor();
+  const first = await page.getByRole("button", { name: "Approve" }).first().boundingBox();
+  for (const pause of [250, 0]) {
+    await page.mouse.click(first.x + 20, first.y + 10);
+    await page.waitForTimeout(pause);
+  }
+  await page.getByRole("button", { name: "Approve" }).nth(1).waitFor({ state: "detached" });
+  const left = (await (await page.request.get(`${base}/v1/runs?waits=true`)).json()).runs;
+  await page.setViewportSize({ width: 390, height: 800 });
+  await page.goto(at("s", left[0].session_id));
+  await page.getByRole("button", { name: "Approve" }).waitFor();
+  await page.screenshot({ path: `${folder}/waits-390.png` });
+  await page.locator(".approval .card-foot").scrollIntoViewIfNeeded();
+  const bar = await page.locator(".strip").boundingBox();
+  await page.screenshot({ path: `${folder}/waits-390-end.png` });
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.locator(".strip").getByText("Stopped").waitFor();
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
+  await page.screenshot({ path: `${folder}/keys.png` });
+  await page.keyboard.press("Escape");
+  await page.goto(at("tools", "create_row"));
+  await page.getByLabel("values", { exact: true }).waitFor();
+  const untouched = await page.locator(".help.bad").count();
+  await page.getByLabel("values", { exact: true }).fill("x");
+  const wrongValue = await page.locator(".help.bad").innerText();
+  await page.screenshot({ path: `${folder}/tool.png` });
+
   await page.goto(at("s", "inside", run));
   await page.getByRole("tab", { name: "Run" }).click();
   await page.getByRole("link", { name: /^Its \d+ events$/ }).click();
@@ -81,5 +112,5 @@ await seen(async (page, context) => {
     [at("agents"), ".list-row"],
     [at("more"), ".list-row"],
   ]);
-  return { run, waiting, facts, curl, vector, prompt, cost, specification, findings, wrong: [...waits, ...wrong] };
+  return { run, waiting, left: left.length, bar, untouched, wrongValue, facts, curl, vector, prompt, cost, specification, findings, wrong: [...waits, ...wrong] };
 });

@@ -7,6 +7,8 @@ export interface Field {
   readonly label: string;
   readonly kind: Kind;
   readonly hint: string;
+  /** Of a value of its type, as JSON. */
+  readonly example: string;
   readonly isRequired: boolean;
   readonly choices: readonly unknown[];
 }
@@ -36,7 +38,8 @@ function field(name: string, schema: Schema, value: unknown, isRequired: boolean
             : "text";
   const limits = [schema["maxLength"] && `at most ${schema["maxLength"]} characters`, schema["maximum"] !== undefined && `at most ${schema["maximum"]}`];
   const hint = [String(schema["description"] ?? ""), ...limits.filter(Boolean), isRequired ? "" : "optional"].filter(Boolean).join(", ");
-  return { name, label: name.replaceAll("_", " "), kind, hint, isRequired, choices };
+  const example = type === "object" ? `{"name": "value"}` : `["a", "b"]`;
+  return { name, label: name.replaceAll("_", " "), kind, hint, example, isRequired, choices };
 }
 
 function typed(value: unknown): string {
@@ -51,7 +54,7 @@ export function shown(kind: Kind, value: unknown): string {
 }
 
 /** The value that was written; throws a sentence for what cannot be one. An empty text that is not required is left out: the tool has its own default. */
-export function read({ kind, label, isRequired }: Field, text: string): unknown {
+export function read({ kind, label, example, isRequired }: Field, text: string): unknown {
   if (text === "" && !isRequired) return undefined;
   if (kind === "flag") return text === "true";
   if (kind === "number") {
@@ -63,6 +66,6 @@ export function read({ kind, label, isRequired }: Field, text: string): unknown 
   try {
     return JSON.parse(text);
   } catch {
-    throw new Error(`${label} is JSON, such as ["a", "b"].`);
+    throw new Error(`${label} is JSON, such as ${example}.`);
   }
 }
