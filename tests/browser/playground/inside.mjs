@@ -56,6 +56,7 @@ await seen(async (page, context) => {
   await page.getByLabel("values", { exact: true }).fill("x");
   const wrongValue = await page.locator(".help.bad").innerText();
   await page.screenshot({ path: `${folder}/tool.png` });
+  await page.setViewportSize({ width: 1440, height: 900 });
 
   await page.goto(at("s", "inside", run));
   await page.getByRole("tab", { name: "Run" }).click();
