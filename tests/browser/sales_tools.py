@@ -15,13 +15,13 @@ class Analysis(BaseModel):
     """The total for the model, the chart for people."""
 
     total: int
-    chart_options: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "sales"})
+    chart: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "sales"})
 
 
 @tool(desc="Analyze the sales of the year and draw a chart", idempotent=True)
-async def analyze_sales(ctx: ToolContext) -> Analysis:
+async def analyze_table(ctx: ToolContext) -> Analysis:
     """Lines of two regions, as ECharts takes them, and month by month."""
-    chart: dict[str, Any] = {
+    drawn: dict[str, Any] = {
         "title": {"text": "Sales by region"},
         "legend": {"top": "bottom"},
         "xAxis": {"type": "category", "data": MONTHS},
@@ -29,9 +29,9 @@ async def analyze_sales(ctx: ToolContext) -> Analysis:
         "series": [{"name": region, "type": "line", "data": values} for region, values in SALES.items()],
     }
     for month in range(1, len(MONTHS) + 1):
-        grown = [{**line, "data": line["data"][:month]} for line in chart["series"]]
-        await ctx.emit_artifact(stream_id="sales", chunk={**chart, "series": grown}, done=month == len(MONTHS))
-    return Analysis(total=sum(map(sum, SALES.values())), chart_options=chart)
+        grown = [{**line, "data": line["data"][:month]} for line in drawn["series"]]
+        await ctx.emit_artifact(stream_id="sales", chunk={**drawn, "series": grown}, done=month == len(MONTHS))
+    return Analysis(total=sum(map(sum, SALES.values())), chart=drawn)
 
 
 @tool(desc="Brew coffee slowly", timeout_s=300)

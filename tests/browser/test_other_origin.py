@@ -120,7 +120,7 @@ def gateway(sites: tuple[Site, Site], tmp_path_factory: pytest.TempPathFactory) 
             tool_copies=1,
         ) as stack:
             wait_until_blocking(
-                lambda: "analyze_sales" in tools_of(stack.url), timeout=30, what="the tools are offered"
+                lambda: "analyze_table" in tools_of(stack.url), timeout=30, what="the tools are offered"
             )
             yield stack.url
     server.kill()

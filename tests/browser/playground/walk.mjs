@@ -74,6 +74,7 @@ await seen(async (page, context) => {
   await page.getByRole("heading", { name: "Job Applications", level: 1 }).waitFor();
   await ask("Add two rows");
   await page.getByRole("button", { name: "Apply all 2" }).click();
+  await page.getByText("All 2 changes applied").waitFor(); // Until then they are proposed, then they are read anew.
   await page.locator("tbody tr").nth(1).waitFor();
   const rows = await page.locator("tbody tr").count();
 
