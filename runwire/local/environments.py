@@ -2,7 +2,7 @@
 
 | process | variables of the shell that it gets |
 | --- | --- |
-| nats-server, the S3 server | those of the machine: paths, language, certificates |
+| nats-server, the S3 server, what the services are forked from | those of the machine: paths, language, certificates |
 | gateway, artifact_store, tables | those, and `RUNWIRE_*` without secrets of other services |
 | tool_runner | those too, and the variables that the file of MCP servers names |
 | planner | all but secrets of other services: LiteLLM reads hundreds of names |

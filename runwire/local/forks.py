@@ -136,40 +136,34 @@ def _next_fork(channel: socket.socket) -> dict[str, Any] | None:
     The fork alone reads the request, for the secrets in its environment.
     """
 
-    def tell(pid: int, code: int | None) -> None:
+    def report(pid: int, code: int | None) -> None:
         with contextlib.suppress(OSError):
             channel.sendall(json.dumps([pid, code]).encode() + b"\n")
 
     def reap(*_: object) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                tell(ended[0], os.waitstatus_to_exitcode(ended[1]))
+                report(ended[0], os.waitstatus_to_exitcode(ended[1]))
 
     signal.signal(signal.SIGCHLD, reap)
     while channel.recv(1, socket.MSG_PEEK):
-        # A fork that ends at once must not be told of before it is named.
+        # So that the end of a fork is reported after its start, however soon it ends.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         reading, read = os.pipe()
-        pid = os.fork()
-        if not pid:
+        if not (pid := os.fork()):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            request = json.loads(_exactly(channel, int.from_bytes(_exactly(channel, _LENGTH_BYTES))))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            length = int.from_bytes(channel.recv(_LENGTH_BYTES, socket.MSG_WAITALL))
+            request = channel.recv(length, socket.MSG_WAITALL)
+            os.close(reading)
+            os.close(read)
+            return dict(json.loads(request))
         os.close(read)
-        if pid:
-            os.read(reading, 1)  # Nothing comes: it is closed when the fork has read its request, or has ended.
-            tell(pid, None)
+        os.read(reading, 1)  # Nothing comes: it is closed when the fork has read its request, or has ended.
         os.close(reading)
+        report(pid, None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        if not pid:
-            return dict(request)
     return None
-
-
-def _exactly(channel: socket.socket, count: int) -> bytes:
-    read = bytearray()
-    while len(read) < count:
-        read += channel.recv(count - len(read)) or sys.exit(1)
-    return bytes(read)
 
 
 def _become(request: Mapping[str, Any]) -> None:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
-
-from .forks import Forked, Forks, die_with_parent
+from runwire.local.forks import Forked, Forks, die_with_parent
 
 _IMMEDIATE_RESTARTS = 3
 """Restarts without a pause: the reason for an exit is mostly over, and work waits."""
@@ -49,7 +48,8 @@ class Child:
     """One process to keep running, with `env` as its whole environment.
 
     `ready` is polled until the process is ready; None: it is ready at once. `refusal_code`: the exit code that means
-    that its configuration is wrong. `is_forked`: it is a module of ours, the first of `argv`.
+    that its configuration is wrong. `is_forked`: it is forked where the supervisor can, and `argv` is a module of ours
+    with its arguments.
     """
 
     name: str
@@ -113,7 +113,10 @@ class Supervisor:
         """Run a child to its end. Raises CannotLaunch when it fails."""
         log_file = self.log_of(child.name)
         child.log_start = log_file.stat().st_size if log_file.exists() else 0
-        child.process = await self._spawn(child, log_file)
+        try:
+            child.process = await self._spawn(child, log_file)
+        except ConnectionError as error:
+            raise CannotLaunch(f"{child.name} cannot start: {error}") from error
         self._children.append(child)
         if code := await child.process.wait():
             reason = f"{child.name} {_describe_exit(code)}{self._last_line(child)}"
@@ -141,7 +144,8 @@ class Supervisor:
                 child.process = await self._spawn(child, self.log_of(child.name))
                 code = await child.process.wait()
             except ConnectionError as error:
-                self.log_of(child.name).write_text(f"{error}\n")
+                with self.log_of(child.name).open("a") as log:
+                    log.write(f"{error}\n")
                 code = 1
             if self._stopping:
                 return

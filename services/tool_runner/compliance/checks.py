@@ -93,6 +93,7 @@ class CheckedCall:
             at=unix_ms() / 1000,
             skill_id=skill if isinstance(skill, str) and skill.strip() else None,
             takes_skill="skill_id" in (spec.input_schema.get("properties") or {}),
+            wants_standard=request.standard or declares_standard(spec),
         )
 
     def check_arguments(self) -> None:
@@ -219,16 +220,16 @@ class ToolChecks:
 
     async def check(self, request: CheckTool) -> ToolChecked:
         """Return the checklist of a tool. Nothing that a tool does is raised."""
-        facts = await self._announced(request.tool)
-        wants_standard = request.standard or (facts.spec is not None and declares_standard(facts.spec))
-        findings = announcement_findings(replace(facts, wants_standard=wants_standard))
+        facts = await self._announced(request)
+        findings = announcement_findings(facts)
         if facts.spec is not None and request.args is not None:
-            findings += await self._called(facts.spec, request, wants_standard=wants_standard)
+            findings += await self._called(facts.spec, request)
         logger.info("tool_checked", tool=request.tool, failed=[one.name for one in findings if one.status == "failed"])
         return ToolChecked(tool=request.tool, digest=facts.digest or None, findings=findings)
 
-    async def _announced(self, tool: str) -> Announced:
+    async def _announced(self, request: CheckTool) -> Announced:
         """Return what is known of a tool, once something is."""
+        tool = request.tool
         until = time.monotonic() + _APPEARS_WITHIN_S
         while True:
             found = [each for each in self._announcements() if each.spec.name == tool]
@@ -250,9 +251,10 @@ class ToolChecks:
             is_offered=live is not None and live.digest() == chosen.digest,
             refused=refused,
             artifact_type=artifact_type_of(dict.fromkeys(NAMES), chosen.spec.output_schema),
+            wants_standard=request.standard or declares_standard(chosen.spec),
         )
 
-    async def _called(self, spec: ToolSpec, request: CheckTool, *, wants_standard: bool) -> list[Finding]:
+    async def _called(self, spec: ToolSpec, request: CheckTool) -> list[Finding]:
         reasons = ["requires approval"] if spec.requires_approval else []
         if spec.side_effects in _EFFECTS:
             reasons.append(f"has side effects ({spec.side_effects})")
@@ -265,7 +267,7 @@ class ToolChecks:
         except InvalidArguments as error:
             return lines_of([("arguments", "failed", True, str(error), "give arguments that fit the input schema")])
         first = await checked.answer()
-        findings = answer_findings(replace(checked.sent, wants_standard=wants_standard), first)
+        findings = answer_findings(checked.sent, first)
         if first.failure is None and first.complaint is None:
             again = await checked.answer(is_repeated=True)
             findings.append(repetition_finding(first, again, is_idempotent=spec.idempotent))

@@ -100,23 +100,21 @@ def answer_findings(sent: Sent, answered: Answered) -> list[Finding]:
         return lines_of([made, wrong, *_content(answered)])
     fits: Check = ("result", "ok", True, "it fits the output schema", "")
     value = answered.value
-    form: list[Check] = []
     if answered.is_standard:
-        form = [*_standard(sent, answered), *_content(answered)]
-    elif not sent.wants_standard:
-        pass
+        form = [*_standard(sent, answered)]
     elif isinstance(value, dict):
         missing = listed([name for name in NAMES if name not in value])
-        form = [("standard form", "failed", True, f"the result has no {missing}", RESPOND), *_content(answered)]
+        form = [("standard form", "failed", True, f"the result has no {missing}", RESPOND)]
     else:
-        form = [("standard form", "failed", True, "the result is no object", RESPOND), *_content(answered)]
+        form = [("standard form", "failed", True, "the result is no object", RESPOND)]
     large = f"the result has {answered.size} bytes"
     remedy = "large artifacts cost time; keep it below 1 MB"
     size: list[Check] = [
         ("size", "warning", answered.size > _LARGE_BYTES, large, remedy),
         ("size", "ok", True, f"{answered.size} bytes", ""),
     ]
-    return lines_of([made, fits, *form, *size])
+    judged = [*form, *_content(answered)] if answered.is_standard or sent.wants_standard else []
+    return lines_of([made, fits, *judged, *size])
 
 
 def _standard(sent: Sent, answered: Answered) -> Iterator[Check]:
@@ -327,8 +325,8 @@ def _use(facts: Announced, spec: ToolSpec) -> Iterator[Check]:
     untold = "the output schema does not tell what kind of artifact it is"
     remedy = "set x-artifact-type in the schema of artifact, such as text or table"
     yield "output type", "warning", facts.artifact_type is None and facts.wants_standard, untold, remedy
-    told = facts.artifact_type is not None
-    yield "output type", "ok", told, f"the output schema tells that it is a {facts.artifact_type}", ""
+    is_declared = facts.artifact_type is not None
+    yield "output type", "ok", is_declared, f"the output schema tells that it is a {facts.artifact_type}", ""
     approval = ", requires_approval" if spec.requires_approval else ""
     flags = f"idempotent: {str(spec.idempotent).lower()}, side_effects: {spec.side_effects}{approval}"
     is_vague = spec.side_effects == "none" and not spec.idempotent
