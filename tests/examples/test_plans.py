@@ -173,5 +173,5 @@ async def test_the_first_path_of_the_docs_runs(whole: Whole, tmp_path: Path) -> 
     asked = [line.removeprefix(".venv/bin/") for line in lines if "make run" not in line and " serve " not in line]
     assert len(asked) == len(lines) - 2 > 0
     printed = await run_commands("\n".join(asked), tmp_path, RUNWIRE_URL=whole.stack.url)
-    for text in (SAID[1], "$N.output.artifact.title"):
+    for text in (SAID[1], '"title":"AI trends 2025"'):
         assert text in printed, printed
