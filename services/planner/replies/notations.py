@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from services.planner.replies.actions.names import meant
 from services.planner.replies.actions.reading import calls_of
-from services.planner.replies.strict_json import NotJson, Reader, loads_leniently
+from services.planner.replies.strict_json import NotJson, Reader, behind, loads_leniently
 from services.planner.replies.thoughts import Code
 
 MAX_LEAD_IN_CHARACTERS = 500
@@ -246,21 +246,16 @@ def _of_python(text: str, function: re.Match[str] | None) -> tuple[list[Call], i
             arguments, here = reader.read(here)
         while (keyword := _KEYWORD.match(text, here)) is not None:
             arguments[keyword["key"]], here = reader.read(keyword.end())
-            here = _end(_NEXT, text, here)
+            here = behind(_NEXT, text, here)
         here = reader.skip_blanks(here)
         if not text.startswith(")", here):
             raise NotJson("')' is expected", here)
         calls.append(Call(function["name"], arguments))
-        here = _end(_NEXT, text, here + 1)
+        here = behind(_NEXT, text, here + 1)
         function = _FUNCTION.match(text, here)
     if is_list and not text.startswith("]", here):
         raise NotJson("']' is expected", here)
     return calls, here + is_list
-
-
-def _end(pattern: re.Pattern[str], text: str, here: int) -> int:
-    match = pattern.match(text, here)
-    return match.end() if match else here
 
 
 def _fitted(text: str, schema: Any) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import action_to_legacy, normalize_action, opcode_of
+from services.planner.replies.actions import normalize_action, opcode_of
+from tests.conformance.adapters.action_normalization import action_to_legacy
 
 
 def read(reply: Any, **options: Any) -> dict[str, Any]:
@@ -138,7 +139,7 @@ def test_the_quoted_word_null_with_an_answer_is_final() -> None:
 def test_a_node_that_is_no_text_is_an_error(node: object) -> None:
     """Never an empty answer, with any fields beside it."""
     for beside in ({}, {"args": {"answer": "x"}}, {"plan": [STEP]}, {"answer": "x"}):
-        result = normalize_action({"next_node": node, **beside})
+        result = normalize_action(json.dumps({"next_node": node, **beside}))
         assert (result.action, result.error) == (None, "no_action")
         assert "`next_node` is" in result.complaint
 
@@ -174,7 +175,7 @@ def test_steps_wherever_they_stand(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize("steps", [None, "a, b", 5, {"node": "a"}, []])
 def test_steps_that_are_no_list_are_an_empty_plan(steps: object) -> None:
     """It runs nothing, and the model gets the reason."""
-    result = normalize_action({"next_node": "plan", "args": {"steps": steps}})
+    result = normalize_action(json.dumps({"next_node": "plan", "args": {"steps": steps}}))
     assert result.action == PlannerAction(next_node="plan", args={"steps": []})
     assert bool(result.warnings) is (steps != [])
 
@@ -195,7 +196,7 @@ def test_steps_are_cleaned() -> None:
         {"tool": " b ", "args": '{"q": 2}', "id": 1},
         {"node": None, "tool": "c", "args": [1]},
     ]
-    result = normalize_action({"next_node": "plan", "args": {"steps": steps}})
+    result = normalize_action(json.dumps({"next_node": "plan", "args": {"steps": steps}}))
     assert result.action is not None
     assert result.action.model_dump() == plan({"node": "b", "args": {"q": 2}}, {"node": "c", "args": {}})
     assert [warning.split(" of ")[0] for warning in result.warnings] == ["step 1", "step 2", "step 3", "step 4"]
@@ -285,7 +286,7 @@ def test_calls_in_other_notations_may_be_opcodes() -> None:
 def test_several_calls_in_an_envelope() -> None:
     """The first is the action, the others are alternates."""
     calls = [{"function": {"name": name, "arguments": "{}"}} for name in "abc"]
-    result = normalize_action({"tool_calls": calls})
+    result = normalize_action(json.dumps({"tool_calls": calls}))
     assert [action.next_node for action in (result.action, *result.alternates) if action] == ["a", "b", "c"]
 
 
@@ -321,7 +322,7 @@ def test_an_unrelated_object_is_no_action(unrelated: dict[str, Any]) -> None:
 def test_a_plan_behind_a_shown_answer_is_ignored() -> None:
     """The answer was on the user's screen already; in any other order the plan counts."""
     for node in (None, "final_response", "null"):
-        shown = normalize_action({"next_node": node, "args": {"answer": "x"}, "plan": [STEP]})
+        shown = normalize_action(json.dumps({"next_node": node, "args": {"answer": "x"}, "plan": [STEP]}))
         assert shown.action is not None
         assert shown.action.model_dump() == final("x")
         assert shown.warnings == ("a plan behind the answer was ignored",)
@@ -385,5 +386,5 @@ def test_a_decorated_name_means_one_tool(written: str, called: str) -> None:
     tools = frozenset({"look", "web.search", "Get", "get"})
     assert opcode_of(written, tools) == called
     if called in tools:
-        warnings = normalize_action({"next_node": written, "args": {}}, tools=tools).warnings
+        warnings = normalize_action(json.dumps({"next_node": written, "args": {}}), tools=tools).warnings
         assert [warning for warning in warnings if f"`{called}` was called" in warning] == list(warnings) != []

@@ -32,7 +32,7 @@ FIVE = {"thought": "t", "next_node": "search", "args": {"q": 1}, "plan": None, "
 )
 def test_the_legacy_format_takes_the_five_field_form_alone(obj: dict[str, object], wrong: str) -> None:
     """Fields may be left out but for the node; any other form is refused, with the field that is wrong."""
-    for given in (obj, json.dumps(obj), f"So:\n```json\n{json.dumps(obj)}\n```"):
+    for given in (json.dumps(obj), f"So:\n```json\n{json.dumps(obj)}\n```"):
         result = normalize_action(given, action_format="legacy", tools={"search"})
         assert (result.error is None) == (not wrong), result
         assert wrong in result.complaint
@@ -58,9 +58,13 @@ def test_a_complaint_names_what_is_allowed() -> None:
 
 def test_every_answer_that_is_dropped_is_named() -> None:
     """Fields beside the arguments are named too."""
-    result = normalize_action(
-        {"next_node": "final_response", "args": {"answer": "a", "text": "b", "mine": 1}, "note": "c", "content": "d"}
-    )
+    reply = {
+        "next_node": "final_response",
+        "args": {"answer": "a", "text": "b", "mine": 1},
+        "note": "c",
+        "content": "d",
+    }
+    result = normalize_action(json.dumps(reply))
     assert result.action == PlannerAction(next_node="final_response", args={"answer": "a", "mine": 1})
     assert [warning.split(" ")[0] for warning in result.warnings] == ["`text`", "`content`", "`note`"]
 

@@ -19,8 +19,8 @@ def read(text: str, **options: object) -> tuple[str, bool]:
     """What of a reply is seen, fed at once and character by character, and whether it was recognised as final."""
     at_once = AnswerStream(**options)  # type: ignore[arg-type]
     slowly = AnswerStream(**options)  # type: ignore[arg-type]
-    shown = at_once.feed(text) + at_once.finish()
-    assert "".join(slowly.feed(char) for char in text) + slowly.finish() == shown == at_once.shown == slowly.shown
+    shown = at_once.feed(text)
+    assert "".join(slowly.feed(char) for char in text) == shown == at_once.shown == slowly.shown
     assert slowly.is_terminal == at_once.is_terminal
     return shown, at_once.is_terminal
 
@@ -270,12 +270,3 @@ def test_the_strict_form_has_two_fields() -> None:
     """`unified` takes the exact opcode only."""
     assert read(final({"answer": "x"}), action_format="unified") == ("x", True)
     assert read('{"next_node": null, "args": {"answer": "x"}}', action_format="unified") == ("", False)
-
-
-def test_nothing_is_read_after_the_end() -> None:
-    """A stream is not used for a second reply."""
-    stream = AnswerStream()
-    stream.feed(f'{{{FINAL}, "args": {{"answer": "a')
-    assert stream.finish() == ""
-    assert stream.feed("b") == ""
-    assert not AnswerStream().is_terminal

@@ -13,7 +13,7 @@ from services.planner.replies.answer_stream import AnswerStream, Settled, settle
 def settled(reply: str, **options: Any) -> tuple[str, Settled]:
     """What a reply showed while it came, and what is left to do."""
     stream = AnswerStream(**options)
-    shown = "".join(stream.feed(char) for char in reply) + stream.finish()
+    shown = "".join(stream.feed(char) for char in reply)
     return shown, settle(stream, normalize_action(reply, **options).action)
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.replies.actions import normalize, normalize_action, scan
-from services.planner.replies.actions.fast_path import well_formed_object
-from services.planner.replies.strict_json import MAX_DEPTH, Reader
+from services.planner.replies.strict_json import MAX_DEPTH, Reader, well_formed_object
 from tests.planner.replies.test_actions_properties import ACTIONS, JSON, damaged, dumped
 from tests.planner.replies.test_answer_stream_properties import objects
 

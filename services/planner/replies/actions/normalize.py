@@ -10,13 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from contracts.runs.actions import PlannerAction
 from contracts.runs.step_events import ReplyForm, ReplyShape
-from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.forms import five_field_deviation, two_field_deviation
 from services.planner.replies.actions.names import ActionFormat
 from services.planner.replies.actions.reading import Reading, Shape, read_object, shape_of
 from services.planner.replies.actions.scan import Broken, Found, Scan, ThoughtEnds
-from services.planner.replies.actions.values import plain
-from services.planner.replies.strict_json import NotJson, Reader, mend
+from services.planner.replies.strict_json import NotJson, Reader, mend, well_formed_object
 from services.planner.replies.thoughts import said_in
 
 MAX_ALTERNATES = 16
@@ -69,29 +67,30 @@ class Normalized(NamedTuple):
 
 
 def normalize_action(
-    text_or_mapping: Any,
+    text: str,
     reasoning_content: str | None = None,
     *,
     tools: AbstractSet[str] = frozenset(),
     action_format: ActionFormat = "auto",
     tasks: bool = False,
 ) -> Normalized:
-    """Parse a reply of a model: its text, or an object that was parsed already. Never raises.
+    """Parse the text of a model's reply. Never raises.
 
     Args:
-        text_or_mapping: the text of the reply, or a mapping, or a list of mappings.
+        text: the text of the reply.
         reasoning_content: the model's reasoning as the provider gave it. It replaces a `thought` in the text.
         tools: the names that the model may call. A tool wins over an opcode that differs from its name by case only.
         action_format: `unified` accepts only the two-field form, `legacy` only actions of five fields.
         tasks: whether the run may start background tasks. Only the complaint depends on it.
     """
-    given = (
-        text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
-    )
-    native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
-    if isinstance(given, str) and (normalized := _read_well_formed(given, native, tools, action_format)):
+    native = mend(reasoning_content).strip() if reasoning_content else ""
+    if (normalized := _read_well_formed(text, native, tools, action_format)) is not None:
         return normalized
-    reply = _of_text(_decoded(given), tools) if isinstance(given, str) else _of_value(given)
+    text = _decoded(text)
+    reply, nothing_else = _scanned(text, tools, skip_thoughts=True)
+    # If there is nothing outside the thoughts, the model may have put its action inside.
+    if nothing_else and not reply.broken and not any(reply.shapes.values()):
+        reply, _ = _scanned(text, tools, skip_thoughts=False)
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools, action_format)
     cause = f"{result.complaint[:1].upper()}{result.complaint[1:]}." if result.error else ""
     complaint = f"{cause} {_expected(action_format, tools, tasks=tasks)}" if cause else ""
@@ -135,20 +134,20 @@ class _Reply:
     """The objects of a reply by shape, as many of each as can matter, and the broken one."""
 
     shapes: Mapping[Shape, Sequence[Found]]
-    broken: Broken | None = None
-    text: str = ""
-    first_fence: int | None = None
-    is_unopened: bool = False
-    nothing: str = "the reply holds no JSON object"
+    broken: Broken | None
+    text: str
+    first_fence: int | None
+    is_unopened: bool
 
     @property
     def found(self) -> list[Found]:
         """The objects that may be actions: highest shape first, then in the order of the text."""
-        return list(
-            chain.from_iterable(
-                self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER
-            )
-        )
+        return [*self.shapes[Shape.NODE], *self.shapes[Shape.CALL], *self.shapes[Shape.ANSWER]]
+
+    @property
+    def nothing(self) -> str:
+        """The complaint about a reply without any object."""
+        return "the reply holds no JSON object" if self.text.strip() else "the reply is empty"
 
 
 def _decoded(text: str) -> str:
@@ -161,14 +160,6 @@ def _decoded(text: str) -> str:
     except NotJson:
         return text
     return inner if end == len(bare) and inner.endswith('"') else text
-
-
-def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:
-    reply, nothing_else = _scanned(text, tools, skip_thoughts=True)
-    # If there is nothing outside the thoughts, the model may have put its action inside.
-    if nothing_else and not reply.broken and not any(reply.shapes.values()):
-        reply, _ = _scanned(text, tools, skip_thoughts=False)
-    return reply
 
 
 def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tuple[_Reply, bool]:
@@ -196,24 +187,7 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
     if broken is None and scan.node is not None and (shapes[Shape.CALL] or shapes[Shape.ANSWER]):
         # A node outside of all objects is a piece of an action, and the objects may be its arguments.
         broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
-    nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
-    return _Reply(shapes, broken, text, scan.first_fence, is_unopened, nothing), scan.thoughts and not scan.cut
-
-
-def _of_value(value: Any) -> _Reply:
-    """Read a reply that was parsed elsewhere: a mapping, or a list of mappings."""
-    items = [value] if isinstance(value, Mapping) else value
-    shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
-    if not isinstance(items, Sequence) or isinstance(items, str | bytes | bytearray | memoryview):
-        return _Reply(shapes, nothing=f"the reply is no object ({type(value).__name__})")
-    try:
-        for item in items[: MAX_ALTERNATES + 1]:
-            if isinstance(item, Mapping):
-                obj = plain(item)
-                shapes[shape_of(obj)].append(Found(obj, 0))
-    except NotJson as error:
-        return _Reply({shape: [] for shape in Shape}, nothing=error.cause)
-    return _Reply(shapes)
+    return _Reply(shapes, broken, text, scan.first_fence, is_unopened), scan.thoughts and not scan.cut
 
 
 def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat = "auto") -> Normalized:
@@ -268,8 +242,8 @@ def _form(reply: _Reply, found: Found, warnings: Sequence[str], *, is_several: b
     rules = {
         "unopened_thought": reply.is_unopened,
         "code_fence": found.fenced,
-        "text_around": bool(reply.text) and not found.fenced and reply.text.strip() != written.strip(),
-        "lenient_json": bool(reply.text) and not is_strict,
+        "text_around": not found.fenced and reply.text.strip() != written.strip(),
+        "lenient_json": not is_strict,
         "several_actions": is_several,
         "adjusted": bool(warnings),
     }
@@ -307,7 +281,7 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     only = objects[0]
     reasoning = _reasoning(reply, only)
     try:
-        value = Reader(reply.text).read(only.start)[0] if reply.text else only.value
+        value, _ = Reader(reply.text).read(only.start)
     except NotJson as error:
         complaint = _place(Broken(error, reply.text, was_action=True))
         return Normalized(None, reasoning, error="unparseable", complaint=complaint)

@@ -20,9 +20,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.names import is_argument, lead_on
-from services.planner.replies.strict_json import MAX_DEPTH, NotJson, Reader
+from services.planner.replies.strict_json import MAX_DEPTH, NotJson, Reader, well_formed_object
 from services.planner.replies.thoughts import CHANNELS, CLOSING, OPENING, end_of, opens
 
 MAX_ENCODINGS = 3

@@ -1,15 +1,13 @@
 """Reads values that models often write in another form: encoded as text, wrapped, or of another type."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from services.planner.replies.actions.names import STREAMED_KEYS
-from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_leniently, mend
+from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_leniently
 
 MAX_ENCODINGS = 2
-MAX_VALUES = 200_000
-MAX_INTEGER_BITS = 3000
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
@@ -90,42 +88,3 @@ def _line(item: Any) -> str | None:
     if isinstance(item, str):
         return item
     return json.dumps(item) if isinstance(item, int | float) else None
-
-
-def plain(value: Any) -> Any:
-    """Return a copy of a parsed value in plain JSON types.
-
-    Raises:
-        NotJson: it is no JSON (other types, NaN, keys that are not texts), or too deep or too large.
-    """
-    return _Copy().of(value, 0)
-
-
-class _Copy:
-    """Copies values and counts them: a structure with shared parts may grow exponentially when copied."""
-
-    def __init__(self) -> None:
-        self._left = MAX_VALUES
-
-    def of(self, value: Any, depth: int) -> Any:
-        self._left -= 1
-        if depth > MAX_DEPTH or self._left < 0:
-            raise NotJson("the object is too deep or too large", 0)
-        if isinstance(value, str):
-            return mend(value)
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
-            return int(value)
-        if isinstance(value, float) and value - value == 0:
-            return value
-        if isinstance(value, Mapping):
-            return {self._key(key): self.of(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-            return [self.of(item, depth + 1) for item in value]
-        raise NotJson(f"the object holds what JSON has not ({type(value).__name__})", 0)
-
-    def _key(self, key: Any) -> str:
-        if not isinstance(key, str):
-            raise NotJson(f"a key is no text ({type(key).__name__})", 0)
-        return mend(key)

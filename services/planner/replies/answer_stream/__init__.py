@@ -28,8 +28,7 @@ answer. The final parse also prefers a streamed answer to a plan after it, and a
 format and tools. Uncertain text is not streamed, so apart from void attempts stream and parse always agree. If they
 did not, `settle` would report it (`another_action`, `another_answer`).
 
-prose.py finds the beginning of an object, tokens.py reads one, action.py follows its paths, stream.py is the interface
-for callers, settle.py compares.
+prose.py finds the beginning of an object, tokens.py reads one, stream.py follows its paths and compares.
 """
 
 from services.planner.replies.answer_stream.stream import AnswerStream, Settled, Void, settle

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 
 from services.planner.replies.actions.names import is_argument, lead_on
+from services.planner.replies.strict_json import behind
 from services.planner.replies.thoughts import CLOSING, MARKS, OPENING, opens
 
 _NODE = "next_node"
@@ -120,7 +121,7 @@ class ObjectFinder:
 
     def _brace(self, text: str, here: int) -> int:
         """Read after `{`."""
-        here = _end(_BLANKS, text, here)
+        here = behind(_BLANKS, text, here)
         if here == len(text):
             return here
         char = text[here]
@@ -137,20 +138,20 @@ class ObjectFinder:
             return here
         else:
             self._lists, self._depth, self._tail = 0, 1, ""
-            self._move = self._word if _end(_WORD, char, 0) else self._inside
+            self._move = self._word if behind(_WORD, char, 0) else self._inside
             return here
         return here + 1
 
     def _word(self, text: str, here: int) -> int:
         """Read after `{` and the beginning of a word, which is a key without quotes, or text."""
-        end = _end(_WORD, text, here)
+        end = behind(_WORD, text, here)
         self._remember(text[here:end])
         if end < len(text):
             self._move = self._behind_word
         return end
 
     def _behind_word(self, text: str, here: int) -> int:
-        here = _end(_BLANKS, text, here)
+        here = behind(_BLANKS, text, here)
         if here < len(text):
             self._odd = self._odd or text[here] not in _BEHIND_KEY
             self._move = self._inside if text[here] in _BEHIND_KEY else self._text
@@ -158,11 +159,11 @@ class ObjectFinder:
 
     def _bracket(self, text: str, here: int) -> int:
         """Read after a `[` that begins a list."""
-        here = _end(_BLANKS, text, here)
+        here = behind(_BLANKS, text, here)
         if here == len(text):
             return here
         char = text[here]
-        if char in '[]{"' or _end(_ITEMS, char, 0):
+        if char in '[]{"' or behind(_ITEMS, char, 0):
             self._move = self._item
         elif char in "'\\" or self._listed:
             self.lost = True
@@ -173,7 +174,7 @@ class ObjectFinder:
 
     def _list_word(self, text: str, here: int) -> int:
         """Read after `[` and the beginning of a word, which is a constant, or text."""
-        end = _end(_WORD, text, here)
+        end = behind(_WORD, text, here)
         self._tail = (self._tail + text[here:end])[-len(_NODE) :]
         if end < len(text):
             self.lost = self._tail in _CONSTANTS
@@ -182,7 +183,7 @@ class ObjectFinder:
 
     def _item(self, text: str, here: int) -> int:
         """Read between the values of a list."""
-        here = _end(_ITEMS, text, here)
+        here = behind(_ITEMS, text, here)
         if here == len(text):
             return here
         if text[here] == "{":
@@ -201,7 +202,7 @@ class ObjectFinder:
 
     def _listed_text(self, text: str, here: int) -> int:
         """Read a text in a list. A text that may hold an object or escapes is left to the final parse."""
-        end = _end(_PLAIN_TEXT, text, here)
+        end = behind(_PLAIN_TEXT, text, here)
         if end == len(text):
             return end
         self.lost = text[end] != '"'
@@ -209,7 +210,7 @@ class ObjectFinder:
         return end + 1
 
     def _behind_listed_text(self, text: str, here: int) -> int:
-        here = _end(_BLANKS, text, here)
+        here = behind(_BLANKS, text, here)
         if here < len(text):
             self.lost = text[here] not in ",]"
             self._move = self._item
@@ -221,7 +222,7 @@ class ObjectFinder:
 
     def _inside(self, text: str, here: int) -> int:
         """Skip brackets that hold no object, as long as nothing in them could be one."""
-        end = _end(_PLAIN, text, here)
+        end = behind(_PLAIN, text, here)
         self._remember(text[here:end])
         if end == len(text) or self.lost:
             return end
@@ -239,9 +240,3 @@ class ObjectFinder:
         window = self._tail + run
         self.lost = self.lost or _NODE in window
         self._tail = window[-len(_NODE) :]
-
-
-def _end(pattern: re.Pattern[str], text: str, here: int) -> int:
-    """Return the end of a match at `here`, which may be empty."""
-    match = pattern.match(text, here)
-    return match.end() if match else here

@@ -1,8 +1,6 @@
 """Streams the answer of a reply while it arrives: finds the action's object, and follows it path by path.
 
-The package's docstring gives the rules.
-
-Compares the final parse of a reply with the text that was streamed.
+The package's docstring gives the rules. `settle` compares the final parse of a reply with what was streamed.
 """
 
 from collections.abc import Callable
@@ -258,11 +256,6 @@ class AnswerStream:
         while here < len(text) and not self._over and not (in_object and self._tokens is None):
             here = self._search(text, here) if self._tokens is None else self._read(self._tokens, text, here)
         return text[here:]
-
-    def finish(self) -> str:
-        """End the reply. Returns "": text that is still held does not belong to a certain answer."""
-        self._over = True
-        return ""
 
     @property
     def is_terminal(self) -> bool:

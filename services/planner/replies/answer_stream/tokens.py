@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 
-from services.planner.replies.strict_json import BEFORE_LETTERS, MAX_DEPTH, ONCE_KEYS, Halves
+from services.planner.replies.strict_json import BEFORE_LETTERS, MAX_DEPTH, ONCE_KEYS, Halves, behind
 
 
 class Token(Enum):
@@ -144,8 +144,7 @@ class Tokens:
         return here
 
     def _structure(self, text: str, here: int) -> int:
-        blanks = _BLANKS.match(text, here)
-        here = blanks.end() if blanks else here
+        here = behind(_BLANKS, text, here)
         if here == len(text):
             return here
         move = _MOVES[self._expect].get(text[here])
@@ -193,8 +192,7 @@ class Tokens:
             self._expect = _Expect.AFTER_ITEM if self._arrays[-1] else _Expect.AFTER_MEMBER
 
     def _in_scalar(self, text: str, here: int) -> int:
-        match = _IN_SCALAR.match(text, here)
-        end = match.end() if match else here
+        end = behind(_IN_SCALAR, text, here)
         self._scalar += text[here:end][: MAX_SCALAR_CHARACTERS + 1]
         if len(self._scalar) > MAX_SCALAR_CHARACTERS:
             self.broken = True
@@ -208,8 +206,7 @@ class Tokens:
         return end
 
     def _string(self, text: str, here: int) -> int:
-        run = _RUN.match(text, here)
-        end = run.end() if run else here
+        end = behind(_RUN, text, here)
         if end > here:
             self._piece(_unescaped(text[here:end]))
         if end == len(text):

@@ -71,7 +71,6 @@ class ChatReading(ReactReading):
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
-        self._stream.finish()
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
         plain = read_plain(reply.text, self._names, is_expected=self._habit.is_expected)

@@ -16,13 +16,12 @@ from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import FINAL_FIELDS, meant, renamed
-from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.reading import bounded
 from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
 from services.planner.replies.habits import Habit
 from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
-from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently
+from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently, well_formed_object
 from services.planner.replies.thoughts import Head, apart
 from services.planner.run.turn.decision import Decision, Final, form_of
 from services.planner.strategies.planned.rendering import PLANNING

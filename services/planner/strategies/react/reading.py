@@ -91,11 +91,10 @@ class ReactReading:
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
-        self._stream.finish()
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
         if not reply.text.strip() and reply.tool_calls:
-            normalized = self._normalized({"tool_calls": list(reply.tool_calls)}, reply)
+            normalized = self._normalized(json.dumps({"tool_calls": reply.tool_calls}), reply)
             return self._decided(reply, normalized._replace(form=form_of("native", normalized.warnings)))
         if self._action_format == "auto" and _NODE not in reply.text:
             written = find(reply.text[apart(reply.text).start :], self._names)
@@ -105,9 +104,9 @@ class ReactReading:
         self._habit.note(is_unopened=normalized.is_unopened)
         return self._decided(reply, normalized)
 
-    def _normalized(self, given: Any, reply: Reply) -> Normalized:
+    def _normalized(self, text: str, reply: Reply) -> Normalized:
         return normalize_action(
-            given, reply.reasoning, tools=self._names, action_format=self._action_format, tasks=self._tasks
+            text, reply.reasoning, tools=self._names, action_format=self._action_format, tasks=self._tasks
         )
 
     def _called(self, reply: Reply, written: Written) -> Decision:

@@ -70,7 +70,6 @@ class NativeReading(ReactReading):
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
-        self._stream.finish()
         reasoning = reply.reasoning if self._native_reasoning else None
         plain = read_plain(reply.text, self._names, is_expected=self._habit.is_expected)
         if reply.tool_calls:
