@@ -58,7 +58,7 @@ chaos: export SHARE ?= 1/1
 chaos: $(VENV)/ready ## Kill processes at random, try all seeds and cases; SHARE=2/6 does a sixth, TEST_SEED=7 repeats.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m chaos --timeout 1800 $(ARGS)
 
-compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrade and roll back; needs Docker, Go, npm and the command nats.
+compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrade and roll back with runs open; needs Docker, Go, npm and the command nats.
 	$(BIN)/python -m pytest -m compose -p no:randomly tests/compose $(ARGS)
 
 schemas: $(VENV)/ready ## Write contracts/schemas/, asyncapi.json and the generated pages of docs/rules/ again.

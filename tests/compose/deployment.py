@@ -18,6 +18,8 @@ _BUILD_NETWORK = os.environ.get("RUNWIRE_TEST_BUILD_NETWORK")
 """Docker's network for builds, where the default one reaches no registry. Read at import, see `_clean_environment`."""
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
 _START_S = 600
+TENANTS = ("acme", "zenith")
+MODEL = "openai/scripted"
 
 
 def needs_compose() -> None:
@@ -58,14 +60,6 @@ class Deployment:
             to = self.folder / file.relative_to(ROOT)
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, to)
-
-    def copy_commit(self, commit: str) -> None:
-        """Copy the files of an earlier commit, or skip the test where it is not in the clone."""
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
-        if archive.returncode:
-            skip(f"the commit {commit} is not in this clone")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["tar", "-x"], input=archive.stdout, cwd=self.folder, check=True)
 
     def run(self, *command: str, timeout: float = _START_S) -> str:
         """Run a command in the folder and return its stdout. Raises CommandFailed."""

@@ -1,11 +1,8 @@
 """docs/deploy.md is carried out, and what has been attached by it is called, receives what it may, and is cut off."""
 
-import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import nats
@@ -13,17 +10,14 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from tests.compose.deployment import Deployment, needs_compose
+from tests.compose.deployment import MODEL, TENANTS, Deployment
 from tests.compose.page import Shell, blocks
 from tests.support.buses import processed
 from tests.support.checkout import ROOT
-from tests.support.model_server import ModelServer, action
+from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import admits
-from tests.support.needs import needs_program
 from tests.support.waiting import wait_until
 
-TENANTS = ("acme", "zenith")
-MODEL = "openai/scripted"
 SQUARE = [{"name": f"{a}{b}", "latitude": a, "longitude": b} for a in (0, 1) for b in (0, 1)]
 CALLS: dict[str, dict[str, Any]] = {
     "count_words": {"text": "to be or not to be"},
@@ -36,37 +30,10 @@ CALLS: dict[str, dict[str, Any]] = {
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
 
 
-@pytest.fixture
-def model() -> Iterator[ModelServer]:
-    """A provider on this machine, where containers reach it."""
-    with ModelServer(host="0.0.0.0") as server:
-        for tool, args in CALLS.items():
-            server.by_turn(
-                action(tool, **args), action("final_response", answer="It was called."), marker=f"call {tool}!"
-            )
-        yield server
-
-
-@pytest.fixture
-def deployment(tmp_path: Path, model: ModelServer) -> Iterator[Deployment]:
-    """A copy of the checkout with built images, two further tenants and the provider; removed afterwards."""
-    needs_compose()
-    for program in ("go", "npm", "nats"):
-        needs_program(program)
-    made = Deployment(tmp_path / "clone", "runwire-deploy-page")
-    made.copy_checkout()
-    keys = ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in TENANTS)
-    (made.folder / "config/gateway.env").write_text(f"RUNWIRE_API_KEYS={keys}\n", encoding="utf-8")
-    base = model.url.replace("127.0.0.1", "host.docker.internal")
-    provider = f"RUNWIRE_MODELS={MODEL}\nRUNWIRE_MODEL_API_BASE={base}\nRUNWIRE_MODEL_API_KEY=none\n"
-    (made.folder / "config/providers.env").write_text(provider, encoding="utf-8")
-    made.build()
-    yield made
-    made.down()
-
-
-async def test_the_page_can_be_carried_out(deployment: Deployment) -> None:
+async def test_the_page_can_be_carried_out(deployment: Deployment, provider: ModelServer) -> None:
     """Every command succeeds and prints what the page says."""
+    for tool, args in CALLS.items():
+        provider.by_turn(action(tool, **args), answer("It was called."), marker=f"call {tool}!")
     shell, section = Shell(deployment), ""
     kept: dict[str, str] = {}
     try:
@@ -107,18 +74,18 @@ def keep(deployment: Deployment) -> dict[str, str]:
 def read(deployment: Deployment, path: str) -> str:
     """What the gateway answers."""
     with deployment.client() as client:
-        answer = client.get(path)
-    assert answer.status_code == 200, answer.text
-    return answer.text
+        got = client.get(path)
+    assert got.status_code == 200, got.text
+    return got.text
 
 
 def check_calls(deployment: Deployment) -> None:
     """Each tool that was attached is called by a run; the one whose credential was replaced is back by itself."""
     with deployment.client() as client:
         for tool in CALLS:
-            answer = client.post("/chat", json={"query": f"call {tool}!", "model": MODEL, "tools": [tool]})
-            assert answer.status_code == 200, answer.text
-            run = answer.json()["run_id"]
+            chat = client.post("/chat", json={"query": f"call {tool}!", "model": MODEL, "tools": [tool]})
+            assert chat.status_code == 200, chat.text
+            run = chat.json()["run_id"]
             steps = client.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"}).text
             calls = [step for step in map(_data, steps.splitlines()) if step.get("node") == tool]
             assert [call["status"] for call in calls][-1:] == ["succeeded"], calls

@@ -1,145 +1,69 @@
-"""A deployment of before NATS had users becomes one of this version, then of the one before; nothing is lost."""
+"""A deployment is built again from other sources while runs are open, and from the former ones; nothing is lost."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.compose.deployment import Deployment, needs_compose, until
-
-BEFORE_USERS = "2c33b590cba3b82f386ae6100e33935ddeb3bade"
-"""The last commit whose NATS has no users."""
-BEFORE_TASKS = "35e16602cab7b0828242e67b69626b721e2d2c7b"
-"""The last commit without background tasks. Streams of this version go back no further than to conversations."""
-SLOW_TOOL = """
-import asyncio
-
-from runwire import tool
-
-
-@tool(desc="Wait patiently for the ferry and say when it has come", idempotent=True, timeout_s=120)
-async def ferry(minutes: int = 20) -> dict[str, str]:
-    print("beginning to wait", flush=True)
-    await asyncio.sleep(25)
-    return {"answer": "the ferry has come"}
-"""
-SERVICE = """
-services:
-  ferry:
-    image: runwire/tools
-    command: [python, -P, -m, runwire, serve, {options}/tool/ferry.py]
-    user: "{user}"
-    environment:
-      RUNWIRE_NATS_URL: nats://nats:4222
-    volumes: ["./ferry.py:/tool/ferry.py:ro", "./ferry.json:/tool/ferry.json:ro"]
-    networks: [{network}]
-    restart: unless-stopped
-"""
+from tests.compose.deployment import MODEL, Deployment, until
+from tests.support.model_server import ModelServer, Say, answer
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture
-def versions(tmp_path: Path) -> Iterator[tuple[Deployment, Deployment, Deployment]]:
-    """Three versions of one project: they share volumes and ports, and one runs at a time."""
-    needs_compose()
-    old, new, previous = (Deployment(tmp_path / name, "runwire-upgrade") for name in ("old", "new", "previous"))
-    old.copy_commit(BEFORE_USERS)
-    new.copy_checkout()
-    previous.copy_commit(BEFORE_TASKS)
-    with_login = ("--credentials, /tool/ferry.json, ", "tools")
-    for deployment, (options, network) in ((old, ("", "bus")), (new, with_login), (previous, with_login)):
-        deployment.environment = old.environment
-        deployment.port, deployment.nats_port = old.port, old.nats_port
-        (deployment.folder / "ferry.py").write_text(SLOW_TOOL, encoding="utf-8")
-        (deployment.folder / "ferry.json").touch()
-        service = SERVICE.format(options=options, network=network, user=os.getuid())
-        (deployment.folder / "docker-compose.override.yml").write_text(service, encoding="utf-8")
-    yield old, new, previous
-    previous.down()
 
 
 def start(deployment: Deployment, query: str) -> str:
     """Ask for a run, and return its id."""
     with deployment.client() as client:
-        answer = client.post("/v1/runs", json={"query": query})
-    assert answer.status_code == 202, answer.text
-    run: str = answer.json()["run_id"]
+        accepted = client.post("/v1/runs", json={"query": query, "model": MODEL})
+    assert accepted.status_code == 202, accepted.text
+    run: str = accepted.json()["run_id"]
     return run
 
 
-def run_status(deployment: Deployment, run: str) -> dict[str, Any]:
-    """How a run stands."""
-    with deployment.client() as client:
-        found: dict[str, Any] = client.get(f"/v1/runs/{run}").json()
-    return found
+def ended(deployment: Deployment, run: str) -> str:
+    """Wait for the end of a run, check that it ended once and well, and return the answer."""
 
+    def status() -> dict[str, Any] | None:
+        with deployment.client() as client:
+            found: dict[str, Any] = client.get(f"/v1/runs/{run}").json()
+        return None if found.get("status") in {None, "queued", "running"} else found
 
-def events(deployment: Deployment, run: str) -> list[str]:
-    """The types of all events of a run that has ended."""
+    found = until(status, f"{run} has ended")
     with deployment.client() as client:
         text = client.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"}).text
-    return [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
+    ends = {"event: done", "event: error", "event: cancelled"}
+    assert [line for line in text.splitlines() if line in ends] == ["event: done"], text
+    said: str = found["payload"]["raw_answer"]
+    return said
 
 
-def ended(deployment: Deployment, run: str) -> str:
-    """Wait for the end of a run, check that it is one, and return the answer."""
-    until(lambda: run_status(deployment, run).get("status") not in {None, "queued", "running"}, f"{run} has ended")
-    assert run_status(deployment, run)["status"] == "done", run_status(deployment, run)
-    terminal = [kind for kind in events(deployment, run) if kind in {"done", "error", "cancelled"}]
-    assert terminal == ["done"]
-    answer: str = run_status(deployment, run)["payload"]["raw_answer"]
-    return answer
-
-
-def content(deployment: Deployment, artifact: str) -> bytes:
-    """The bytes of an artifact."""
-    with deployment.client() as client:
-        answer = client.get(f"/v1/artifacts/{artifact}")
-    assert answer.status_code == 200, answer.text
-    return answer.content
-
-
-def test_an_upgrade_and_a_rollback_lose_nothing(versions: tuple[Deployment, Deployment, Deployment]) -> None:
-    """A run that waits for a slow tool, one that is queued, one that has ended, and an artifact are all there."""
-    old, new, previous = versions
-    old.build()
-    old.up()
-    key = old.key
-    finished = start(old, "What is 17*23?")
-    answer = ended(old, finished)
-    assert "391" in answer
+def test_an_upgrade_and_a_rollback_lose_nothing(deployment: Deployment, provider: ModelServer) -> None:
+    """A run whose model is asked and one that is queued go on; what has ended and an artifact are there."""
+    provider.say(answer("quick."), marker="quick?")
+    deployment.up()
+    finished = start(deployment, "quick?")
+    assert ended(deployment, finished) == "quick."
     data = os.urandom(3_000_000)
-    with old.client() as client:
+    with deployment.client() as client:
         artifact = client.post("/v1/artifacts", files={"file": ("blob", data)}).json()["artifact_id"]
-        until(lambda: "ferry" in client.get("/v1/tools").text, "the slow tool is found")
-    waiting = start(old, "Wait patiently for the ferry")
-    until(lambda: "beginning to wait" in old.compose("logs", "ferry"), "the slow tool is called")
-    old.compose("stop", "planner")
-    queued = start(old, "What is 2+2?")
 
-    new.build()
-    credential = new.compose(
-        *("run", "--rm", "-T", "-e", "RUNWIRE_NATS_URL=", "credentials", "tool", "ferry"),
-        "--server",
-        "nats://nats:4222",
-    )
-    for deployment in (new, previous):
-        (deployment.folder / "ferry.json").write_text(credential, encoding="utf-8")
-    new.up()
-    assert new.key == key
-    assert "ferry has come" in ended(new, waiting)
-    assert "4" in ended(new, queued)
-    assert ended(new, finished) == answer
-    assert content(new, artifact) == data
-    assert "391" in ended(new, start(new, "What is 17*23?"))
-
-    new.compose("down")
-    previous.build()
-    previous.up()
-    assert "ferry has come" in ended(previous, waiting)
-    assert ended(previous, finished) == answer
-    assert content(previous, artifact) == data
-    assert "391" in ended(previous, start(previous, "What is 17*23?"))
+    mains = sorted(deployment.folder.glob("services/*/__main__.py"))
+    former = {main: main.read_text(encoding="utf-8") for main in mains}
+    for version, is_back in (("newer", False), ("former", True)):
+        containers = set(deployment.compose("ps", "-q").split())
+        provider.say(Say(silent=True), answer(f"{version}."), marker=f"{version}?")
+        asked = start(deployment, f"{version}?")
+        until(lambda name=version: [seen for seen in provider.ledger if f"{name}?" in seen.text], "the model is asked")
+        deployment.compose("stop", "planner")
+        queued = start(deployment, "quick?")
+        for main, text in former.items():
+            main.write_text(text if is_back else f"{text}\n# A newer version.\n", encoding="utf-8")
+        if is_back:
+            deployment.compose("down")
+        deployment.build()
+        deployment.up()
+        assert len(containers - set(deployment.compose("ps", "-q").split())) >= len(mains)
+        assert ended(deployment, asked) == f"{version}."
+        assert ended(deployment, queued) == ended(deployment, finished) == "quick."
+        with deployment.client() as client:
+            assert client.get(f"/v1/artifacts/{artifact}").content == data
