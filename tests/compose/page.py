@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.compose.deployment import CommandFailed, Deployment
 
 _SECTION = re.compile(r"^## ([^\n]*)$|^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LIMIT_S = 300
+_LIMIT_S = 900
 
 
 @dataclass
