@@ -142,7 +142,7 @@ async def _with_group(system: System) -> None:
 
 async def _has_ended(system: System, run: str) -> bool:
     async with system.http.get(f"{system.stack.url}/v1/runs/{run}") as reply:
-        return reply.status == 200 and (await reply.json())["status"] not in {"queued", "running"}
+        return reply.status == 200 and (await reply.json())["ended_at"] is not None
 
 
 async def _run(system: System, script: Script, session_id: str, **limits: int) -> None:

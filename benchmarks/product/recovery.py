@@ -18,7 +18,7 @@ VICTIMS = ("planner", "tool_runner", "tool", "nats-server")
 _CALLS, _CALL_MS, _KILLED_AT = 10, 200, 6
 _INTO_CALL_S = 0.1
 _WAIT_S = 90
-_OPEN = {"", "queued", "running", "paused"}
+_OPEN = {"", "queued", "running", "waiting", "paused"}
 
 
 async def recovery(testbed: Testbed, rounds: int) -> Table:

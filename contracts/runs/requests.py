@@ -265,7 +265,9 @@ class KeptContext(Message):
     context: dict[str, Any]
 
 
-State = Literal["queued", "running", "done", "error", "cancelled"]
+State = Literal["queued", "running", "waiting", "paused", "done", "error", "cancelled"]
+"""`waiting`: an open run of which something waits for a person; `paused`: one that waits for a top-up only."""
+WAITING: tuple[State, ...] = ("waiting", "paused")
 
 
 class RunStatus(Message):

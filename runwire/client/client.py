@@ -265,10 +265,15 @@ class Client(TaskMethods, ScheduleMethods, ToolMethods):
         session_id: str | None = None,
         user_id: str | None = None,
         agent: str | None = None,
+        waits: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[runs.RunStatus]:
-        """Yield the caller's runs, newest first, without payloads. `limit`: at most so many; None: all."""
+        """Yield the caller's runs, newest first, without payloads. `limit`: at most so many; None: all.
+
+        `waits`: instead of a status, those that wait for a person or a top-up, with their pauses.
+        """
         params = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
+        params |= {"waits": "true" if waits else None}
         pages = self._transport.pages(_RunPage, "/v1/runs", limit=min(limit or 100, 100), **params)
         return _limited(pages, lambda page: page.runs, limit)
 

@@ -142,6 +142,7 @@ async def test_whoever_chats_is_told_what_the_tasks_wait_for(served: Served) -> 
     run, (asked,) = chatting.json()["run_id"], chatting.json()["pauses"]
     assert (asked["tool"], asked["arguments"]) == ("pay", {"sum": 9})
     assert asked["run_id"] != run
+    assert await wait_until(lambda: _waiting(served, 2), what="both are listed") == {run, asked["run_id"]}
     assert await _decided(served, run, asked, "approve") == [200, 200]
 
     async def held() -> dict[str, Any]:
@@ -150,6 +151,7 @@ async def test_whoever_chats_is_told_what_the_tasks_wait_for(served: Served) -> 
 
     results = await wait_until(held, what="the results wait for a decision")
     assert (results["tool"], results["arguments"]) == ("tasks.apply", {"group_id": asked["run_id"]})
+    assert await wait_until(lambda: _waiting(served, 1), what="it is listed") == {run}
     changed = {"pause_id": results["pause_id"], "token": "other", "decision": "approve"}
     assert (await http.post(f"/v1/runs/{run}/resume", json=changed)).json()["code"] == "pause_changed"
     assert await _decided(served, run, results, "approve") == [200, 200]
@@ -161,6 +163,16 @@ async def test_whoever_chats_is_told_what_the_tasks_wait_for(served: Served) -> 
     status = await wait_until(ended, what="the run ends")
     assert (status["payload"]["raw_answer"], status["pauses"]) == ("It is paid.", [])
     assert (await http.get(f"/v1/groups/{asked['run_id']}")).json()["decision"] == "applied"
+    assert await wait_until(lambda: _waiting(served, 0), what="nothing is listed")
+
+
+async def _waiting(served: Served, count: int) -> set[str] | bool:
+    """The runs that wait, if it is so many of them."""
+    listed = [
+        {run["run_id"] for run in (await served.http.get("/v1/runs", params=params)).json()["runs"]}
+        for params in ({"waits": "true"}, {"status": "waiting"})
+    ]
+    return listed[0] == listed[1] and len(listed[0]) == count and (listed[0] or True)
 
 
 async def _decided(served: Served, run: str, pause: dict[str, Any], decision: str) -> list[int]:

@@ -59,7 +59,7 @@ class Whole:
         """Wait for the end of a run and return its status."""
 
         async def has_ended() -> bool:
-            return (await self.status(run))["status"] not in {"queued", "running"}
+            return (await self.status(run))["ended_at"] is not None
 
         await wait_until(has_ended, timeout=timeout, what=f"run {run} has ended")
         return await self.status(run)

@@ -175,7 +175,7 @@ def is_asked(model: ModelServer, marker: str) -> bool:
 
 async def has_ended(http: httpx.AsyncClient, run: str) -> bool:
     """Whether a run has."""
-    return (await http.get(f"/v1/runs/{run}")).json()["status"] not in {"queued", "running", "paused"}
+    return (await http.get(f"/v1/runs/{run}")).json()["ended_at"] is not None
 
 
 async def test_everything_that_is_sent_is_described(own_identified_server: NatsServer, tmp_path: Path) -> None:

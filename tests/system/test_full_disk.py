@@ -103,6 +103,6 @@ def test_everything_goes_on_once_there_is_room(up: httpx.Client, disk: SmallDisk
     )
 
     def open_runs() -> list[str]:
-        return [run for run in runs if up.get(f"/v1/runs/{run}").json()["status"] in {"queued", "running"}]
+        return [run for run in runs if up.get(f"/v1/runs/{run}").json()["ended_at"] is None]
 
     wait_until_blocking(lambda: not open_runs(), timeout=60, what="all runs have ended")

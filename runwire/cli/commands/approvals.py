@@ -9,7 +9,7 @@ import typer
 from contracts.sessions.tasks import TaskStatusName
 from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, asks, json_object, table
 from runwire.cli.printing import ERR, OUT, age_text, one_line, print_fields, program, time_text
-from runwire.cli.views.pauses import answer_of, name_of, named, print_pause, statuses
+from runwire.cli.views.pauses import answer_of, name_of, named, print_pause
 from runwire.client import Client, GroupView, OpenPause, TaskView
 
 commands = typer.Typer()
@@ -60,10 +60,10 @@ async def _open_pauses(client: Client, run: str | None, session: str | None) -> 
     if run is not None:
         return await client.pauses(run)
     if session is not None:
-        runs = list(dict.fromkeys(pause.run_id for pause in (await client.session(session)).pauses))
-    else:
-        runs = [status.run_id async for status in client.list_runs("running")]
-    return [pause for status in await statuses(client, runs) for pause in status.pauses]
+        return (await client.session(session)).pauses
+    waiting = client.list_runs(waits=True)
+    # Those of a task are also those of a run that waits for it.
+    return list({pause.pause_id: pause async for run in waiting for pause in run.pauses}.values())
 
 
 async def _results(client: Client, session: str | None) -> list[GroupView | TaskView]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,7 +30,6 @@ from runwire.cli.frame import (
 )
 from runwire.cli.printing import OUT, Since, age_text, one_line, print_error, print_json, program
 from runwire.cli.views.artifacts import save as save_run
-from runwire.cli.views.pauses import statuses
 from runwire.cli.views.report import print_report, report_of
 from runwire.cli.views.screen import Screen
 from runwire.client import Client, RunStatus
@@ -215,8 +214,8 @@ async def delete(client: Client, run_id: RunId) -> None:
 async def ls(
     client: Client,
     status: Annotated[
-        Literal[State, "waiting"] | None,
-        typer.Option(help="Only runs in this state. waiting: for a person or a budget."),
+        State | None,
+        typer.Option(help="Only runs in this state. waiting: for a person; paused: for a top-up."),
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
     session: Annotated[str | None, typer.Option(help="Only runs of this session."), SESSION] = None,
@@ -229,7 +228,8 @@ async def ls(
     columns, nouns = ["run", "status", "age", "error", "question"], f"runs{f' with status {status}' if status else ''}"
     before: Sequence[RunStatus] | None = None
     while True:
-        runs = await _listed(client, status, since, limit, agent=agent, session_id=session)
+        listed = client.list_runs(status, limit=limit, agent=agent, session_id=session)
+        runs = [run async for run in listed if run.requested_at >= (since or 0)]
         found = table(runs, columns, _row, nouns)
         if not watch:
             return found
@@ -240,26 +240,8 @@ async def ls(
         await asyncio.sleep(_WATCH_S)
 
 
-async def _listed(
-    client: Client, status: str | None, since: int | None, limit: int, **wanted: str | None
-) -> list[RunStatus]:
-    """Return runs, those that wait with what they wait for."""
-    is_waiting = status == "waiting"
-    state = cast("State | None", "running" if is_waiting else status)
-    listed = client.list_runs(state, limit=None if is_waiting else limit, **wanted)
-    runs = {run.run_id: run async for run in listed if run.requested_at >= (since or 0)}
-    running = await statuses(client, [run.run_id for run in runs.values() if run.status == "running"])
-    runs |= {run.run_id: run for run in running if run.ended_at is None}
-    return [run for run in runs.values() if not is_waiting or _waits(run)][:limit]
-
-
-def _waits(run: RunStatus) -> bool:
-    return bool(run.pauses or run.paused)
-
-
 def _row(run: RunStatus) -> list[str]:
-    status = "waiting" if _waits(run) else run.status
-    return [run.run_id, status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
+    return [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
 
 
 @asks(runs, "show")

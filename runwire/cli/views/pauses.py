@@ -4,7 +4,6 @@ A pause is named `RUN/PAUSE`: the first digits of its id, and behind a dot its r
 name that was read earlier never stands for a call that has changed since.
 """
 
-import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from runwire.errors import NotFound, PauseChanged
 
 Approved = Annotated[bool, typer.Option("--yes", help="Approve the call, with the key's right to do so.")]
 
-_MAX_ASKED_AT_ONCE = 16
 _FORM_KEYWORDS = frozenset({"type", "properties", "required", "title", "description", "additionalProperties"})
 _SIMPLE_TYPES = frozenset({"string", "integer", "number", "boolean"})
 _SAID = frozenset({"type", "title", "description"})
@@ -45,21 +43,6 @@ def named(pauses: Iterable[OpenPause], name: str) -> OpenPause:
     if name and (rest.partition(".")[0] or "1") != str(pause.revision):
         raise PauseChanged("pause_changed", "something else waits now: `runwire approvals` shows it under its new name")
     return pause
-
-
-async def statuses(client: Client, run_ids: Iterable[str]) -> list[RunStatus]:
-    """The statuses of runs, with what they wait for; none of runs that were deleted meanwhile. Raises RunwireError."""
-    slots = asyncio.Semaphore(_MAX_ASKED_AT_ONCE)
-
-    async def of_run(run_id: str) -> RunStatus | None:
-        async with slots:
-            try:
-                return await client.status(run_id, artifacts="refs")
-            except NotFound:
-                return None
-
-    found = await asyncio.gather(*map(of_run, run_ids))
-    return [status for status in found if status is not None]
 
 
 def _payload_lines(payload: Any) -> list[str]:

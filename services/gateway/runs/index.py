@@ -17,6 +17,7 @@ does not show the run, and planners remove what is stored of it.
 import asyncio
 import base64
 import binascii
+import itertools
 import re
 import sqlite3
 import weakref
@@ -63,6 +64,7 @@ _TABLE = (
 _ROWS: dict[type[BaseModel], Subject] = {RunStatus: keys.run_entry, SessionEntry: keys.session_entry}
 
 Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
+Wanted = str | tuple[str, ...]
 
 
 class Index:
@@ -83,15 +85,15 @@ class Index:
         bus.on_reconnect.append(self._forget)
 
     async def page(
-        self, kind: type[Listed], caller: Caller, limit: int, cursor: str | None = None, **wanted: str | None
+        self, kind: type[Listed], caller: Caller, limit: int, cursor: str | None = None, **wanted: Wanted | None
     ) -> tuple[list[Listed], str | None]:
         """Return up to `limit` entries after `cursor` that the caller may see, and the cursor of the next page.
 
-        The cursor is None after the oldest entry. `wanted`: values of fields; None: any. Raises InvalidInput and
-        BusError.
+        The cursor is None after the oldest entry. `wanted`: the value of a field, or those that it may have; None: any.
+        Raises InvalidInput and BusError.
         """
-        fields = {name: value for name, value in wanted.items() if value is not None}
-        if caller.user_id is not None and fields.setdefault("user_id", caller.user_id) != caller.user_id:
+        fields = {name: (of,) if isinstance(of, str) else of for name, of in wanted.items() if of is not None}
+        if caller.user_id is not None and fields.setdefault("user_id", (caller.user_id,)) != (caller.user_id,):
             return [], None
         before: bytes | None = _decoded(cursor) if cursor else _ABOVE_ALL
         place = _ROWS[kind].pattern(tenant=caller.tenant).removesuffix("*")
@@ -107,17 +109,18 @@ class Index:
                 continue
             before = older[missing - 1] if len(older) > missing else min(before, complete_from) if is_cut else None
             listed = await self._shown(kind, caller.tenant, place, older[:missing])
-            found += [each for each in listed if all(getattr(each, name) == fields[name] for name in fields)]
+            found += [each for each in listed if all(getattr(each, name) in fields[name] for name in fields)]
             budget -= len(older)
             if budget <= 0:
                 break
         return found, base64.urlsafe_b64encode(before).decode().rstrip("=") if before else None
 
-    def _older(self, place: str, before: bytes, fields: dict[str, str], limit: int) -> list[bytes]:
+    def _older(self, place: str, before: bytes, fields: dict[str, tuple[str, ...]], limit: int) -> list[bytes]:
         """Return the next keys below `before`, as far as none is missing between them."""
         query = "SELECT key FROM entries WHERE place = ? AND key < ? AND key >= ?"
-        query += "".join(f" AND {name} = ?" for name in fields) + " ORDER BY key DESC LIMIT ?"
-        values = (hash(place), before, self._complete_from, *map(hash, fields.values()), limit)
+        query += "".join(f" AND {name} IN ({', '.join('?' * len(of))})" for name, of in fields.items())
+        query += " ORDER BY key DESC LIMIT ?"
+        values = (hash(place), before, self._complete_from, *map(hash, itertools.chain(*fields.values())), limit)
         return [key for (key,) in self._known.execute(query, values)]
 
     async def _shown(self, kind: type[Listed], tenant: str, place: str, older: list[bytes]) -> list[Listed]:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
-from contracts.runs.requests import RunRequested, RunStatus
+from contracts.runs.requests import RunRequested, RunStatus, State
 from contracts.wire import subjects
 from contracts.wire.names import InvalidName, checked_id, own_session_id
 from contracts.wire.records import PAUSES_HEADER, Record
@@ -95,17 +95,19 @@ class StoredRun:
         request, first, last = self.request(), self.first, self.last
         event = last.events[-1] if last else None
         end = event if isinstance(event, Terminal) else None
+        paused = event.budget if isinstance(event, Paused) and event.pause_id is None else None
+        state: State = "waiting" if self.pauses else "paused" if paused is not None else "running"
+        if first is None or self.waits_for_turn:
+            state = "queued"
         status = status_of(
             self.run_id,
             request,
             end,
-            is_open=first is not None and not self.waits_for_turn,
+            state=state,
             started_at=self.started.at if self.started else None,
             ended_at=last.at if last and end else None,
         )
-        more: dict[str, Any] = {"payload": payload_of(end) if end else None, "pauses": self.pauses}
-        if isinstance(event, Paused) and event.pause_id is None:
-            more["paused"] = event.budget
+        more: dict[str, Any] = {"payload": payload_of(end) if end else None, "pauses": self.pauses, "paused": paused}
         if request is None and first is not None:
             more["requested_at"] = first.at
         return status.model_copy(update=more)
@@ -232,7 +234,7 @@ class RunReader:
                             return (await self.get(caller, run)).status()
                 end = record.events[-1] if (record := parsed(Record, last)) is not None else None
                 if isinstance(end, Terminal):
-                    ended = status_of(run, None, end, is_open=True, started_at=None, ended_at=None)
+                    ended = status_of(run, None, end, state="running", started_at=None, ended_at=None)
                     return ended.model_copy(update={"payload": payload_of(end)})
                 if (status := (await self.get(caller, run)).status()).payload is not None:
                     return status

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload, Reason
-from contracts.runs.requests import LimitsInput, RunAccepted, RunInput, RunStatus, State
+from contracts.runs.requests import WAITING, LimitsInput, RunAccepted, RunInput, RunStatus, State
 from contracts.wire.base import HttpInput
 from services.gateway.edge.addresses import address_of
 from services.gateway.edge.compression import json_response
@@ -121,8 +121,9 @@ async def list_runs(
 
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
-    wanted = {"status": "running" if waits else status, "session_id": session_id, "user_id": user_id, "agent": agent}
-    runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, **wanted)
+    wanted = {"session_id": session_id, "user_id": user_id, "agent": agent}
+    state = WAITING if waits else status
+    runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, status=state, **wanted)
     if waits:
         found = await asyncio.gather(*(parts.runs.find(caller.tenant, run.run_id) for run in runs))
         runs = [run for each in found if each is not None and ((run := each.status()).pauses or run.paused)]

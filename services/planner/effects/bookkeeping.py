@@ -2,12 +2,15 @@
 
 Rule 1: a message is acknowledged once all that was begun for it is written, so a redelivery would write the rest.
 Rule 2: the index entry, that of the session and the deadline timer are written once the run is a second old. A run that
-ends sooner needs neither entry of its beginning, and no timer.
+ends sooner needs neither entry of its beginning, and no timer. A run that begins or ceases to wait for people or a
+top-up is entered again, by the handling that recorded that, or by a later one of the same message.
 Rule 3: totals of spending never become smaller: an instance that was stopped for a while may come with old ones.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from contracts.runs.requests import KeySpent, RunRequested
 from contracts.wire import keys, subjects
@@ -30,15 +33,15 @@ SPENT_KEPT_S = 3 * 86_400
 """A run counts for the day of its request, however long it lasts; its last total is kept for three days."""
 
 
-async def enter(bus: Bus, run: Run, request: RunRequested) -> None:
-    """Write the index entry of an opened run, and set its deadline timer. Idempotent."""
+async def enter(bus: Bus, run: Run, request: RunRequested, load: Callable[[], Awaitable[Run]]) -> None:
+    """Write the index entry of an opened run, and set its deadline timer. `load` reads its log. Idempotent."""
     at = run.deadline_at if run.deadline_at is not None else request.requested_at + YEAR_MS
 
     async def write_entry() -> None:
         if run.queued is None:
             await index.create_run(bus, run, request)
         else:
-            await index.begin_queued_run(bus, run, request)
+            await index.rewrite_run(bus, request, load)
             await messages.purge(bus, subjects.TIMERS, subjects.timer(request.tenant, request.run_id, "queue"))
 
     await asyncio.gather(write_entry(), messages.set_timer(bus, request, "deadline", at))
@@ -79,11 +82,12 @@ class Opening:
             async with asyncio.timeout(seconds):
                 await self._is_due.wait()
         self._has_begun = True
-        run = await self._parts.logs.load(self._address, fresh=True)
+        load = partial(self._parts.logs.load, self._address, fresh=True)
+        run = await load()
         while run.started is not None and run.terminal is None:
             deadline_at, request = run.deadline_at, run.started.request
-            await asyncio.gather(enter(self._parts.bus, run, request), self._parts.sessions.write_entry(request))
-            run = await self._parts.logs.load(self._address, fresh=True)
+            await asyncio.gather(enter(self._parts.bus, run, request, load), self._parts.sessions.write_entry(request))
+            run = await load()
             if run.deadline_at == deadline_at:
                 return  # Else this may have replaced the timer of a top-up.
 

@@ -9,13 +9,14 @@ import math
 import time
 from collections.abc import Coroutine
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar, assert_never
 
 import structlog
 
 from contracts.runs import inbox
 from contracts.runs.events import Asked, ControlAnswered, Redelivered
-from contracts.runs.requests import RunRequested
+from contracts.runs.requests import WAITING, RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
@@ -67,7 +68,9 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
             rules = _rules_of(parts, run, progress, is_first=incoming.is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
             if isinstance(command, commands.Append):
+                state = run.state
                 written = await parts.logs.append(address, run, progress.now, command.events)
+                effects.is_state_new |= state != run.state and not {state, run.state}.isdisjoint(WAITING)
                 progress, fresh, is_current, read_at = progress.wrote(written), False, True, time.monotonic()
                 effects.open_soon(run)
                 is_redelivered = any(isinstance(event, Redelivered) for event in written)
@@ -82,7 +85,7 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
             fresh = True
             continue
         if isinstance(command, commands.Ack | commands.Abandon):
-            await effects.finish()
+            await effects.finish(run)
             if run.is_at_rest:
                 parts.logs.forget(address)
             return isinstance(command, commands.Ack)
@@ -120,6 +123,8 @@ class Effects:
         self._dispatcher = Dispatcher(parts, address, time_slice)
         self._opening: bookkeeping.Opening | None = None
         self._spent = bookkeeping.KeySpendingWriter(parts.bus, parts.key_spending)
+        self.is_state_new = not incoming.is_first
+        """Whether the run has begun or ceased to wait, perhaps by an earlier handling that did not come to an end."""
 
     async def carry_out(  # noqa: C901, PLR0912, PLR0915, one case for each command
         self, run: Run, progress: Progress, command: commands.Effect
@@ -196,10 +201,13 @@ class Effects:
         """Store what the run has spent for its API key, if the key has a budget."""
         self._spent.store_soon(run)
 
-    async def finish(self) -> None:
+    async def finish(self, run: Run) -> None:
         """End the writes in the background. Only then may the message be acknowledged."""
         if self._opening is not None:
             await self._opening.end()
+        if self.is_state_new and run.request is not None and run.terminal is None:
+            load = partial(self._parts.logs.load, self._address, fresh=True)
+            await index.rewrite_run(self._parts.bus, run.request, load)
         await self._spent.end()
 
     async def _call_model(

@@ -1,10 +1,11 @@
 """The index of runs and sessions (KV `runs`). It is derived from their logs.
 
-A run: `running` is only written where no entry exists, and the status of an ended run replaces any entry. A session:
-only a newer state replaces an entry. All functions are idempotent.
+A run: its first entry is only written where none exists, that of a later state once the log was read after the entry
+that it replaces, and the status of an ended run replaces any entry. A session: only a newer state replaces an entry.
+All functions are idempotent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from contracts.runs.events import PayloadProposed, RunEvent
@@ -32,7 +33,7 @@ def _status(run: Run, request: RunRequested) -> RunStatus:
         request.run_id,
         request,
         run.terminal,
-        is_open=run.started is not None,
+        state=run.state,
         started_at=run.started_at or None,
         ended_at=run.ended_at or None,
     )
@@ -44,14 +45,21 @@ async def create_run(bus: Bus, run: Run, request: RunRequested) -> None:
         await Bucket(bus, keys.RUNS_BUCKET).create(_run_key(request), _status(run, request))
 
 
-async def begin_queued_run(bus: Bus, run: Run, request: RunRequested) -> None:
-    """Write that a run which was queued is running, unless its entry says that it has ended."""
-    bucket = Bucket(bus, keys.RUNS_BUCKET)
-    entry = await bucket.get(_run_key(request))
-    status = entry.parsed(RunStatus)
-    if status is None or status.ended_at is None:
+async def rewrite_run(bus: Bus, request: RunRequested, load: Callable[[], Awaitable[Run]]) -> None:
+    """Write the entry of a run that has begun, waits or continues, unless the run has ended. `load` reads its log.
+
+    The log is read after the entry, which is written even if it stays the same: a process that was stopped with an
+    older state is refused.
+    """
+    bucket, key = Bucket(bus, keys.RUNS_BUCKET), _run_key(request)
+    while True:
+        entry = await bucket.get(key)
+        run = await load()
+        if run.terminal is not None:
+            return
         with suppress(Outdated):
-            await bucket.update(_run_key(request), _status(run, request), revision=entry.sequence)
+            await bucket.update(key, _status(run, request), revision=entry.sequence)
+            return
 
 
 async def end_run(bus: Bus, run: Run, request: RunRequested) -> None:

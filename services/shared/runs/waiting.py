@@ -27,7 +27,7 @@ from contracts.runs.events import (
 )
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Reason
-from contracts.runs.requests import RunRequested, RunStatus
+from contracts.runs.requests import RunRequested, RunStatus, State
 from contracts.wire.names import own_session_id
 
 MAX_QUERY_CHARACTERS = 200
@@ -39,17 +39,17 @@ def status_of(
     request: RunRequested | None,
     end: Terminal | None,
     *,
-    is_open: bool,
+    state: State,
     started_at: int | None,
     ended_at: int | None,
 ) -> RunStatus:
     """Return the status without its payload; times are Unix ms.
 
-    `request`: None when the run was cancelled before its request arrived. `is_open`: whether the run has begun.
+    `request`: None when the run was cancelled before its request arrived. `state`: of a run that has not ended.
     """
     return RunStatus(
         run_id=run_id,
-        status=end.type if end else "running" if is_open else "queued",
+        status=end.type if end else state,
         agent=request.agent if request else "default",
         query=request.query[:MAX_QUERY_CHARACTERS] if request else "",
         session_id=(request.session_id or own_session_id(run_id)) if request else None,

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.requests import RunStatus
+from contracts.runs.events import Paused
+from contracts.runs.requests import RunStatus, State
 from contracts.wire import keys
 from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
@@ -13,7 +14,7 @@ from services.gateway.runs import index as gateway_module
 from services.gateway.runs.index import Index
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from tests.support.gateways import Served, connected, serving
+from tests.support.gateways import Served, Writer, connected, paused, serving
 from tests.support.nats_server import NatsServer
 
 
@@ -161,3 +162,33 @@ async def test_a_page_costs_as_much_whatever_is_kept(bus: Bus, shared_nats: Nats
             counts.append(received)
         assert counts[0] == counts[1]
         assert counts[1][2][1] <= 4
+
+
+async def test_what_waits_is_found_among_what_works(shared_nats: NatsServer, bus: Bus) -> None:
+    """Of 1,000 open runs the three that wait are read, and nothing of the others: counted in messages."""
+    key, line = new_key("waits")
+    async with serving(shared_nats.url, api_keys=line) as served:
+        waiting = [Writer(bus, "waits") for _ in range(3)]
+        for number, writer in enumerate(waiting):
+            await writer.open()
+            await writer.log(Paused(budget="max_steps", until=2_000_000_000_000) if number else paused("1-1", 1))
+            state: State = "paused" if number else "waiting"
+            entry = RunStatus(run_id=writer.run, status=state, requested_at=1_700_000_000_000 + number)
+            await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("waits", entry.requested_at, writer.run), entry)
+        costs = []
+        for count in (0, 1000):
+            for number in range(count):
+                entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000 + number)
+                data = entry.model_dump_json().encode()
+                await bus.publish(f"$KV.runs.{keys.run_key('waits', entry.requested_at, entry.run_id)}", data)
+            await served.http.get("/v1/runs?status=error", headers={"Authorization": f"Bearer {key}"})  # All is known.
+            before = served.parts.bus.received
+            answer = await served.http.get("/v1/runs?waits=true", headers={"Authorization": f"Bearer {key}"})
+            costs.append(served.parts.bus.received - before)
+            runs = answer.json()["runs"]
+            assert [run["run_id"] for run in runs] == [writer.run for writer in waiting[::-1]]
+            assert [(run["status"], run["paused"], len(run["pauses"])) for run in runs] == [
+                *[("paused", "max_steps", 0)] * 2,
+                ("waiting", None, 1),
+            ]
+        assert costs[0] == costs[1]

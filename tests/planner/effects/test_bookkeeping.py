@@ -1,11 +1,12 @@
 """The index of runs and the deadline timers are derived from the logs, over a real server."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts.runs.events import Cancelled, RunStarted
+from contracts.runs.events import Cancelled, Paused, RunStarted
 from contracts.runs.inbox import INBOX_MESSAGE, TimerFired
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested, RunStatus
@@ -14,6 +15,7 @@ from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.effects import bookkeeping
+from services.planner.logs import index
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
 from services.runtime.settings import BusSettings
@@ -50,6 +52,11 @@ def folded(opening: RunStarted, ended_at: int | None = None) -> Run:
     return run
 
 
+async def unread() -> Run:
+    """For a run that was not queued."""
+    raise AssertionError
+
+
 async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
     """What the index says."""
     key = keys.run_key("default", opening.request.requested_at, opening.run_id)
@@ -60,23 +67,46 @@ async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
 async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
     """A late writer of `running` finds the key taken."""
     opening = started()
-    await bookkeeping.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request, unread)
     first = await entry(bus, opening)
     assert first is not None
     assert (first.status, len(first.query)) == ("running", 200)
     await bookkeeping.close(
         bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
     )
-    await bookkeeping.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request, unread)
     last = await entry(bus, opening)
     assert last is not None
     assert last.status == "cancelled"
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_stopped_process_lists_nothing_outdated(bus: Bus, *, has_ended: bool) -> None:
+    """It knew that a run waits, and meanwhile another process listed it as `running` again, or as ended."""
+    opening = started()
+    request, running, waiting = opening.request, folded(opening), folded(opening)
+    ended = folded(opening, ended_at=request.requested_at + 5)
+    fold(waiting, 2, 1, [Paused(pause_id="1", reason="approval", until=9)])
+    await index.create_run(bus, running, request)
+    reads = [ended if has_ended else running, waiting]
+
+    async def stopped() -> Run:
+        if len(reads) > 1 and has_ended:
+            await bookkeeping.close(bus, ended, request, has_timers=False)
+        elif len(reads) > 1:
+            await index.rewrite_run(bus, request, lambda: asyncio.sleep(0, running))
+        return reads.pop()
+
+    await index.rewrite_run(bus, request, stopped)
+    last = await entry(bus, opening)
+    assert last is not None
+    assert (last.status, reads) == ("cancelled" if has_ended else "running", [])
+
+
 async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
     """It is a timer of the server's, so it survives every service."""
     opening = started(deadline_ms=700)
-    await bookkeeping.enter(bus, folded(opening), opening.request)
+    await bookkeeping.enter(bus, folded(opening), opening.request, unread)
     subject = subjects.control("default", opening.run_id, "deadline")
 
     async def fired() -> bool:

@@ -1,5 +1,6 @@
 """A run that was deleted, or kept long enough, leaves nothing anywhere, also where a planner dies in the middle."""
 
+import asyncio
 import contextlib
 import re
 import time
@@ -57,7 +58,7 @@ async def a_run(store: Store, *, ended: bool = True, ended_at: int = 2) -> Write
     await writer.chunk("text")
     run = Run()
     fold(run, 1, 1, [started := writer.started(session_id="s")])
-    await bookkeeping.enter(bus, run, started.request)
+    await bookkeeping.enter(bus, run, started.request, lambda: asyncio.sleep(0, run))
     if ended:
         await writer.cancelled()
         fold(run, 2, ended_at, [Cancelled(payload=FinalPayload(raw_answer=""))])

@@ -19,7 +19,7 @@ ENDS: list[tuple[Terminal, str, str, str | None]] = [
 @pytest.mark.parametrize(("end", "status", "reason", "code"), ENDS)
 def test_an_ended_run_has_the_status_of_its_end(end: Terminal, status: str, reason: str, code: str | None) -> None:
     """With the reason, and the code of an error."""
-    found = status_of(REQUEST.run_id, REQUEST, end, is_open=True, started_at=2, ended_at=3)
+    found = status_of(REQUEST.run_id, REQUEST, end, state="running", started_at=2, ended_at=3)
     assert (found.status, found.reason, found.code, found.ended_at) == (status, reason, code, 3)
     assert (found.agent, len(found.query)) == ("a", MAX_QUERY_CHARACTERS)
 
@@ -27,5 +27,5 @@ def test_an_ended_run_has_the_status_of_its_end(end: Terminal, status: str, reas
 def test_the_status_of_a_task_names_the_run_that_spawned_it() -> None:
     """And why it exists."""
     request = REQUEST.model_copy(update={"cause": "job", "parent": "2" * 32})
-    found = status_of(request.run_id, request, None, is_open=True, started_at=None, ended_at=None)
+    found = status_of(request.run_id, request, None, state="running", started_at=None, ended_at=None)
     assert (found.cause, found.parent) == ("job", "2" * 32)

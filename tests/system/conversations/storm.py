@@ -136,7 +136,7 @@ async def _until_all_ended(talk: TalkStorm, session_id: str) -> None:
     for run in mine:
 
         async def ended(run: str = run) -> bool:
-            return (await talk.client.status(run))["status"] not in {"queued", "running"}
+            return (await talk.client.status(run))["ended_at"] is not None
 
         try:
             await wait_until(ended, timeout=max(1.0, until - time.monotonic()), what=f"{run} has ended")

@@ -63,7 +63,7 @@ async def until_fired(client: Client, found: TaskStorm) -> None:
     async def ended() -> bool:
         for fire in found.fires:
             answer = await client.surely("GET", f"/v1/runs/{fire.run}")
-            if answer.status_code != 200 or answer.json()["status"] in {"queued", "running"}:
+            if answer.status_code != 200 or answer.json()["ended_at"] is None:
                 return False
         return True
 

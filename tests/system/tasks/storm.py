@@ -177,7 +177,7 @@ async def _until_over(work: Work) -> None:
 async def has_ended(client: Client, run: str) -> bool:
     """Whether a run has begun, and ended."""
     answer = await client.surely("GET", f"/v1/runs/{run}")
-    return answer.status_code == 200 and answer.json()["status"] not in {"queued", "running"}
+    return answer.status_code == 200 and answer.json()["ended_at"] is not None
 
 
 async def _listed(work: Work, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

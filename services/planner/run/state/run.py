@@ -25,7 +25,7 @@ from contracts.runs import events
 from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCall, Repaired, RunStarted, Step
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Usage
-from contracts.runs.requests import RunLimits, RunRequested
+from contracts.runs.requests import RunLimits, RunRequested, State
 from contracts.sessions.proposals import PayloadKept
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
@@ -226,6 +226,13 @@ class Run:
         if self.started is not None:
             return self.started.request
         return self.queued.request if self.queued is not None else None
+
+    @property
+    def state(self) -> State:
+        """Its state while it has not ended, as lists show it."""
+        if self.pauses or self.paused_by_tasks:
+            return "waiting"
+        return "paused" if self.paused is not None else "running" if self.started is not None else "queued"
 
     @property
     def session_id(self) -> str | None:
