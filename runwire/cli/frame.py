@@ -28,7 +28,7 @@ from runwire.local.data_folder import data_dir, remembered
 if TYPE_CHECKING:
     from runwire.client import Client
 
-M = TypeVar("M", bound=BaseModel)
+Document = BaseModel | Sequence[BaseModel | dict[str, Any]] | dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 _PATIENCE_S = 10.0
@@ -126,7 +126,7 @@ class Listing(TyperCommand):
 class Found:
     """What a command has found: `document` is printed for programs, `show` prints it for people."""
 
-    document: BaseModel | Sequence[BaseModel | dict[str, Any]] | dict[str, Any]
+    document: Document
     show: Callable[[], None]
     code: int = 0
 
@@ -141,12 +141,12 @@ class Found:
         return self.code
 
 
-def table(found: Sequence[M], columns: list[str], row: Callable[[M], list[str]], nouns: str) -> Found:
+def table(found: Document, columns: list[str], rows: list[list[str]], nouns: str) -> Found:
     """A list, as a table for people. `nouns`: what an empty one has none of."""
 
     def show() -> None:
-        if found:
-            print_table([columns, *map(row, found)])
+        if rows:
+            print_table([columns, *rows])
         else:
             ERR.print(f"[dim]there are no {nouns}[/dim]")
 

@@ -154,19 +154,16 @@ async def list_tasks(
 ) -> Found:
     """List the tasks of a session, or its groups, the oldest first."""
     if groups:
-        columns = ["group", "status", "tasks", "waits for", "name"]
-        return table(await client.groups(session), columns, _group_row, "groups")
-    return table(await client.tasks(session, status), ["task", "status", "age", "group", "name"], _task_row, "tasks")
-
-
-def _task_row(task: TaskView) -> list[str]:
-    name = one_line(" · ".join(dict.fromkeys(filter(None, (task.name, task.tool or task.query)))))
-    return [task.task_id, task.status, age_text(task.requested_at), task.group_id or "", name]
-
-
-def _group_row(group: GroupView) -> list[str]:
-    waits_for = "a person" if group.awaits_decision else ""
-    return [group.group_id, group.status, str(len(group.tasks)), waits_for, one_line(group.name)]
+        of_session, rows = await client.groups(session), []
+        for group in of_session:
+            waits_for = "a person" if group.awaits_decision else ""
+            rows.append([group.group_id, group.status, str(len(group.tasks)), waits_for, one_line(group.name)])
+        return table(of_session, ["group", "status", "tasks", "waits for", "name"], rows, "groups")
+    found, rows = await client.tasks(session, status), []
+    for task in found:
+        name = one_line(" · ".join(dict.fromkeys(filter(None, (task.name, task.tool or task.query)))))
+        rows.append([task.task_id, task.status, age_text(task.requested_at), task.group_id or "", name])
+    return table(found, ["task", "status", "age", "group", "name"], rows, "tasks")
 
 
 @asks(tasks)

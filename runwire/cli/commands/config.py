@@ -8,7 +8,7 @@ import typer
 
 from runwire.cli.contexts import Context, Contexts
 from runwire.cli.exit_codes import end
-from runwire.cli.frame import Format, Found, Noun
+from runwire.cli.frame import Format, Found, Noun, table
 from runwire.cli.printing import ERR, print_table, visible
 from runwire.local import configuration
 from runwire.local.supervisor import CannotLaunch
@@ -42,19 +42,14 @@ def show(output: Format = "text") -> None:
 def ls(output: Format = "text") -> None:
     """List the gateways that have a name; * is the one that commands take."""
     contexts = Contexts.read()
-    known = [
+    known = sorted(contexts.known.items())
+    documents = [
         {"name": name, "url": each.url, "has_key": each.api_key is not None, "is_current": name == contexts.current}
-        for name, each in sorted(contexts.known.items())
+        for name, each in known
     ]
-
-    def print_rows() -> None:
-        marks = [[f"{'*' if each['is_current'] else ' '} {each['name']}", str(each["url"])] for each in known]
-        if marks:
-            print_table([["  context", "gateway"], *marks])
-        else:
-            ERR.print("[dim]there are no contexts: runwire context add NAME --url URL[/dim]")
-
-    Found(known, print_rows).print(output)
+    rows = [[f"{'*' if name == contexts.current else ' '} {name}", each.url] for name, each in known]
+    nouns = "contexts: runwire context add NAME --url URL"
+    table(documents, ["  context", "gateway"], rows, nouns).print(output)
 
 
 @context.command()

@@ -5,14 +5,15 @@ import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
 from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, Url, asks, gateway_of, is_whole
+from runwire.cli.frame import table as listing
 from runwire.cli.printing import ERR, marked, one_line, print_fields, print_table, size_text
-from runwire.cli.views.artifacts import RunArtifact, artifacts_of, once, stored_artifacts
+from runwire.cli.views.artifacts import artifacts_of, once, stored_artifacts
 from runwire.cli.views.pauses import Approved, called
 from runwire.client import Client
 
@@ -51,18 +52,12 @@ async def artifacts(
         ERR.print(f"[dim]{marked(page)}[/dim]")
         webbrowser.open(page)
 
-    def show() -> None:
-        if found:
-            print_table([["name", "type", "size", "id", "id of its tool"], *map(_row, found)])
-        else:
-            ERR.print("[dim]there are no such artifacts[/dim]")
-
-    return Found([artifact.described() for artifact in found], show)
-
-
-def _row(artifact: RunArtifact) -> list[str]:
-    own_id = one_line(artifact.own_id) if artifact.own_id else "-"
-    return [one_line(artifact.name), artifact.kind, size_text(artifact.size), artifact.artifact_id or "-", own_id]
+    rows = []
+    for each in found:
+        own = one_line(each.own_id or "") or "-"
+        rows.append([one_line(each.name), each.kind, size_text(each.size), each.artifact_id or "-", own])
+    columns = ["name", "type", "size", "id", "id of its tool"]
+    return listing([each.described() for each in found], columns, rows, "such artifacts")
 
 
 @asks(commands)
@@ -100,18 +95,9 @@ async def _write(pieces: AsyncIterator[bytes], file: Path | None) -> None:
 async def list_tables(client: Client) -> Found:
     """List the tables."""
     found = await client.tables()
-
-    def show() -> None:
-        if found:
-            print_table([["table", "rows", "columns", "name"], *map(_table_row, found)])
-        else:
-            ERR.print("[dim]there are no tables[/dim]")
-
-    return Found(found, show)
-
-
-def _table_row(table: dict[str, Any]) -> list[str]:
-    return [str(table["table_id"]), str(table["rows"]), str(table["columns"]), one_line(str(table["name"]))]
+    fields = ["table_id", "rows", "columns", "name"]
+    rows = [[one_line(str(each[field])) for field in fields] for each in found]
+    return listing(found, ["table", *fields[1:]], rows, "tables")
 
 
 @asks(tables)

@@ -55,17 +55,17 @@ def check(
         if isinstance(given, dict) and given.keys() == {"plan"}:
             given = given["plan"]  # The body of a request to the gateway.
         found = asyncio.run(by_gateway(given)) if tools is None else report(given, _read_tools(tools))
-        return Found(found, lambda: _print(found), 0 if found.valid else EXIT_FAILED).print(output)
+
+        def show() -> None:
+            errors = len(found.errors) + (found.errors_left_out > 0)
+            for number, line in enumerate(found.lines):
+                sys.stdout.write(f"{'✗' if number < errors else '!'} {visible(line)}\n")
+            kind = "a direct response" if found.kind == "direct_response" else "a plan of calls"
+            sys.stdout.write(f"{kind}: valid\n" if found.valid else "not valid: nothing of it would run\n")
+
+        return Found(found, show, 0 if found.valid else EXIT_FAILED).print(output)
 
     end(run, _Unreadable)
-
-
-def _print(report: PlanReport) -> None:
-    errors = len(report.errors) + (report.errors_left_out > 0)
-    for number, line in enumerate(report.lines):
-        sys.stdout.write(f"{'✗' if number < errors else '!'} {visible(line)}\n")
-    kind = "a direct response" if report.kind == "direct_response" else "a plan of calls"
-    sys.stdout.write(f"{kind}: valid\n" if report.valid else "not valid: nothing of it would run\n")
 
 
 def _read(file: str) -> Any:

@@ -41,15 +41,6 @@ commands.add_typer(runs, name="runs")
 _WATCH_S = 1.0
 
 
-def _new_or_empty(folder: Path | None) -> Path | None:
-    """Make the folder, before the run costs anything. Raises BadParameter."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise typer.BadParameter(f"{folder} is not empty, and nothing is overwritten")
-    return folder
-
-
 Images = Annotated[
     list[Path] | None,
     typer.Option(exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."),
@@ -67,7 +58,6 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         file_okay=False,
-        callback=_new_or_empty,
         help="Save the answer, the payload and every artifact here; a folder that is new or empty.",
     ),
 ]
@@ -104,6 +94,10 @@ async def run(
     output: Format = "text",
 ) -> int:
     """Ask a question and show how it is answered."""
+    if save is not None:  # It fails before the run costs anything.
+        save.mkdir(parents=True, exist_ok=True)
+        if any(save.iterdir()):
+            raise typer.BadParameter(f"{save} is not empty, and nothing is overwritten", param_hint="--save")
     try:
         images = image_inputs(image or ()) or None
     except (OSError, ValueError) as error:
@@ -230,7 +224,11 @@ async def ls(
     while True:
         listed = client.list_runs(status, limit=limit, agent=agent, session_id=session)
         runs = [run async for run in listed if run.requested_at >= (since or 0)]
-        found = table(runs, columns, _row, nouns)
+        rows = []
+        for run in runs:
+            age, question = age_text(run.requested_at), one_line(run.query)
+            rows.append([run.run_id, run.status, age, one_line(run.code or ""), question])
+        found = table(runs, columns, rows, nouns)
         if not watch:
             return found
         if runs != before:
@@ -238,10 +236,6 @@ async def ls(
             found.print(output)
         before = runs
         await asyncio.sleep(_WATCH_S)
-
-
-def _row(run: RunStatus) -> list[str]:
-    return [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
 
 
 @asks(runs, "show")

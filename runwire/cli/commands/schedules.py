@@ -43,7 +43,11 @@ async def add(
 @asks(schedule, "ls")
 async def list_schedules(client: Client) -> Found:
     """List schedules and webhooks, the newest first."""
-    return table(await client.schedules(), ["schedule", "next", "times", "name"], _row, "schedules")
+    found, rows = await client.schedules(), []
+    for each in found:
+        name = one_line(each.name or str(each.run.get("query", "")))
+        rows.append([each.schedule_id, next(iter(each.next), ""), _times(each), name])
+    return table(found, ["schedule", "next", "times", "name"], rows, "schedules")
 
 
 @asks(schedule)
@@ -59,30 +63,21 @@ async def remove(client: Client, schedule: Id) -> None:
     await client.delete_schedule(schedule)
 
 
-def _row(schedule: ScheduleView) -> list[str]:
-    name = one_line(schedule.name or str(schedule.run.get("query", "")))
-    return [schedule.schedule_id, next(iter(schedule.next), ""), _times(schedule), name]
-
-
 def _times(schedule: ScheduleView) -> str:
     return " ".join(filter(None, (schedule.cron, schedule.time_zone))) if schedule.cron else schedule.at or "webhook"
 
 
-def _address(gateway: str, webhook_url: str) -> str:
-    """Return where deliveries go: a gateway that knows it is behind a proxy says it with the proxy's path."""
-    base = httpx.URL(gateway)
-    below = base.path.rstrip("/")
-    return str(base.join(webhook_url if webhook_url.startswith((f"{below}/", "http")) else below + webhook_url))
-
-
 def _printed(schedule: ScheduleView, url: str | None) -> Callable[[], None]:
+    times = ("times", _times(schedule))
+    if (address := schedule.webhook_url) is not None:
+        base = httpx.URL(gateway_of(url)[0])
+        below = base.path.rstrip("/")  # A gateway that knows it is behind a proxy says it with the proxy's path.
+        times = ("address", str(base.join(address if address.startswith((f"{below}/", "http")) else below + address)))
     fields: list[tuple[str, str | None]] = [
         ("schedule", schedule.schedule_id),
         ("name", schedule.name),
         ("question", str(schedule.run.get("query", ""))),
-        ("times", _times(schedule))
-        if schedule.webhook_url is None
-        else ("address", _address(gateway_of(url)[0], schedule.webhook_url)),
+        times,
         *(("next", at) for at in schedule.next),
         ("last", f"{schedule.last} · {schedule.last_run}" if schedule.last_run else None),
     ]

@@ -25,7 +25,7 @@ from runwire.cli.frame import (
 from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
 from runwire.cli.views.conversation import Conversation
 from runwire.cli.views.proposals import print_proposal
-from runwire.client import Client, ProposalEntry, ProposalView, SessionEntry, SessionStatus
+from runwire.client import Client, ProposalView, SessionStatus
 
 commands = typer.Typer()
 proposals = typer.Typer(cls=Noun)
@@ -79,13 +79,11 @@ async def sessions(
     if session_id is not None:
         session = await client.session(session_id)
         return Found(session, lambda: _print(session))
-    found = [entry async for entry in client.sessions(limit=limit)]
-    return table(found, ["session", "runs", "pauses", "tasks", "queued", "changed", "user"], _row, "sessions")
-
-
-def _row(entry: SessionEntry) -> list[str]:
-    counts = [str(count) for count in (entry.runs, entry.open_pauses, entry.open_tasks, entry.queued_runs)]
-    return [one_line(entry.session_id), *counts, age_text(entry.updated_at), one_line(entry.user_id or "")]
+    found, rows = [entry async for entry in client.sessions(limit=limit)], []
+    for each in found:
+        counts = map(str, (each.runs, each.open_pauses, each.open_tasks, each.queued_runs))
+        rows.append([one_line(each.session_id), *counts, age_text(each.updated_at), one_line(each.user_id or "")])
+    return table(found, ["session", "runs", "pauses", "tasks", "queued", "changed", "user"], rows, "sessions")
 
 
 def _print(session: SessionStatus) -> None:
@@ -104,15 +102,10 @@ def _print(session: SessionStatus) -> None:
         ("summary", session.summary),
     ]
     print_fields(fields, 9)
-    rows = [
-        [
-            run.run_id,
-            run.status,
-            age_text(run.requested_at),
-            one_line(run.query) if run.cause != "report" else "a report",
-        ]
-        for run in session.recent_runs
-    ]
+    rows = []
+    for run in session.recent_runs:
+        question = one_line(run.query) if run.cause != "report" else "a report"
+        rows.append([run.run_id, run.status, age_text(run.requested_at), question])
     if rows:
         print_table([["run", "status", "age", "question"], *rows])
     if session.pauses or session.open_decisions:
@@ -125,11 +118,8 @@ async def list_proposals(
 ) -> Found:
     """List the proposals of a session, the newest first."""
     found = (await client.session(session)).proposals
-    return table(found, ["proposal", "state", "kind", "table", "summary"], _proposal_row, "proposals")
-
-
-def _proposal_row(found: ProposalEntry) -> list[str]:
-    return [found.proposal_id, found.state, found.kind, found.table_id or "", one_line(found.summary)]
+    rows = [[each.proposal_id, each.state, each.kind, each.table_id or "", one_line(each.summary)] for each in found]
+    return table(found, ["proposal", "state", "kind", "table", "summary"], rows, "proposals")
 
 
 @asks(proposals)

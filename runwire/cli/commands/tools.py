@@ -44,7 +44,10 @@ from runwire.serving import loading, server
 from runwire.testing import Paused, RecordingContext
 
 MAX_ARGUMENTS = 500
-_FLAGS = ("idempotent", "requires_approval", "hidden")
+
+
+def _flags(spec: ToolSpec) -> list[str]:
+    return [name for name in ("idempotent", "requires_approval", "hidden") if getattr(spec, name)]
 
 
 def document(spec: ToolSpec) -> dict[str, Any]:
@@ -58,8 +61,7 @@ def document(spec: ToolSpec) -> dict[str, Any]:
 
 def lines(spec: ToolSpec) -> list[str]:
     """Return a description of a tool for people."""
-    flags = [name for name in _FLAGS if getattr(spec, name)] + [f"side effects: {spec.side_effects}"]
-    found = [one_line(f"{spec.name}  {', '.join(flags)}")]
+    found = [one_line(f"{spec.name}  {', '.join([*_flags(spec), f'side effects: {spec.side_effects}'])}")]
     found += [visible(line) for line in spec.description.splitlines() if line.strip()]
     found += ["", "arguments"]
     found += _columns(_arguments(spec)) or ["  none are declared"]
@@ -135,17 +137,16 @@ async def _list(url: str | None, api_key: str | None, output: Output) -> int:
         specs, refused = await client.tools(), await client.refused_tools()
 
     def show() -> None:
-        print_table([["tool", "flags", "description", "arguments"], *map(_row, specs)])
+        rows = [["tool", "flags", "description", "arguments"]]
+        for spec in specs:
+            arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
+            description = short(one_line(spec.description), _DESCRIPTION_CHARACTERS)
+            rows.append([spec.name, " ".join(_flags(spec)), description, arguments])
+        print_table(rows)
         for tool in refused:
             ERR.print(f"{marked(tool.name)} is refused: {marked(tool.reason)}")
 
     return Found(specs, show).print(output)
-
-
-def _row(spec: ToolSpec) -> list[str]:
-    flags = " ".join(name for name in ("idempotent", "requires_approval", "hidden") if getattr(spec, name))
-    arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
-    return [spec.name, flags, short(one_line(spec.description), _DESCRIPTION_CHARACTERS), arguments]
 
 
 @tools.command()

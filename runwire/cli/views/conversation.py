@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,27 +181,22 @@ class Conversation:
         """Show a run to its last event, which is returned, or until a person is asked: None."""
         answer = GrowingAnswer() if OUT.is_terminal else None
         screen = Screen(thinking=False, commands=False, warned=self._warned, answer=answer)
-        try:
-            return await self._shown(run_id, screen)
-        finally:
-            screen.close()
-
-    async def _shown(self, run_id: str, screen: Screen) -> events.RunEvent | None:
         stream = self._client.follow(run_id, self._cursors.get(run_id), on_comment=screen.show_comment)
         event: events.RunEvent | None = None
         is_asked = False
-        async with aclosing(aiter(stream)) as following:
-            async for event in following:
-                screen.show(event.model_dump(mode="json"))
-                is_asked |= isinstance(event, events.Paused) and event.pause_id is not None
-                if isinstance(event, events.PayloadProposed) and event.kind.endswith("_proposal"):
-                    self._proposals[run_id] = event.payload_id
-                if self._cursors.get(run_id, "") == stream.cursor:
-                    continue
-                self._cursors[run_id] = stream.cursor  # The whole record has been shown.
-                if is_asked and await self._client.pauses(run_id):
-                    return None
-                is_asked = False
+        with closing(screen):
+            async with aclosing(aiter(stream)) as following:
+                async for event in following:
+                    screen.show(event.model_dump(mode="json"))
+                    is_asked |= isinstance(event, events.Paused) and event.pause_id is not None
+                    if isinstance(event, events.PayloadProposed) and event.kind.endswith("_proposal"):
+                        self._proposals[run_id] = event.payload_id
+                    if self._cursors.get(run_id, "") == stream.cursor:
+                        continue
+                    self._cursors[run_id] = stream.cursor  # The whole record has been shown.
+                    if is_asked and await self._client.pauses(run_id):
+                        return None
+                    is_asked = False
         return event
 
     def _decide(self, run_id: str) -> bool:
