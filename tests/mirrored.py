@@ -19,7 +19,7 @@ WHOLE_ROOMS = {
     "runwire/cli": ("tests/runwire/cli/test_app.py", "commands as a user runs them"),
     "runwire/local": ("tests/runwire/local/test_up.py", "`runwire up` with all its processes"),
     "runwire/serving": ("tests/runwire/serving/test_server.py", "served tools, called over NATS"),
-    "services/artifact_store": ("tests/artifact_store/store/test_store.py", "requests over NATS, with real S3 servers"),
+    "services/artifact_store": ("tests/artifact_store/test_store.py", "requests over NATS, with real S3 servers"),
     "services/gateway": ("tests/gateway/runs/test_routes.py", "requests over HTTP, in rooms as the modules"),
     "services/shared/images": (
         "tests/gateway/artifacts/test_images_hostile.py",
@@ -34,7 +34,7 @@ WHOLE_ROOMS = {
     "services/planner/strategies/react": ("tests/planner/replies/test_replies_properties.py", "decisions of the model"),
     "services/runtime": ("tests/runtime/test_service.py", "a service as a process"),
     "services/shared/artifacts": (
-        "tests/artifact_store/store/test_store.py",
+        "tests/artifact_store/test_store.py",
         "the client, beside a real store",
     ),
     "services/shared/runs/pages": (
@@ -51,7 +51,7 @@ THROUGH = {
     "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
     "services/messaging/writes.py": "tests/messaging/test_nats_connection.py",
-    "services/messaging/request_reply.py": "tests/artifact_store/store/test_store.py",
+    "services/messaging/request_reply.py": "tests/artifact_store/test_store.py",
     "services/planner/conversation/catalogue.py": "tests/planner/conversation/test_prompts.py",
     "services/planner/conversation/json_actions.py": "tests/planner/conversation/test_rendering.py",
     "services/planner/conversation/native.py": "tests/planner/conversation/test_rendering.py",

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 import structlog
 
 from contracts.wire.operation import S3_METADATA
-from services.artifact_store.collector.sweeps import Deletions, GarbageCollector, claim_bucket
+from services.artifact_store.assembler import Assembler
+from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries import ArtifactKeys, References, entries_bucket
 from services.artifact_store.handlers import Broker, build_router, drained
-from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.entries import ArtifactKeys, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.artifact_store.store.store import ArtifactStore
-from services.artifact_store.uploads.assembler import Assembler
-from services.artifact_store.uploads.uploads import Uploads
+from services.artifact_store.store import ArtifactStore
+from services.artifact_store.sweeps import Deletions, GarbageCollector, claim_bucket
+from services.artifact_store.uploads import Uploads
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket as KeyValueBucket

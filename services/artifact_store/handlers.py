@@ -24,9 +24,9 @@ from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import subjects
 from contracts.wire.base import Message
 from contracts.wire.faults import describe
-from services.artifact_store.store.store import ArtifactStore
-from services.artifact_store.uploads.assembler import MAX_STREAMS, Assembler
-from services.artifact_store.uploads.uploads import WINDOW_CHUNKS, Uploads
+from services.artifact_store.assembler import MAX_STREAMS, Assembler
+from services.artifact_store.store import ArtifactStore
+from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from services.runtime.tasks import code_locations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.bucket import Bucket
 from services.messaging.streams.provision import provision
 from tests.artifact_store.inside import Inside
 from tests.support.buses import connected

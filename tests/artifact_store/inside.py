@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from contracts.artifacts.references import PutArtifact
 from contracts.wire import keys
-from services.artifact_store.collector.sweeps import Deletions, GarbageCollector, remove_orphans
-from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.entries import ArtifactEntry, ArtifactKeys, References, entries_bucket
+from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries import ArtifactEntry, ArtifactKeys, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.artifact_store.store.store import ArtifactStore
+from services.artifact_store.store import ArtifactStore
+from services.artifact_store.sweeps import Deletions, GarbageCollector, remove_orphans
 from services.messaging.connection import Bus
 
 HOUR_MS = 3_600_000

@@ -14,9 +14,9 @@ from contracts.asyncapi import CHANNELS, bodies, body, document
 from contracts.runs.inbox import InboxMessage
 from contracts.sessions.records import SessionMessage
 from contracts.wire.base import Message
+from services.artifact_store.assembler import Assembler
 from services.artifact_store.handlers import build_router
-from services.artifact_store.store.store import ArtifactStore
-from services.artifact_store.uploads.assembler import Assembler
+from services.artifact_store.store import ArtifactStore
 from tests.contracts.wire.examples import RUN, TABLE
 from tests.examples.conftest import build, built_once
 from tests.support.needs import needs_program

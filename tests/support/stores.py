@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from contracts.artifacts.references import PutArtifact
 from contracts.wire.names import new_id
 from services.artifact_store.app import running
-from services.artifact_store.collector.sweeps import GarbageCollector
 from services.artifact_store.settings import ArtifactStoreSettings
+from services.artifact_store.sweeps import GarbageCollector
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import Health

@@ -29,9 +29,8 @@ import structlog
 
 from contracts.wire import keys, subjects
 from contracts.wire.names import InvalidName, new_id, unix_ms
-from services.artifact_store.errors import BytesMissing, UnknownVersion
-from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.references.entries import (
+from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries import (
     ArtifactEntry,
     ArtifactKeys,
     Reference,
@@ -39,6 +38,7 @@ from services.artifact_store.references.entries import (
     Unfinished,
     parsed,
 )
+from services.artifact_store.errors import BytesMissing, UnknownVersion
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket as KeyValueBucket

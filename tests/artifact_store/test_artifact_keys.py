@@ -8,7 +8,7 @@ import pytest
 from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire import keys
 from contracts.wire.names import new_id
-from services.artifact_store.references.entries import SHARED_KEY, ArtifactEntry
+from services.artifact_store.entries import SHARED_KEY, ArtifactEntry
 from services.shared.artifacts.errors import ArtifactInvalid
 from tests.artifact_store.inside import Inside
 from tests.support.stores import Store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.bucket import Bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.shared.artifacts.errors import StorageUnavailable
 

@@ -7,9 +7,9 @@ import secrets
 import pytest
 
 from contracts.artifacts.references import DeleteArtifact, GetArtifact
-from services.artifact_store.collector.sweeps import GarbageCollector
-from services.artifact_store.objects.bucket import Bucket
-from services.artifact_store.store.store import ArtifactStore
+from services.artifact_store.bucket import Bucket
+from services.artifact_store.store import ArtifactStore
+from services.artifact_store.sweeps import GarbageCollector
 from services.shared.artifacts.errors import StorageUnavailable
 from tests.artifact_store.inside import HOUR_MS, Inside
 from tests.support.stores import Store

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from services.artifact_store.objects.bucket import Bucket
+from services.artifact_store.bucket import Bucket
 from services.shared.artifacts.errors import ArtifactInvalid, StorageUnavailable
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.artifact_store.store.mime_types import HEAD_BYTES, checked_mime_type, clean_filename, signature, sniffed
+from services.artifact_store.mime_types import HEAD_BYTES, checked_mime_type, clean_filename, signature, sniffed
 from services.shared.artifacts.errors import ArtifactInvalid
 
 HEADS = {

@@ -19,9 +19,9 @@ from contracts.artifacts.references import ChunkTaken, PutArtifact, UploadOpened
 from contracts.wire import subjects
 from contracts.wire.limits import CHUNK_BYTES
 from contracts.wire.names import new_id
-from services.artifact_store.references.entries import ArtifactEntry
-from services.artifact_store.store.mime_types import HEAD_BYTES
-from services.artifact_store.store.store import ArtifactStore, Done
+from services.artifact_store.entries import ArtifactEntry
+from services.artifact_store.mime_types import HEAD_BYTES
+from services.artifact_store.store import ArtifactStore, Done
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 
 logger = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
-from services.artifact_store.references.entries import entries_bucket
+from services.artifact_store.entries import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactNotFound

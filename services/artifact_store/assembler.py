@@ -36,8 +36,8 @@ from contracts.runs.events import ArtifactChunk
 from contracts.wire import subjects
 from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
-from services.artifact_store.store.mime_types import HEAD_BYTES
-from services.artifact_store.store.store import ArtifactStore, Done
+from services.artifact_store.mime_types import HEAD_BYTES
+from services.artifact_store.store import ArtifactStore, Done
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.reads import sequence_of

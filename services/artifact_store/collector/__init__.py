@@ -1,1 +1,0 @@
-"""Bytes without a reader: sweeps for orphans and ended runs, and deletions that were begun."""

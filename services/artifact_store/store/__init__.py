@@ -1,1 +1,0 @@
-"""What the store does with an artifact: put, get, head, list, delete."""
