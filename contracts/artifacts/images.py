@@ -1,5 +1,7 @@
 """Images of questions, and references to them. Their bytes stay in the artifact store."""
 
+import base64
+import re
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -11,8 +13,29 @@ INPUT_IMAGE = "input_image"
 """The namespace of checked and cleaned images. Only the gateway stores artifacts there."""
 
 ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
+_SIGNATURES: tuple[tuple[re.Pattern[bytes], ImageType], ...] = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+)
 Detail = Literal["low", "high", "auto"]
 """The resolution at which the model gets an image, if its provider offers a choice. It decides what the image costs."""
+
+
+def image_type(data: bytes) -> ImageType | None:
+    """Return the type of an image from its first twelve bytes; None if models do not accept it."""
+    return next((kind for pattern, kind in _SIGNATURES if pattern.match(data)), None)
+
+
+def image_in(text: str) -> bytes:
+    """Return the bytes of an image that a text holds as base64; empty if it holds none."""
+    try:
+        if image_type(base64.b64decode(text[:16], validate=True)) is None:
+            return b""
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""
 
 
 class ImageInput(HttpInput):

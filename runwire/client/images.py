@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts.artifacts.images import ImageInput
+from contracts.artifacts.images import ImageInput, image_type
 
 Image = str | bytes | os.PathLike[str] | Mapping[str, Any] | ImageInput
 """The path of a file, its bytes, an artifact's id (32 hexadecimal digits), a data URL, or an `ImageInput`."""
@@ -15,12 +15,6 @@ Image = str | bytes | os.PathLike[str] | Mapping[str, Any] | ImageInput
 MAX_IMAGES_BYTES = 64 << 20
 """Limit of all images of a question together; more are not sent. A gateway may accept less."""
 
-_SIGNATURES = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
-    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
-    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
-    (re.compile(rb"GIF8[79]a"), "image/gif"),
-)
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
@@ -68,7 +62,7 @@ def _data_url(data: bytes, name: str, free_bytes: int) -> str:
     _check_size(len(data), name, free_bytes)
     if not data:
         raise ValueError(f"{name} is empty")
-    kind = next((kind for pattern, kind in _SIGNATURES if pattern.match(data)), None)
+    kind = image_type(data)
     if kind is None:
         raise ValueError(f"{name} is not a png, jpeg, webp or gif; convert it to one of them")
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -12,7 +12,9 @@ import codecs
 import json
 import re
 import unicodedata
+from typing import get_args
 
+from contracts.artifacts.images import ImageType, image_type
 from services.shared.artifacts.errors import ArtifactInvalid
 
 HEAD_BYTES = 4096
@@ -26,15 +28,11 @@ _JSON_START = re.compile(rb"[\s]*(?:[\[{\"0-9-]|true|false|null)")
 _FILENAME_CHARACTERS = 255
 
 _SIGNATURES: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
-    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
-    (re.compile(rb"GIF8[79]a"), "image/gif"),
-    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
     (re.compile(rb"%PDF-"), "application/pdf"),
     (re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), "application/zip"),
     (re.compile(rb"\x1f\x8b\x08"), "application/gzip"),
 )
-_SIGNED = frozenset(kind for _, kind in _SIGNATURES)
+_SIGNED = {*get_args(ImageType), *(kind for _, kind in _SIGNATURES)}
 _ALIASES = {
     "image/jpg": "image/jpeg",
     "image/pjpeg": "image/jpeg",
@@ -47,7 +45,7 @@ _CONTAINERS = {"application/zip": ("application/",), "application/gzip": ("appli
 
 def signature(head: bytes) -> str | None:
     """Return the type whose signature the bytes begin with, or None."""
-    return next((kind for pattern, kind in _SIGNATURES if pattern.match(head)), None)
+    return image_type(head) or next((kind for pattern, kind in _SIGNATURES if pattern.match(head)), None)
 
 
 def sniffed(head: bytes, *, whole: bool) -> str:

@@ -108,7 +108,7 @@ class NatsLink:
         return [warning] if (warning := self.bus.clock.warning()) else []
 
 
-Work = Callable[[Bus, Health], AbstractAsyncContextManager[None]]
+Work = Callable[[Bus, Health], AbstractAsyncContextManager[object]]
 """A service's work: entered once NATS is connected and provisioned, left before the connection is closed."""
 
 

@@ -72,7 +72,7 @@ class Link(Protocol):
         ...
 
 
-Work = Callable[[Health], AbstractAsyncContextManager[None]]
+Work = Callable[[Health], AbstractAsyncContextManager[object]]
 """A service's work: entered once its link is connected and provisioned, left before the connection is closed."""
 
 

@@ -17,7 +17,7 @@ from typing import cast, get_args
 
 import structlog
 
-from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
+from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType, image_type
 from contracts.artifacts.references import ArtifactRef
 from contracts.wire.names import image_id
 from services.gateway.artifacts.access import ArtifactAccess
@@ -27,7 +27,6 @@ from services.gateway.settings import GatewaySettings
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 from services.shared.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
-from services.shared.images.types import image_type
 
 logger = structlog.get_logger(__name__)
 

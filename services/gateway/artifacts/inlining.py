@@ -13,7 +13,9 @@ import structlog
 
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunStatus
 from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
+from services.gateway.edge.routing import Form
 from services.runtime import exact_json
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
@@ -41,6 +43,12 @@ class Inliner:
         self.free_bytes = MAX_UNREAD_BYTES
         """Bytes that may still be held for event streams."""
 
+    async def shown(self, tenant: str, status: RunStatus, form: Form) -> RunStatus:
+        """Return the status of a run with its payload in this form."""
+        if form == "refs" or status.payload is None:
+            return status
+        return status.model_copy(update={"payload": await self.payload(tenant, status.payload)})
+
     async def payload(self, tenant: str, payload: FinalPayload) -> FinalPayload:
         """Return the payload with values in place of references."""
         chosen = _chosen(payload.artifacts, MAX_ANSWER_BYTES)
@@ -58,14 +66,15 @@ class Inliner:
             chosen = _chosen(payload["artifacts"], min(MAX_EVENT_BYTES, self.free_bytes))
             size = sum(ref.size for ref in chosen.values())
             self.free_bytes -= size
-            resources.callback(self._release, size)
+
+            def release() -> None:
+                self.free_bytes += size
+
+            resources.callback(release)
             payload["artifacts"] = await self._with_values(tenant, payload["artifacts"], chosen)
             return exact_json.dumps(content)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             return record
-
-    def _release(self, size: int) -> None:
-        self.free_bytes += size
 
     async def _with_values(
         self, tenant: str, artifacts: Mapping[str, Mapping[str, Any]], chosen: _References

@@ -69,8 +69,7 @@ async def answer_of(
     parts: Parts, request: Request, caller: Caller, status: RunStatus, artifacts: Form = "values"
 ) -> Response:
     """Return the answer with the status of a call: 200 if it has ended, else 202."""
-    if artifacts == "values" and status.payload is not None:
-        status = status.model_copy(update={"payload": await parts.inliner.payload(caller.tenant, status.payload)})
+    status = await parts.inliner.shown(caller.tenant, status, artifacts)
     answer = await json_response(status, request.headers, status=202 if status.ended_at is None else 200)
     answer.headers.update({"Location": address_of(request, f"/v1/runs/{status.run_id}"), RUN_HEADER: status.run_id})
     return answer

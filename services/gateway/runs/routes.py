@@ -139,9 +139,7 @@ async def get_run(
     The result contains JSON artifacts up to 1 MiB as values, or all artifacts as references.
     """
     status = (await parts.runs.get(caller, run_id)).status()
-    if artifacts == "values" and status.payload is not None:
-        status = status.model_copy(update={"payload": await parts.inliner.payload(caller.tenant, status.payload)})
-    return await json_response(status, request.headers)
+    return await json_response(await parts.inliner.shown(caller.tenant, status, artifacts), request.headers)
 
 
 @router.post(
@@ -243,10 +241,10 @@ async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, art
         result = parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
         detail = "The gateway is stopping; the run goes on."
         found = await parts.streams.while_connected(request.receive, result, detail, caller, run_id=accepted.run)
+    found = await parts.inliner.shown(caller.tenant, found, artifacts)
     ids = {"run_id": accepted.run, "session_id": accepted.session_id}
     if found.payload is None:
         waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.paused)
         return await json_response(waiting, request.headers, status=202)
-    payload = await parts.inliner.payload(caller.tenant, found.payload) if artifacts == "values" else found.payload
     ended = found.model_dump(include={"status", "reason", "code"})
-    return await json_response(ChatAnswer(**ids, **ended, payload=payload), request.headers)
+    return await json_response(ChatAnswer(**ids, **ended, payload=found.payload), request.headers)

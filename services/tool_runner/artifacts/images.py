@@ -13,12 +13,11 @@ from typing import Any, Protocol, get_args
 
 import structlog
 
-from contracts.artifacts.images import ImageType
+from contracts.artifacts.images import ImageType, image_in, image_type
 from contracts.artifacts.references import ArtifactRef
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, ImageSettings, too_heavy
-from services.shared.images.types import image_in, image_type
 
 logger = structlog.get_logger(__name__)
 

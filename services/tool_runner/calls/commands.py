@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from services.tool_runner.errors import CallFailed
 
-from .events import Content
+from .events import BytesWanted, Content, Piece, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,10 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishProgress:
-    """Publish progress to the run's listeners."""
+class PassOn:
+    """Publish progress or a piece of an artifact to the run's listeners, or send the tool the bytes that it wants."""
 
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBytes:
-    """Send the tool the bytes of an artifact that it wants."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PublishPiece:
-    """Publish a piece of an artifact to the run's listeners."""
-
-    data: bytes
+    sent: Progress | Piece | BytesWanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +109,6 @@ class Decline:
 
 Ending = Succeed | SucceedInParts | Fail | Pause | Abandon | Decline
 """The last command of a call."""
-Action = (
-    Send
-    | QueryStatus
-    | PingInstance
-    | CheckStatus
-    | Cancel
-    | PublishProgress
-    | PublishPiece
-    | GiveBytes
-    | KeepPart
-    | RememberHeartbeat
-)
+Action = Send | QueryStatus | PingInstance | CheckStatus | Cancel | PassOn | KeepPart | RememberHeartbeat
 """A command that does not end the call."""
 Command = Action | Ending

@@ -21,7 +21,6 @@ All times are seconds of one monotonic clock.
 """
 
 import math
-from collections.abc import Callable
 from typing import assert_never
 
 from services.tool_runner.errors import (
@@ -64,13 +63,6 @@ _MIN_START_S = 10.0
 """Seconds in which a tool may begin a call that does not say how soon it replies, since clocks of machines differ."""
 _MAX_TIMES_LATE = 10
 """An instance whose clock is ahead declines one request, and corrects its clock by the repetition."""
-
-
-_PASSED_ON: dict[type, Callable[[bytes], Command]] = {
-    events.Progress: commands.PublishProgress,
-    events.Piece: commands.PublishPiece,
-    events.BytesWanted: commands.GiveBytes,
-}
 
 
 class CallMachine:
@@ -340,8 +332,8 @@ class CallMachine:
                     state.has_heartbeat, state.heartbeat_s = True, every_s
                     return [commands.RememberHeartbeat(every_s)]
                 return []
-            case events.Progress(data) | events.Piece(data) | events.BytesWanted(data):
-                return [_PASSED_ON[type(event)](data)]
+            case events.Progress() | events.Piece() | events.BytesWanted():
+                return [commands.PassOn(event)]
             case events.Content(text):
                 state.content = event if text else None
                 return []

@@ -17,6 +17,7 @@ from contracts.runs.pauses import DEFAULT_PAUSE_S, MAX_PAUSE_S, MAX_STATE_BYTES
 from contracts.tools.messages import CallRequested, PauseReply, ToolSpec
 from contracts.wire.faults import describe
 from contracts.wire.limits import KIB, MAX_OUTCOME_BYTES
+from runwire.plans.templates import is_deeper
 from services.runtime import exact_json
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.placeholders import wire_size
@@ -66,19 +67,7 @@ def read_result(call: CallRequested, spec: ToolSpec, result: ResultBody) -> Any:
 
 def is_too_deep(value: Any, body: bytes) -> bool:
     """Return whether a value is nested deeper than messages may be. `body`: the JSON that it was parsed from."""
-    if body.count(b"[") + body.count(b"{") <= _MAX_DEPTH:
-        return False
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            item
-            for parent in level
-            for item in (parent.values() if isinstance(parent, dict) else parent if isinstance(parent, list) else ())
-            if isinstance(item, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+    return body.count(b"[") + body.count(b"{") > _MAX_DEPTH and is_deeper(value, _MAX_DEPTH)
 
 
 _MAX_ANSWERS_BYTES = 192 * KIB

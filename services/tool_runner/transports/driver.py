@@ -230,11 +230,11 @@ class _CallDriver:
                 return await self._request(command)
             case commands.CheckStatus():
                 return await self._check()
-            case commands.PublishProgress(data):
+            case commands.PassOn(events.Progress(data)):
                 await self._progress.on_progress(data)
-            case commands.PublishPiece(data):
+            case commands.PassOn(events.Piece(data)):
                 await self._progress.on_piece(data)
-            case commands.GiveBytes(data):
+            case commands.PassOn(events.BytesWanted(data)):
                 if self._giving is None or self._giving.done():  # A tool asks for one range at a time.
                     self._giving = asyncio.create_task(self._give(data))
             case commands.KeepPart(request, data):

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.artifacts.images import VisionContextPolicy
+from contracts.artifacts.images import VisionContextPolicy, image_in, image_type
 from contracts.runs.events import Observed, PlannedCall
 from contracts.runs.payload import Source, TaskFindings
 from services.planner.run.state.history import ToolImage
-from services.shared.images.types import image_in, image_type
 from services.shared.redaction.stored_values import as_reference
 from services.shared.tools.builtin import readable_in
 
