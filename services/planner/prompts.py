@@ -13,48 +13,30 @@ from pydantic import ValidationError
 from contracts.runs.prompts import Prompt, PromptRendered, PromptRequested
 from contracts.wire import subjects
 from contracts.wire.records import VERSION_HEADER
-from contracts.wire.subject import PLANNER
-from services.messaging.connection import Bus
-from services.messaging.nats_connection import Subscription
+from services.messaging.connection import Answerer, Bus
 from services.planner.conversation.encoding import merged
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.runtime.health import VERSION
-from services.runtime.tasks import cancelled, start_in
 
 MAX_WAITING = 16
 """Requests of one planner that wait; further ones are not answered, and are asked again."""
-_INBOXES = tuple(f"{subjects.replies_to(asker)}." for asker in subjects.prompt.writes)
 
 
-class Prompts:
+class Prompts(Answerer):
     """The requests that this planner answers."""
 
     def __init__(self, bus: Bus, logs: RunLogs, requests: ModelRequests) -> None:
-        self._bus = bus
+        super().__init__(bus, subjects.prompt, subjects.prompt.writes)
         self._logs = logs
         self._requests = requests
         self._lock = asyncio.Lock()
-        self._answering: set[asyncio.Task[None]] = set()
-        self._subscription: Subscription | None = None
 
-    async def start(self) -> "Prompts":
-        """Take requests."""
-        self._subscription = await self._bus.subscribe(subjects.prompt(), self._on_request, PLANNER)
-        return self
-
-    async def stop(self) -> None:
-        """Take no more requests, and leave those that wait."""
-        if self._subscription is not None:
-            await self._subscription.stop()
-        await cancelled(*self._answering)
-
-    async def _on_request(self, message: Msg) -> None:
-        if message.reply.startswith(_INBOXES) and len(self._answering) < MAX_WAITING:
-            start_in(self._answering, self._answer(message))
-
-    async def _answer(self, message: Msg) -> None:
+    async def answer(self, message: Msg) -> None:
+        """Render a prompt, and send it."""
+        if len(self._answering) > MAX_WAITING:
+            return
         try:
             asked = PromptRequested.model_validate_json(message.data)
         except ValidationError:

@@ -7,12 +7,10 @@ Rule 2: the outcome is stored before the call is acknowledged.
 A read is a call for no run of a tool that changes nothing, from a gateway or planner; any instance answers at once.
 
 Rule 1: nothing is stored, so nothing is repeated here: who asked asks again, or its caller does.
-Rule 2: a reply goes to the inbox of who may ask and nowhere else. What does not ask from there is dropped.
-Rule 3: at most `MAX_READS` wait at once; one more fails at once and may be repeated.
-Rule 4: the arguments are checked and the result is separated as those of every call are (`execution`).
+Rule 2: at most `MAX_READS` wait at once; one more fails at once and may be repeated.
+Rule 3: the arguments are checked and the result is separated as those of every call are (`execution`).
 """
 
-import asyncio
 from typing import NamedTuple
 
 import structlog
@@ -23,12 +21,9 @@ from contracts.tools.messages import CallRequested, ReadRequested
 from contracts.wire import names, subjects
 from contracts.wire.faults import Fault, describe
 from contracts.wire.names import InvalidName, new_id, unix_ms
-from contracts.wire.subject import TOOL_RUNNER
 from services.messaging import dead_letters
-from services.messaging.connection import Bus
-from services.messaging.nats_connection import Subscription
+from services.messaging.connection import Answerer, Bus
 from services.messaging.pull_consumer import Delivery
-from services.runtime.tasks import cancelled, start_in
 
 from .direct_calls import DirectCalls
 from .errors import AlreadyCompleted, Poisoned, RunEnded
@@ -45,7 +40,6 @@ _TOO_MANY = Fault(code="tool_unavailable", reason="too many reads wait; try agai
 _TOO_LARGE = Fault(
     code="result_too_large", reason="the result is larger than a message of this NATS server: ask for less"
 )
-_INBOXES = tuple(f"{subjects.replies_to(asker)}." for asker in subjects.tool_read.writes)
 _MESSAGE_ID = "Nats-Msg-Id"
 _MAX_REASON_CHARACTERS = 200
 
@@ -135,31 +129,15 @@ def _named(delivery: Delivery) -> _Round | None:
     return _Round(address.tenant, run, address.name, call_id, number) if run == address.run else None
 
 
-class ToolReads:
+class ToolReads(Answerer):
     """The reads that this instance answers."""
 
     def __init__(self, bus: Bus, executor: CallExecutor) -> None:
-        self._bus = bus
+        super().__init__(bus, subjects.tool_read, subjects.tool_read.writes)
         self._executor = executor
-        self._reading: set[asyncio.Task[None]] = set()
-        self._subscription: Subscription | None = None
 
-    async def start(self) -> "ToolReads":
-        """Take requests."""
-        self._subscription = await self._bus.subscribe(subjects.tool_read(), self._on_request, TOOL_RUNNER)
-        return self
-
-    async def stop(self) -> None:
-        """Take no more requests, and leave those that are under way: who asked notices it."""
-        if self._subscription is not None:
-            await self._subscription.stop()
-        await cancelled(*self._reading)
-
-    async def _on_request(self, message: Msg) -> None:
-        if message.reply.startswith(_INBOXES) and "Nats-Subject" not in (message.headers or {}):
-            start_in(self._reading, self._answer(message))
-
-    async def _answer(self, message: Msg) -> None:
+    async def answer(self, message: Msg) -> None:
+        """Make the call, and send its outcome."""
         try:
             asked = ReadRequested.model_validate_json(message.data)
         except ValidationError:
@@ -168,7 +146,7 @@ class ToolReads:
         call = CallRequested(
             **asked.model_dump(), call_id="1-1", run_id=new_id(), spec="", step=1, deadline_at=deadline_at
         )
-        is_full = len(self._reading) > MAX_READS
+        is_full = len(self._answering) > MAX_READS
         reply = failed(call.call_id, call.tool, _TOO_MANY, 0) if is_full else await self._executor.read(call)
         if len(reply) > self._bus.nc.max_payload:
             reply = failed(call.call_id, call.tool, _TOO_LARGE, 0)

@@ -2,9 +2,8 @@
 
 Rule 1: any instance of tool_runner receives a request, and answers it. Until then it says every second that it works
 on it, so an operator who waits notices its end.
-Rule 2: replies go to the inbox of an operator and nowhere else. What does not ask from there is dropped.
-Rule 3: a tool that requires approval or has effects is called only if the operator has confirmed it.
-Rule 4: the call is made twice, for no run: nothing is stored, and progress and pieces are dropped. The repetition is
+Rule 2: a tool that requires approval or has effects is called only if the operator has confirmed it.
+Rule 3: the call is made twice, for no run: nothing is stored, and progress and pieces are dropped. The repetition is
 what a tool runner does that takes a call over: the instances are asked which of them has it, and the call is sent again
 only if it is idempotent. So a check causes the effects of a tool once.
 """
@@ -26,10 +25,8 @@ from contracts.wire.base import Message
 from contracts.wire.faults import Fault, describe
 from contracts.wire.names import new_id, unix_ms
 from contracts.wire.rights import OPERATOR
-from contracts.wire.subject import TOOL_RUNNER
-from services.messaging.connection import Bus
-from services.messaging.nats_connection import Subscription
-from services.runtime.tasks import cancelled, code_locations, start_in
+from services.messaging.connection import Answerer, Bus
+from services.runtime.tasks import cancelled, code_locations
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.artifacts.arguments import check_arguments
 from services.tool_runner.calls.commands import Pause
@@ -158,40 +155,23 @@ _APPEARS_WITHIN_S = 5.0
 """A tool that has just started is found in the next round of discovery."""
 _LOOK_S = 0.1
 _AT_ONCE = 4
-_INBOX = f"{subjects.replies_to(OPERATOR)}."
 _EFFECTS = frozenset({"write", "external"})
 
 
-class ToolChecks:
+class ToolChecks(Answerer):
     """The checks of this instance. `announcements`: what its tools file declares and instances announce now."""
 
     def __init__(
         self, bus: Bus, announcements: Callable[[], list[Announcement]], catalogue: Catalogue, tools: ToolCaller
     ) -> None:
-        self._bus = bus
+        super().__init__(bus, subjects.tool_check, (OPERATOR,))
         self._announcements = announcements
         self._catalogue = catalogue
         self._tools = tools
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._checking: set[asyncio.Task[None]] = set()
-        self._subscription: Subscription | None = None
 
-    async def start(self) -> "ToolChecks":
-        """Take requests."""
-        self._subscription = await self._bus.subscribe(subjects.tool_check(), self._on_request, TOOL_RUNNER)
-        return self
-
-    async def stop(self) -> None:
-        """Take no more requests, and leave those that are under way: their operators notice it."""
-        if self._subscription is not None:
-            await self._subscription.stop()
-        await cancelled(*self._checking)
-
-    async def _on_request(self, message: Msg) -> None:
-        if message.reply.startswith(_INBOX) and "Nats-Subject" not in (message.headers or {}):
-            start_in(self._checking, self._answer(message))
-
-    async def _answer(self, message: Msg) -> None:
+    async def answer(self, message: Msg) -> None:
+        """Make a check, and send the checklist."""
         try:
             request = CheckTool.model_validate_json(message.data)
         except ValidationError as error:
