@@ -6,7 +6,7 @@ what a server does with a call: it checks JSON arguments, runs the function, che
 
 import concurrent.futures
 import logging
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from contracts.runs.pauses import PauseAnswer
 from contracts.wire import names
 from contracts.wire.limits import PART_BYTES
 from runwire.tools.context import Awaited, ToolLogger, encode_content, encode_piece
-from runwire.tools.pauses import Paused, Pauses
+from runwire.tools.pauses import Answer, Paused, Pauses
 
 __all__ = ["Paused", "RecordingContext", "Rejected"]
 
@@ -81,7 +81,7 @@ class RecordingContext(Pauses):
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Record a report of progress."""
         self.progressed.append((message, fraction))
-        return _Done()
+        return Answer(None)
 
     def emit_artifact(
         self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
@@ -92,7 +92,7 @@ class RecordingContext(Pauses):
         pieces.append(chunk)
         if done:
             self.finished.add(stream_id)
-        return _Done()
+        return Answer(None)
 
     def read_artifact(self, artifact: ArtifactRef, offset: int = 0, length: int = PART_BYTES) -> Awaited[bytes]:
         """Return bytes of `artifacts`."""
@@ -104,11 +104,3 @@ class RecordingContext(Pauses):
         """Keep the text for the model. Raises ValueError above 32 KiB."""
         encode_content(text)
         self.content = text
-
-
-class _Done:
-    """An awaitable that has nothing to wait for."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield

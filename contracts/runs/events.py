@@ -6,11 +6,11 @@ get both. An event whose type this version does not know is an `UnknownEvent`: i
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import ConfigDict, Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 
 from ..artifacts.images import ImageRef, VisionContextPolicy
 from ..sessions.tasks import TaskPolicy
-from ..wire.base import Message, is_absent
+from ..wire.base import Message, is_absent, of_no_type_in
 from .pages import PageView, PayloadProposed
 from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource, TasksPaused, Yielded
 from .payload import FinalPayload, Reason, Usage
@@ -370,7 +370,6 @@ KnownEvent = Annotated[
     Discriminator("type"),
 ]
 KNOWN: tuple[type[Message], ...] = get_args(get_args(KnownEvent)[0])
-_TYPES = frozenset(str(model.model_fields["type"].default) for model in KNOWN)
 
 
 class _KnownFirst:
@@ -391,10 +390,4 @@ class _KnownFirst:
         return {"anyOf": [*known["oneOf"], unknown]}
 
 
-def _new(event: UnknownEvent) -> UnknownEvent:
-    if event.type in _TYPES:
-        raise ValueError("an event of this type has other fields")
-    return event
-
-
-RunEvent = Annotated[KnownEvent | Annotated[UnknownEvent, AfterValidator(_new)], _KnownFirst()]
+RunEvent = Annotated[KnownEvent | Annotated[UnknownEvent, of_no_type_in(KNOWN)], _KnownFirst()]

@@ -6,9 +6,10 @@ Rule 2: unknown fields are ignored, since a newer version may send them; a recor
 Rule 3: this package imports pydantic and nothing else, so that other projects can vendor it.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Message(BaseModel):
@@ -27,6 +28,18 @@ class Message(BaseModel):
 def is_absent(value: Any) -> bool:
     """Whether a field is left out when its message is written: null, zero or empty. For `exclude_if`."""
     return not value
+
+
+def of_no_type_in(events: Iterable[type[BaseModel]]) -> AfterValidator:
+    """Return what refuses an unknown event whose type is that of a known one: its other fields are wrong."""
+    known = frozenset(str(event.model_fields["type"].default) for event in events)
+
+    def check(event: Any) -> Any:
+        if event.type in known:
+            raise ValueError("an event of this type has other fields")
+        return event
+
+    return AfterValidator(check)
 
 
 class HttpInput(BaseModel):

@@ -31,7 +31,7 @@ from services.gateway.parts import Parts, build_parts
 from services.gateway.protocols.events import inside
 from services.gateway.protocols.events import routes as events
 from services.gateway.protocols.mcp import routes as mcp
-from services.gateway.runs import calls, decisions
+from services.gateway.runs import calls, control
 from services.gateway.runs import routes as runs
 from services.gateway.schedules import routes as schedules
 from services.gateway.sessions import routes as sessions
@@ -175,7 +175,7 @@ def straight(app: AsgiApp) -> AsgiApp:
 
 
 NOUNS = (
-    *(runs.router, decisions.router, inside.router, sessions.router, sessions.task_router, schedules.router),
+    *(runs.router, control.router, inside.router, sessions.router, sessions.task_router, schedules.router),
     *(runs.chat_router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
     *(description.router, router, playground.router, playground.logins),
 )

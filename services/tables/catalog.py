@@ -42,6 +42,13 @@ class Table:
         """The physical table."""
         return schema.rows_of(self.table_id, self.columns)
 
+    def column(self, name: str) -> Column:
+        """Return the column with this id or name. Raises Refused."""
+        if (found := values.column_of(self.columns, name)) is None:
+            known = ", ".join(each.name for each in self.columns[:20])
+            raise Refused("column_unknown", f"{self.name} has no column {name[:100]!r}; it has: {known}", name)
+        return found
+
 
 def new_column_id() -> str:
     """Return an id that names a column for good."""

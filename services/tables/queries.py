@@ -204,13 +204,9 @@ def chosen(table: Table, names: Sequence[str] | None) -> list[Column]:
 
 
 def _column(table: Table, name: str) -> Column:
-    found = values.column_of(table.columns, name)
-    if found is None and name == ROW_ID:
+    if name == ROW_ID and values.column_of(table.columns, name) is None:
         return _ROW_ID_COLUMN
-    if found is None:
-        known = ", ".join(each.name for each in table.columns[:20])
-        raise Refused("column_unknown", f"{table.name} has no column {name[:100]!r}; it has: {known}", name)
-    return found
+    return table.column(name)
 
 
 def _expression(table: Table, column: Column) -> sa.ColumnElement[Any]:

@@ -27,7 +27,7 @@ NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 """A number of JSON, and nothing else that `float` takes."""
 _MAX_INTEGER = 1 << 53
 _DATE, _DATETIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), re.compile(r"([0-9-]{10})[T ][0-9:.,+Z-]+")
-_BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
+BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _date(_column: Column, value: Any) -> str:
 
 
 def _boolean(_column: Column, value: Any) -> bool:
-    found = _BOOLEANS.get(fold(value)) if isinstance(value, str) else value
+    found = BOOLEANS.get(fold(value)) if isinstance(value, str) else value
     if not isinstance(found, bool):
         raise ValueError(f"{str(value)[:50]!r} is neither true nor false")  # noqa: TRY004, a refusal like the others
     return found

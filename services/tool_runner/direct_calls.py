@@ -25,7 +25,6 @@ from pydantic import ValidationError
 from contracts.tools.messages import DIRECT_HEADER, CallRequested, DirectReply, ReceivedAnswer, ReceivedQuestion
 from contracts.wire import names, subjects
 from contracts.wire.names import unix_ms
-from services.messaging import request_reply
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import code_locations, start_in
@@ -80,9 +79,9 @@ class DirectCalls:
 
     async def start(self) -> "DirectCalls":
         """Take direct calls."""
-        calls = await request_reply.subscribe(self._bus.nc, subjects.direct_call(self._instance), self._on_call)
+        calls = await self._bus.receive(subjects.direct_call(self._instance), self._on_call)
         questions = await self._bus.subscribe(subjects.direct_status(self._instance), self._on_question)
-        self._subscriptions = [Subscription(calls), questions]
+        self._subscriptions = [calls, questions]
         return self
 
     async def stop(self) -> None:

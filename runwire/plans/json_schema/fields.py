@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from runwire.plans.json_schema.folding import Steps
 
 from ..templates import is_index
-from .folding import Document, Reading, Schema
-from .json_types import ANY, NULL, Types, TypesReading, types_of_itself, values_of
+from .folding import ANY, NULL, Document, Reading, Schema, Types, TypesReading, types_of_itself, values_of
 from .patterns import Patterns
 
 MAX_NAMES = 100

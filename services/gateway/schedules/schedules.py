@@ -30,7 +30,7 @@ from services.gateway.edge.routing import RequestIds, idempotency_key
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules
 from services.gateway.parts import Parts
 from services.gateway.runs.run_request import check_page, digest_of, encoded, run_request
-from services.shared.schedules.moments import (
+from services.shared.schedules import (
     NEXT_SHOWN,
     checked_cron,
     first_after,

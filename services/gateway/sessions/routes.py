@@ -27,7 +27,7 @@ from services.gateway.edge.routing import (
 )
 from services.gateway.errors import NotFound, RefusedByPlanner
 from services.gateway.parts import GatewayParts, Parts
-from services.gateway.runs.decisions import LATER, STOPPING
+from services.gateway.runs.control import LATER, STOPPING
 from services.gateway.runs.index import PAGE_CURSOR
 from services.shared.redaction.json_values import CUT_MARK
 from services.shared.sessions.state import Session, group_view, shown_groups, task_view

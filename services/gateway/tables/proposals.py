@@ -22,7 +22,7 @@ from services.gateway.edge.routing import RequestCaller, body_of, needs, new_rou
 from services.gateway.errors import InvalidInput, RefusedByPlanner, ToolFailed
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.calls import WAIT_S
-from services.gateway.runs.decisions import STOPPING
+from services.gateway.runs.control import STOPPING
 from services.gateway.runs.run_request import call_request, encoded
 from services.gateway.sessions import control
 

@@ -20,7 +20,7 @@ from services.messaging.kv import Bucket, Entry
 from services.planner.effects import messages
 from services.planner.logs.ownership_watch import Address
 from services.runtime.tasks import every
-from services.shared.schedules.moments import firing
+from services.shared.schedules import firing
 
 logger = structlog.get_logger(__name__)
 

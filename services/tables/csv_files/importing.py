@@ -26,7 +26,7 @@ from services.tables import catalog, rows, values
 from services.tables.csv_files import unescaped
 from services.tables.csv_files.reading import CsvFile, Record
 from services.tables.errors import LimitExceeded, Refused
-from services.tables.values import BLANKS, NUMBER, Column, ColumnType
+from services.tables.values import BLANKS, BOOLEANS, NUMBER, Column, ColumnType
 
 _MAX_DIGITS = 15
 _DATE = re.compile(r"([0-9]{1,4})([-/.])([0-9]{1,2})\2([0-9]{1,4})")
@@ -75,13 +75,12 @@ class Convention:
     proof: re.Pattern[str] | None = None
 
 
-_BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _BLANK = " \u00a0\u202f"
 _OVER_12 = "(?:1[3-9]|[23][0-9])"
 CONVENTIONS = (
     Convention("numbers", "number", _plain),
     Convention("dates (2024-03-15)", "date", _ordered(0, 1, 2), re.compile("^[0-9]{4}-")),
-    Convention("true and false", "boolean", lambda text: _BOOLEANS.get(text.lower())),
+    Convention("true and false", "boolean", lambda text: BOOLEANS.get(text.lower())),
     Convention("numbers such as 1,234.5", "number", _grouped(",", "."), re.compile(r",.*\.")),
     Convention("numbers such as 1.234,5", "number", _grouped(".", ","), re.compile(r"\..*,")),
     Convention("numbers such as 1 234,5", "number", _grouped(_BLANK, ","), re.compile(f"[{_BLANK}].*,")),
@@ -236,10 +235,7 @@ class Import:
         """Return the column of each cell; None for one without a name."""
         found: list[Column | None] = []
         for at, name in enumerate(self._names):
-            column = values.column_of(table.columns, name) if name else None
-            if name and column is None:
-                known = ", ".join(each.name for each in table.columns[:20])
-                raise Refused("column_unknown", f"{table.name} has no column {name[:100]!r}; it has: {known}", name)
+            column = table.column(name) if name else None
             if column is not None and column in found:
                 raise Refused("csv_invalid", f"two columns of the file are {column.name!r}: {at + 1} is the second")
             found.append(column)

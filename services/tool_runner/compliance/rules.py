@@ -10,8 +10,7 @@ from typing import Any, Literal
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, Finding, ToolSpec
 from runwire.plans import template_paths
 from runwire.plans.json_schema.fields import Fields, Missing
-from runwire.plans.json_schema.folding import Steps, TooManySteps
-from runwire.plans.json_schema.json_types import ANY
+from runwire.plans.json_schema.folding import ANY, Steps, TooManySteps
 
 MAX_CHARACTERS = 500
 """Of what a line says; texts of tools are cut."""

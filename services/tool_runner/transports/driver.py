@@ -230,13 +230,8 @@ class _CallDriver:
                 return await self._request(command)
             case commands.CheckStatus():
                 return await self._check()
-            case commands.PassOn(events.Progress(data)):
-                await self._progress.on_progress(data)
-            case commands.PassOn(events.Piece(data)):
-                await self._progress.on_piece(data)
-            case commands.PassOn(events.BytesWanted(data)):
-                if self._giving is None or self._giving.done():  # A tool asks for one range at a time.
-                    self._giving = asyncio.create_task(self._give(data))
+            case commands.PassOn(sent):
+                await self._pass_on(sent)
             case commands.KeepPart(request, data):
                 self._parts.setdefault(request, ResultBody()).add(data)
             case commands.RememberHeartbeat(every_s):
@@ -244,6 +239,16 @@ class _CallDriver:
             case _:
                 assert_never(command)
         return None
+
+    async def _pass_on(self, sent: events.Progress | events.Piece | events.BytesWanted) -> None:
+        match sent:
+            case events.Progress(data):
+                await self._progress.on_progress(data)
+            case events.Piece(data):
+                await self._progress.on_piece(data)
+            case events.BytesWanted(data):
+                if self._giving is None or self._giving.done():  # A tool asks for one range at a time.
+                    self._giving = asyncio.create_task(self._give(data))
 
     async def _request(
         self, command: commands.Send | commands.QueryStatus | commands.PingInstance | commands.Cancel

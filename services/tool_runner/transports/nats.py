@@ -8,14 +8,13 @@ Rule 2: each tool has its own subscription. A tool that floods is cut off by the
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
 import orjson
 import structlog
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
 from contracts.artifacts.references import GIVEN_HEADER, BytesGiven
@@ -31,9 +30,9 @@ from contracts.tools.messages import (
 )
 from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_INLINE_BYTES
-from services.messaging import request_reply
 from services.messaging.connection import Bus
-from services.messaging.errors import NATS_ERRORS
+from services.messaging.errors import BusError
+from services.messaging.nats_connection import Subscription
 from services.messaging.nats_patches.headers import FORGED
 from services.runtime.tasks import start_in
 from services.shared.artifacts.requests import header_value
@@ -220,10 +219,8 @@ class Answers:
             return False
         source.is_subscribed = True
         try:
-            source.subscription = await request_reply.subscribe(
-                self._bus.nc, f"{source.prefix}*", lambda reply: self._take(source, reply)
-            )
-        except NATS_ERRORS:
+            source.subscription = await self._bus.receive(f"{source.prefix}*", lambda reply: self._take(source, reply))
+        except BusError:
             source.is_subscribed = False
         return source.is_subscribed
 
@@ -269,12 +266,7 @@ class Answers:
         for queue in {queue for reply, (queue, _, _) in self._requests.items() if reply.startswith(source.prefix)}:
             queue.put(events.Flood())
         if source.subscription is not None:
-            start_in(self._tasks, _unsubscribe(source.subscription))
-
-
-async def _unsubscribe(subscription: Subscription) -> None:
-    with suppress(*NATS_ERRORS):
-        await subscription.unsubscribe()
+            start_in(self._tasks, source.subscription.stop())
 
 
 class NatsTransport:

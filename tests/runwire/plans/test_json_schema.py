@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from runwire.plans.json_schema.fields import Fields, Fit, Missing, fit
-from runwire.plans.json_schema.folding import Steps
-from runwire.plans.json_schema.json_types import ANY, type_of
+from runwire.plans.json_schema.folding import ANY, Steps, type_of
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 TREE = {"$defs": {"N": {"properties": {"v": INTEGER, "next": {"$ref": "#/$defs/N"}}}}, "$ref": "#/$defs/N"}

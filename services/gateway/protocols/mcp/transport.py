@@ -26,7 +26,7 @@ from contracts.wire.names import InvalidName, checked_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, NotFound, Problem
 from services.gateway.parts import Parts
-from services.gateway.runs import control, decisions
+from services.gateway.runs import control
 from services.gateway.runs.accept import Accepted, accept_call, accept_input
 from services.messaging.errors import BusError
 from services.runtime import exact_json
@@ -216,7 +216,7 @@ async def _resumed(scene: Scene, state: str, given: types.InputResponses) -> Acc
         elif answer.action == "accept":
             decision = {"decision": "answer", "input": content}
         resume = _checked(ResumeInput, {"pause_id": pause_id, "token": asked.tokens[pause_id], **decision})
-        await decisions.decide(scene.parts, scene.request, scene.caller, asked.run, resume)
+        await control.decide(scene.parts, scene.request, scene.caller, asked.run, resume)
     return accepted
 
 

@@ -151,7 +151,9 @@ def read_servers_file(path: Path) -> list[McpServer]:
         raise InvalidServersFile(f"{path}: expected servers under [servers.NAME], or in JSON under mcpServers")
     found: list[McpServer] = []
     for name, entry in entries.items():
-        place = f"{path}, line {_line_of(text, name)}: server {name}"
+        begins = re.search(rf"(?m)^[ \t]*\[.*\b{re.escape(name)}\"?\s*\]|\"{re.escape(name)}\"\s*:", text)
+        line = text.count("\n", 0, begins.start()) + 1 if begins else 1
+        place = f"{path}, line {line}: server {name}"
         try:
             server = McpServer.model_validate({**entry, "name": name} if isinstance(entry, dict) else entry)
             secrets = (server.oauth.client_id, server.oauth.client_secret) if server.oauth is not None else ()
@@ -162,9 +164,3 @@ def read_servers_file(path: Path) -> list[McpServer]:
             raise InvalidServersFile(f"{place}: {reason.replace('Value error, ', '')}") from error
         found.append(server)
     return found
-
-
-def _line_of(text: str, name: str) -> int:
-    """Return the line on which a server begins, as far as it can be told."""
-    found = re.search(rf"(?m)^[ \t]*\[.*\b{re.escape(name)}\"?\s*\]|\"{re.escape(name)}\"\s*:", text)
-    return text.count("\n", 0, found.start()) + 1 if found else 1

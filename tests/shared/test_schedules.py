@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.shared.schedules.moments import (
+from services.shared.schedules import (
     checked_cron,
     local_time,
     moment_from_text,

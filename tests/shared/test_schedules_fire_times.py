@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.sessions.schedules import Schedule
-from services.shared.schedules.moments import Firing, firing
+from services.shared.schedules import Firing, firing
 from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)

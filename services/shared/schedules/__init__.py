@@ -1,1 +1,0 @@
-"""The times of schedules, which the gateway shows and the planner fires at."""
