@@ -346,6 +346,9 @@ class SessionEntry(Message):
     open_pauses: int = 0
     open_tasks: int = Field(default=0, description="background tasks that go on")
     open_decisions: int = Field(default=0, description="groups and tasks whose results a person applies or rejects")
+    pending_proposal: str | None = Field(
+        default=None, exclude_if=is_absent, description="id of the proposal that a person applies or dismisses"
+    )
     usage: Usage = Field(default=Usage(), description="of all runs that ended, summaries included")
 
 

@@ -33,7 +33,7 @@ export interface RunPage {
   readonly next_cursor: string | null;
 }
 
-export type SessionSummary = Pick<SessionStatus, "session_id" | "user_id" | "created_at" | "updated_at" | "runs" | "open_pauses" | "open_tasks" | "open_decisions">;
+export type SessionSummary = Pick<SessionStatus, "session_id" | "user_id" | "created_at" | "updated_at" | "runs" | "open_pauses" | "open_tasks" | "open_decisions" | "pending_proposal">;
 
 export interface SessionPage {
   readonly sessions: SessionSummary[];

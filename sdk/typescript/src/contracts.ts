@@ -3105,6 +3105,10 @@ export interface SessionStatus {
    * groups and tasks whose results a person applies or rejects
    */
   open_decisions?: number;
+  /**
+   * id of the proposal that a person applies or dismisses
+   */
+  pending_proposal?: string | null;
   usage?: Usage8;
   /**
    * at most 100, newest first

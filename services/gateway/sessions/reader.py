@@ -160,6 +160,7 @@ class SessionReader:
             open_pauses=len(pauses),
             open_tasks=len(session.background.open_tasks()),
             open_decisions=sum(group.awaits_decision for group in session.background.groups.values()),
+            pending_proposal=session.pending_proposal,
             usage=session.usage,
             recent_runs=runs,
             queue=[each.run for each in session.queue],

@@ -52,7 +52,7 @@ from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
 from services.shared.runs.last_record import last_record
 from services.shared.sessions.fold import MAX_OLDER_RUNS
-from services.shared.sessions.proposals import in_state, notes
+from services.shared.sessions.proposals import notes
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_fold import recalled
 
@@ -138,9 +138,9 @@ class Sessions:
             ManifestEntry(payload_id=each.payload_id, summary=each.summary) for each in session.proposals.values()
         ]
         changes = notes(session.proposals, session.previous_turn_seq)
-        pending = in_state(session.proposals, "pending")
-        pending_id = pending.payload_id if pending is not None else None
-        return view.model_copy(update={"manifest": manifest, "notes": changes, "pending_proposal": pending_id})
+        return view.model_copy(
+            update={"manifest": manifest, "notes": changes, "pending_proposal": session.pending_proposal}
+        )
 
     async def on_message(
         self, address: SessionAddress, message: decide.Received, owner: str

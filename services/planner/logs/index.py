@@ -88,6 +88,7 @@ def entry_of(address: SessionAddress, session: Session) -> SessionEntry:
         open_pauses=len(session.pauses),
         open_tasks=len(session.background.open_tasks()),
         open_decisions=sum(group.awaits_decision for group in session.background.groups.values()),
+        pending_proposal=session.pending_proposal,
         usage=session.usage,
     )
 

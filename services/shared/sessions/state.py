@@ -18,7 +18,7 @@ from contracts.runs.requests import RunCause
 from contracts.sessions.tasks import GroupView, TaskView
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
-from services.shared.sessions.proposals import Proposal
+from services.shared.sessions.proposals import Proposal, in_state
 from services.shared.sessions.task_state import Background, Group, Task
 
 
@@ -148,6 +148,12 @@ class Session(Message):
         tasks_and_reports += [report.report_id for report in self.background.reports]
         applies = [each.job for each in self.proposals.values() if each.job and each.state == "applying"]
         return [*turns, *tasks_and_reports, *applies]
+
+    @property
+    def pending_proposal(self) -> str | None:
+        """Id of the proposal that waits for a decision; None: there is none."""
+        found = in_state(self.proposals, "pending")
+        return found.payload_id if found is not None else None
 
     def is_open(self, run: str) -> bool:
         """Whether a run of the session has not ended, as far as the session knows."""

@@ -47,6 +47,8 @@ await seen(async (page, context) => {
   await page.getByText("new: text").waitFor();
   const there = page.url();
   const session = there.replace(/#.*\/(web-\w+)$/, "#/s/$1");
+  await page.goto(`${base}/playground#/sessions`);
+  await page.getByText("Proposal waits for you").first().waitFor();
   await page.goto(session); // Elsewhere than on its page, the proposal is in its turn.
   await page.getByRole("button", { name: "Dismiss" }).click();
   await page.locator(".proposal").last().getByText("dismissed").waitFor();

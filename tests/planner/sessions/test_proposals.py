@@ -170,6 +170,7 @@ def test_an_apply_ends_however_its_run_does(end: Any, code: str) -> None:
     found = handled(in_state("applying"), ended(SECOND, Q), end).proposals[P]
     assert (found.state, found.superseded_by) == ("superseded", SECOND)
     pending = in_state("pending")
+    assert (pending.pending_proposal, handled(pending, DISMISS).pending_proposal) == (P, None)
     assert handled(pending, end) == pending
     assert proposals.apply_ended(pending, None, code) == []
 

@@ -15,6 +15,8 @@ class Waiting {
   runs = $state.raw<readonly WaitingRun[]>([]);
   /** Those whose background tasks have results to apply or reject. */
   sessions = $state.raw<readonly SessionSummary[]>([]);
+  /** Ids of sessions in which a proposal waits. */
+  proposals = $state.raw<ReadonlySet<string>>(new Set());
   isLoaded = $state(false);
   problem = $state("");
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -36,6 +38,7 @@ class Waiting {
       const [{ runs }, { sessions }] = await Promise.all([gateway.client.runs({ waits: "true", limit: 100 }), gateway.client.sessions({ limit: 100 })]);
       this.runs = runs.map(waiting).filter(({ status, pauses }) => pauses.length || status.paused);
       this.sessions = sessions.filter((session) => session.open_decisions);
+      this.proposals = new Set(sessions.filter((session) => session.pending_proposal).map((session) => session.session_id));
       this.problem = "";
       this.isLoaded = true;
     } catch (error) {
