@@ -46,7 +46,7 @@ PURE = (
     "services/tool_runner/calls/state.py",
     "services/tool_runner/calls/events.py",
     "services/tool_runner/calls/commands.py",
-    "services/tool_runner/compliance/rules.py",
+    "services/tool_runner/check_rules.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
 

@@ -18,9 +18,8 @@ from contracts.wire.limits import PART_BYTES
 from runwire import Tool, ToolContext, tool
 from services.tables import catalog, queries, rows, schema, values
 from services.tables.catalog import BATCH_ROWS, Table
-from services.tables.csv_files import escaped
-from services.tables.csv_files.importing import LISTED_ROWS, Import
-from services.tables.csv_files.reading import CsvFile, opened
+from services.tables.csv_importing import LISTED_ROWS, Import
+from services.tables.csv_reading import CsvFile, escaped, opened
 from services.tables.database import Database
 from services.tables.errors import LimitExceeded, Refused
 from services.tables.tools import row_tools

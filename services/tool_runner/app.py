@@ -11,7 +11,7 @@ from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
 
 from .call_consumers import CallConsumers
-from .compliance.checks import ToolChecks
+from .checks import ToolChecks
 from .direct_calls import DirectCalls
 from .discovery.announcements import Announcement, Discovery
 from .discovery.catalogue_writer import CatalogueWriter

@@ -87,7 +87,6 @@ class FormField:
 
     name: str
     shown: str
-    is_required: bool
     schema: dict[str, Any]
 
     def value(self, text: str) -> Any:
@@ -110,7 +109,7 @@ def form_of(schema: dict[str, Any]) -> list[FormField]:
         words = [f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in inner.items() if key not in _SAID]
         parts = [str(inner.get("type", "")), *words, "" if name in required else "optional"]
         meaning = f": {inner['description']}" if inner.get("description") else ""
-        fields.append(FormField(name, f"{name} ({', '.join(filter(None, parts))}){meaning}", name in required, inner))
+        fields.append(FormField(name, f"{name} ({', '.join(filter(None, parts))}){meaning}", inner))
     return fields
 
 

@@ -1,18 +1,23 @@
-"""What is known of one run, as one document, and that document for people."""
+"""How a plan, a call and its outcome are shown, while a run goes on and afterwards: lines of markup.
+
+And what is known of one run, as one document, and that document for people.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from pydantic import ValidationError
 from rich.markup import escape
 
+from contracts.runs.plans import PlanCall, PlanError
 from runwire import events
-from runwire.cli.printing import OUT, marked, one_line, print_fields, program, size_text, time_text
-from runwire.cli.views import steps
+from runwire.cli.printing import OUT, json_text, marked, one_line, print_fields, program, short, size_text, time_text
 from runwire.cli.views.artifacts import artifacts_of
 from runwire.cli.views.pauses import name_of
 from runwire.client import Client
+from runwire.plans import error_line
 
 _QUIET_S = 1.0
 """A run that goes on is shown as it was when no event came for so long."""
@@ -20,6 +25,79 @@ _COLOURS = {"done": "green", "error": "red", "cancelled": "yellow"}
 _OF_PLANS = {"plan", "errors", "errors_left_out", "statuses", "halt_reason"}
 """What a step of the strategy `planned` adds to its entry."""
 _OUTCOME = {"status", "latency_ms", "observation", "failure"}
+
+
+def call_line(call: dict[str, Any]) -> str:
+    """A call that begins."""
+    return f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{json_text(call.get('args'), cut=True)}[/dim]"
+
+
+def outcome_line(call: dict[str, Any]) -> str:
+    """A call that has ended."""
+    if call["status"] == "succeeded":
+        observation = json_text(call.get("observation"), cut=True)
+        return f"[green]← {escape(call['tool'])}[/green] [dim]{call.get('latency_ms') or 0} ms · {observation}[/dim]"
+    failure = call.get("failure") or {}
+    reason = marked(one_line(failure.get("reason", "")))
+    return f"[red]✗ {escape(call['tool'])}: {reason} ({escape(str(failure.get('code')))})[/red]"
+
+
+def plan_line(plan: dict[str, Any]) -> str:
+    """A plan: its tools in order, and the model's reason."""
+    reasoning = short(one_line(plan["reasoning"]))
+    text = f"plan: {' → '.join(call['tool_name'] for call in plan['calls'])}{f' · {reasoning}' if reasoning else ''}"
+    return f"[cyan]{marked(text)}[/cyan]"
+
+
+def plan_error_lines(step: dict[str, Any]) -> list[str]:
+    """A line for each error of a step `plan` that is invalid: where it is, and how to mend it."""
+    calls = [PlanCall.model_validate(call) for call in (step.get("plan") or {}).get("calls") or []]
+    lines = []
+    for error in step.get("errors") or []:
+        try:
+            lines.append(one_line(error_line(PlanError.model_validate(error), calls)))
+        except ValidationError:  # Of a newer gateway.
+            lines.append(one_line(str(error["error"]["type"])))
+    if left_out := step.get("errors_left_out"):
+        lines.append(f"and {left_out} more errors")
+    return [f"[red]✗[/red] {escape(line)}" for line in lines]
+
+
+def not_executed(planned: list[dict[str, Any]], statuses: list[str]) -> str:
+    """Which calls of a plan were not executed, behind a comma; empty: all were."""
+    names = [call["tool_name"] for call, status in zip(planned, statuses, strict=False) if status == "not_executed"]
+    return f", not executed: {escape(', '.join(names))}" if names else ""
+
+
+def waiting_text(pause: dict[str, Any]) -> str:
+    """What waits for a person."""
+    what = " · ".join(marked(one_line(text)) for text in (pause.get("tool"), pause.get("title")) if text)
+    return f"waits for a person: {pause['reason']}{f' · {what}' if what else ''}"
+
+
+def calls_text(usage: dict[str, Any]) -> str:
+    """How many calls a run has made."""
+    counts = {noun: usage.get(f"{noun}_calls", 0) for noun in ("model", "tool")}
+    return ", ".join(f"{count} {noun} call{'' if count == 1 else 's'}" for noun, count in counts.items())
+
+
+def remarks(payload: dict[str, Any]) -> list[str]:
+    """Return what a payload says beside its answer, as lines."""
+    route, confidence = payload.get("route"), payload.get("confidence")
+    judged = [] if confidence is None else [f"confidence {confidence:.0%}"]
+    judged += [] if route in {None, "answer"} else [f"route {one_line(route)}"]
+    judged += ["asks for a reply"] if payload.get("requires_followup") else []
+    actions = [
+        f"{one_line(each.get('label') or '')} ({one_line(each['action_id'])})"
+        for each in payload.get("suggested_actions") or []
+    ]
+    lines = [", ".join(judged)] if judged else []
+    lines += [f"suggests: {', '.join(actions)}"] if actions else []
+    extra = payload.get("extra") or {}
+    suggested = [] if extra.get("custom_payload") else extra.get("suggested_values") or []
+    values = [one_line(each["value"]) for each in suggested]
+    lines += [f"you could say: {' · '.join(values)}"] if values else []
+    return [f"[cyan]{marked(line)}[/cyan]" for line in lines]
 
 
 async def report_of(client: Client, run_id: str) -> dict[str, Any]:
@@ -94,14 +172,14 @@ def print_report(report: dict[str, Any]) -> None:
         OUT.print(f"\n[bold red]error[/bold red] {marked(report['error'])}")
     if payload.get("raw_answer"):
         OUT.print(f"\n[bold]answer[/bold]\n{marked(payload['raw_answer'])}")
-    for line in steps.remarks(payload):
+    for line in remarks(payload):
         OUT.print(line)
     _print_artifacts(report["artifacts"])
     for warning in payload.get("warnings") or []:
         OUT.print(f"[yellow]! {marked(one_line(warning))}[/yellow]")
     for pause in report["pauses"]:
         name = f"{report['run_id']}/{name_of(pause['pause_id'], pause['revision'])}"
-        OUT.print(f"[yellow]{steps.waiting_text(pause)}[/yellow] [dim]{name}[/dim]")
+        OUT.print(f"[yellow]{waiting_text(pause)}[/yellow] [dim]{name}[/dim]")
     if report["usage"]:
         OUT.print(f"\n[bold]cost[/bold]      {_costs(report['usage'])}")
     if report["ended_at"] is None:
@@ -122,15 +200,15 @@ def _print_step(step: dict[str, Any], planned: list[dict[str, Any]]) -> None:
     took = f" · {step['latency_ms']} ms" if step.get("latency_ms") is not None else ""
     state = step.get("status", "started")
     OUT.print(f"\n[bold]step {step['step']}[/bold] {escape(step.get('node', ''))} · {state}{took}")
-    lines = [steps.plan_line(step["plan"])] if step.get("plan") else []
-    lines += steps.plan_error_lines(step)
+    lines = [plan_line(step["plan"])] if step.get("plan") else []
+    lines += plan_error_lines(step)
     if step.get("halt_reason"):
-        left_out = steps.not_executed(planned, step["statuses"])
+        left_out = not_executed(planned, step["statuses"])
         lines.append(f"[red]✗ halted: {marked(one_line(step['halt_reason']))}{left_out}[/red]")
     for call in step["calls"]:
-        lines.append(steps.call_line(call))
+        lines.append(call_line(call))
         if call["status"] != "started":
-            lines.append(steps.outcome_line(call))
+            lines.append(outcome_line(call))
     for line in lines:
         OUT.print(f"  {line}")
 
@@ -140,4 +218,4 @@ def _costs(usage: dict[str, Any]) -> str:
         return "no model was called"
     money = "price unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
     tokens = f"{usage['prompt_tokens']} tokens in, {usage['completion_tokens']} out"
-    return f"{money} · {steps.calls_text(usage)} · {tokens}{' (estimated)' if usage['estimated'] else ''}"
+    return f"{money} · {calls_text(usage)} · {tokens}{' (estimated)' if usage['estimated'] else ''}"

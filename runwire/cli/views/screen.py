@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from runwire.cli.printing import OUT, json_text, one_line, program, short, visible
-from runwire.cli.views import steps
+from runwire.cli.views import report
 from runwire.cli.views.markdown import GrowingAnswer
 from runwire.cli.views.pauses import name_of
 
@@ -103,17 +103,17 @@ class Screen:
         if event["status"] == "started":
             if event.get("plan"):
                 self._planned = event["plan"]["calls"]
-                self._line(steps.plan_line(event["plan"]))
+                self._line(report.plan_line(event["plan"]))
             self._show_calls(event.get("calls") or [])
         elif event.get("halt_reason"):
             # A failed call above says the reason already.
             reason = "" if "failed" in event["statuses"] else f": {escape(short(one_line(event['halt_reason'])))}"
-            left_out = steps.not_executed(self._planned, event["statuses"])
+            left_out = report.not_executed(self._planned, event["statuses"])
             self._line(f"[red]✗ plan halted{reason}[/red]{left_out}")
         elif event["status"] in {"failed", "invalid", "skipped"}:
             what = "plan" if event.get("plan") else f"step {event['step']}"
             self._line(f"[red]✗ {what} {event['status']}[/red]")
-            for line in steps.plan_error_lines(event):
+            for line in report.plan_error_lines(event):
                 self._line(f"  {line}")
 
     def _on_called(self, event: dict[str, Any]) -> None:
@@ -124,10 +124,10 @@ class Screen:
             shown = (call.get("call_id"), json_text(call.get("args")))
             if shown not in self._called:
                 self._called.add(shown)
-                self._line(steps.call_line(call))
+                self._line(report.call_line(call))
 
     def _on_observed(self, event: dict[str, Any]) -> None:
-        self._line(steps.outcome_line(event))
+        self._line(report.outcome_line(event))
 
     def _on_tool_progress(self, event: dict[str, Any]) -> None:
         fraction = event.get("fraction")
@@ -157,7 +157,7 @@ class Screen:
             return
         if not self._commands:
             return
-        self._line(f"[yellow]{steps.waiting_text(event)}[/yellow]")
+        self._line(f"[yellow]{report.waiting_text(event)}[/yellow]")
         name = name_of(event["pause_id"], event.get("revision", 1))
         self._line(f"[dim]{program()} approvals --run {self._run_id}, then approve {self._run_id}/{name}[/dim]")
 
@@ -170,7 +170,7 @@ class Screen:
         if self._lacks_beginning:
             self._write("answer", event["raw_answer"], "bold")
         self.close()
-        for line in steps.remarks(event):
+        for line in report.remarks(event):
             self._line(f"  {line}")
         for warning in event.get("warnings") or []:
             if warning not in self._warned:
@@ -185,7 +185,7 @@ class Screen:
                 f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]"
             )
         usage = event.get("usage") or {}
-        self._line(f"[dim]{event['reason']} · {steps.calls_text(usage)}[/dim]")
+        self._line(f"[dim]{event['reason']} · {report.calls_text(usage)}[/dim]")
 
     def _on_error(self, event: dict[str, Any]) -> None:
         self._line(f"[red]error: {escape(event['error'])} ({event['code']}, trace {event['trace_id']})[/red]")

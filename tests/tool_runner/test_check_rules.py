@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.tools.messages import Finding
-from services.tool_runner.compliance.rules import Answered, Sent, answer_findings, repetition_finding
+from services.tool_runner.check_rules import Answered, Sent, answer_findings, repetition_finding
 
 SENT = Sent("write_post", "ctx-456", "req-789", "trace-012", "user-345", at=1_700_000_000.0, skill_id="writing")
 METADATA = {

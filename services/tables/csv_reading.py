@@ -4,6 +4,9 @@ Rule 1: a file is read some of it at a time, as often as it is needed, and its w
 that may be of two encodings are refused with the option that settles it, and never guessed.
 Rule 2: a line is a physical line, the first is 1. A record whose quotes are malformed is refused, a quote that is not
 closed refuses the file: what follows it would be read as something else.
+
+In a spreadsheet a text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return is a formula. An export puts an
+apostrophe before it, and an import takes that away again. Numbers are no formulas, and stay.
 """
 
 import codecs
@@ -165,3 +168,17 @@ def _consistency(file: CsvFile) -> float:
     except Refused:
         pass  # What was read until there says enough.
     return (same / count if count else 1.0) * (1 if width > 1 else _NO_OTHER)
+
+
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER_LIKE = re.compile(r"[+-][0-9][0-9.,]*")
+
+
+def escaped(text: str) -> str:
+    """Return a text as an export writes it."""
+    return f"'{text}" if FORMULA.match(text) and not _NUMBER_LIKE.fullmatch(text) else text
+
+
+def unescaped(text: str) -> str:
+    """Return the text that an export has written so."""
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text

@@ -31,7 +31,7 @@ from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.artifacts.arguments import check_arguments
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.history import RunWatches
-from services.tool_runner.compliance.rules import (
+from services.tool_runner.check_rules import (
     NAMES,
     Announced,
     Answered,

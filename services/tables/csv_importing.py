@@ -23,8 +23,7 @@ from typing import IO, Any, Literal
 import sqlalchemy as sa
 
 from services.tables import catalog, rows, values
-from services.tables.csv_files import unescaped
-from services.tables.csv_files.reading import CsvFile, Record
+from services.tables.csv_reading import CsvFile, Record, unescaped
 from services.tables.errors import LimitExceeded, Refused
 from services.tables.values import BLANKS, BOOLEANS, NUMBER, Column, ColumnType
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from contracts.tools.messages import Finding, ToolSpec
 from runwire import ToolContext, ToolResponse, tool
-from services.tool_runner.compliance.rules import METADATA, Announced, announcement_findings
+from services.tool_runner.check_rules import METADATA, Announced, announcement_findings
 
 
 class Blog(BaseModel):
