@@ -7,9 +7,11 @@ Rule 3: this package imports pydantic and nothing else, so that other projects c
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Message(BaseModel):
@@ -23,6 +25,14 @@ class Message(BaseModel):
         val_json_bytes="base64",
         defer_build=True,  # No process uses all messages: each is built at its first use.
     )
+
+
+def parsed(model: type[M], data: bytes | str) -> M | None:
+    """Return what a text in JSON says; None: it is no such message."""
+    try:
+        return model.model_validate_json(data)
+    except (ValidationError, RecursionError):
+        return None
 
 
 def is_absent(value: Any) -> bool:

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from contracts.artifacts import references
 from contracts.tools import messages as wire
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.faults import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
@@ -181,17 +182,15 @@ class ToolServer:
             self._cancelled_keys.clear()
 
     async def _on_rejected(self, message: Msg) -> None:
-        with contextlib.suppress(ValidationError):
-            rejected = wire.ResultRejected.model_validate_json(message.data)
-            if self._calls.find((rejected.idempotency_key, rejected.round)) is not None:
-                self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
+        rejected = parsed(wire.ResultRejected, message.data)
+        if rejected is not None and self._calls.find((rejected.idempotency_key, rejected.round)) is not None:
+            self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
 
     async def _on_given(self, message: Msg) -> None:
-        with contextlib.suppress(ValidationError):
-            given = references.BytesGiven.model_validate_json((message.headers or {}).get(references.GIVEN_HEADER, ""))
-            call = self._calls.find((given.idempotency_key, given.round))
-            if call is not None:
-                call.take(given, message.data)
+        given = parsed(references.BytesGiven, (message.headers or {}).get(references.GIVEN_HEADER, ""))
+        call = self._calls.find((given.idempotency_key, given.round)) if given is not None else None
+        if given is not None and call is not None:
+            call.take(given, message.data)
 
     def _log_failure(self, key: str, reason: str) -> None:
         text = reason.encode(errors="backslashreplace").decode()  # A lone surrogate stops what stores logs as UTF-8.
@@ -309,8 +308,5 @@ def _untold(error: BaseException, fault: BaseException) -> str:
 
 def _key(message: Msg) -> Key:
     """The key of the call in a status or cancel request; empty when it cannot be read."""
-    try:
-        question = wire.CallQuestion.model_validate_json(message.data)
-    except ValidationError:
-        return "", 0
-    return question.idempotency_key, question.round
+    question = parsed(wire.CallQuestion, message.data)
+    return (question.idempotency_key, question.round) if question is not None else ("", 0)

@@ -29,11 +29,11 @@ from typing import Any, Literal
 
 import orjson
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
 from contracts.artifacts.references import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
 from contracts.runs.events import ArtifactChunk
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.mime_types import HEAD_BYTES
@@ -277,11 +277,8 @@ def _add(buffer: StreamBuffer, page: list[Msg], request: AssembleStream) -> None
     for message in page:
         if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk" or named not in message.data:
             continue
-        try:
-            events = Record.model_validate_json(message.data).events
-        except ValidationError:
-            continue
-        for piece in events:
+        record = parsed(Record, message.data)
+        for piece in record.events if record is not None else ():
             if not isinstance(piece, ArtifactChunk):
                 continue
             if (piece.call_id, piece.stream_id) != (request.call_id, request.stream_id) or piece.seq < buffer.count:

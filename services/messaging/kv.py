@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from services.messaging import guarded_write
 from services.messaging.clock import unix_seconds
 from services.messaging.connection import Bus
@@ -44,10 +45,7 @@ class Entry:
 
     def parsed(self, kind: type[M]) -> M | None:
         """Return the value; None without one, and for one that another version wrote."""
-        try:
-            return kind.model_validate_json(self.data) if self.data else None
-        except ValidationError:
-            return None
+        return parsed(kind, self.data) if self.data else None
 
 
 class Bucket:

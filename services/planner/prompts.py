@@ -8,10 +8,10 @@ Rule 2: one prompt at a time, since folding and rendering a long run holds up th
 import asyncio
 
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
 from contracts.runs.prompts import Prompt, PromptRendered, PromptRequested
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.records import VERSION_HEADER
 from services.messaging.connection import Answerer, Bus
 from services.planner.conversation.encoding import merged
@@ -37,9 +37,7 @@ class Prompts(Answerer):
         """Render a prompt, and send it."""
         if len(self._answering) > MAX_WAITING:
             return
-        try:
-            asked = PromptRequested.model_validate_json(message.data)
-        except ValidationError:
+        if (asked := parsed(PromptRequested, message.data)) is None:
             return  # Not from a service of this version; it stops waiting.
         async with self._lock:
             prompt = await self.rendered(asked)

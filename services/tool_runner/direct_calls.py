@@ -20,10 +20,10 @@ from typing import Any, cast
 
 import structlog
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
 from contracts.tools.messages import DIRECT_HEADER, CallRequested, DirectReply, ReceivedAnswer, ReceivedQuestion
 from contracts.wire import names, subjects
+from contracts.wire.base import parsed
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
@@ -104,9 +104,7 @@ class DirectCalls:
     def _on_call(self, message: Msg) -> None:
         if "Nats-Subject" in (message.headers or {}):
             return  # Not sent by a planner, but an answer of the server that somebody has sent here: forged.
-        try:
-            call = CallRequested.model_validate_json(message.data)
-        except ValidationError:  # Where it is parsed next, handlings are counted.
+        if (call := parsed(CallRequested, message.data)) is None:  # Where it is parsed next, handlings are counted.
             start_in(self._answering, self._reply(message, "declined"))
             return
         key = _key(call)
@@ -149,9 +147,7 @@ class DirectCalls:
         return await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})
 
     async def _on_question(self, message: Msg) -> None:
-        try:
-            question = ReceivedQuestion.model_validate_json(message.data)
-        except ValidationError:
+        if (question := parsed(ReceivedQuestion, message.data)) is None:
             return
         received = self._received.get(question.idempotency_key)
         if received is not None:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from contracts.tools.messages import CallRequested, ReadRequested
 from contracts.wire import names, subjects
+from contracts.wire.base import parsed
 from contracts.wire.faults import Fault, describe
 from contracts.wire.names import InvalidName, new_id, unix_ms
 from services.messaging import dead_letters
@@ -138,9 +139,7 @@ class ToolReads(Answerer):
 
     async def answer(self, message: Msg) -> None:
         """Make the call, and send its outcome."""
-        try:
-            asked = ReadRequested.model_validate_json(message.data)
-        except ValidationError:
+        if (asked := parsed(ReadRequested, message.data)) is None:
             return  # Not from a service of this version; it stops waiting.
         deadline_at = unix_ms() + int(MAX_READ_S * 1000)
         call = CallRequested(

@@ -8,10 +8,10 @@ import asyncio
 import time
 
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
 from contracts.tools.messages import RunnerAnnouncement, ToolSpec
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
@@ -39,11 +39,8 @@ class Runners:
         """Announce this instance every second. After the first second it takes direct calls."""
 
         async def on_announcement(message: Msg) -> None:
-            try:
-                announced = RunnerAnnouncement.model_validate_json(message.data)
-            except ValidationError:
-                return
-            if announced.instance != self.instance:
+            announced = parsed(RunnerAnnouncement, message.data)
+            if announced is not None and announced.instance != self.instance:
                 self._others[announced.instance] = time.monotonic()
 
         self._subscription = await self._bus.subscribe(subjects.runner(), on_announcement)

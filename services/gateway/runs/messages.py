@@ -30,6 +30,7 @@ from contracts.sessions.proposals import (
 from contracts.sessions.records import ContextSet, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TaskControlDone, TaskControlRefused
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.records import Record, types_in
 from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
@@ -39,8 +40,6 @@ from services.messaging.reads import checked, sequence_of
 from services.messaging.tenants.time_slices import TimeSlices
 from services.messaging.writes import Acknowledged
 from services.shared.sessions.proposals import TRANSITIONS
-
-from .reader import parsed
 
 logger = structlog.get_logger(__name__)
 

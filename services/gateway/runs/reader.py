@@ -12,17 +12,17 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 from nats.aio.msg import Msg
-from pydantic import BaseModel, ValidationError
 
 from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested, RunStatus, State
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.names import InvalidName, checked_id, own_session_id
 from contracts.wire.records import PAUSES_HEADER, Record
 from services.gateway.auth.caller import Caller
@@ -34,7 +34,6 @@ from services.messaging.reads import checked, sequence_of
 from services.shared.runs.run_follower import RunFollower
 from services.shared.runs.waiting import Waiting, status_of, waiting_after, without
 
-Model = TypeVar("Model", bound=BaseModel)
 _PAUSED = re.compile(rb'"type":"(tasks_)?paused"')
 _READ_TIMEOUT_S = 2.0
 _LOG_READ_ATTEMPTS = 3
@@ -123,14 +122,6 @@ def payload_of(end: Terminal) -> FinalPayload:
     if isinstance(end, Done):
         return FinalPayload.model_construct(**{name: getattr(end, name) for name in FinalPayload.model_fields})
     return end.payload
-
-
-def parsed(model: type[Model], data: bytes) -> Model | None:
-    """Return a stored message; None for one that is not valid."""
-    try:
-        return model.model_validate_json(data)
-    except (ValidationError, RecursionError):
-        return None
 
 
 class _Stored(NamedTuple):

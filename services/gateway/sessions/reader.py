@@ -13,11 +13,12 @@ from contracts.runs.pauses import OpenPause
 from contracts.runs.requests import RunRequested, RunStatus
 from contracts.sessions.records import MAX_REMEMBERED_S, SessionRecord, SessionStatus
 from contracts.wire import keys, subjects
+from contracts.wire.base import parsed
 from contracts.wire.names import own_session_id, run_of_own_session, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
 from services.gateway.runs.index import Deletions
-from services.gateway.runs.reader import RunReader, StoredRun, parsed
+from services.gateway.runs.reader import RunReader, StoredRun
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket

@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
 from contracts.runs.events import TERMINAL, CallStarted, Observed, Paused, RunEvent
 from contracts.tools.messages import CallRequested
 from contracts.wire import names, subjects
+from contracts.wire.base import parsed
 from contracts.wire.records import EVENTS_HEADER, Record, types_in
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
@@ -200,10 +200,8 @@ async def is_completed(bus: Bus, call: CallRequested) -> bool:
 
 def events_of(data: bytes) -> list[RunEvent]:
     """Return the events of a stored record; none if it cannot be parsed."""
-    try:
-        return Record.model_validate_json(data).events
-    except ValidationError:
-        return []
+    record = parsed(Record, data)
+    return [] if record is None else record.events
 
 
 async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None:

@@ -19,6 +19,7 @@ from contracts.artifacts.references import BytesWanted
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
 from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_PIECE_BYTES, MAX_PIECES
 from contracts.wire.records import EVENTS_HEADER, Record
@@ -95,9 +96,7 @@ class CallProgress:
 
     async def on_progress(self, data: bytes) -> None:
         """Publish progress, at most twenty times a second. Messages that cannot be parsed or stored are dropped."""
-        try:
-            progress = Progress.model_validate_json(data)
-        except ValidationError:
+        if (progress := parsed(Progress, data)) is None:
             return
         now = time.monotonic()
         if now - self._last_progress_at < _PROGRESS_INTERVAL_S and progress.fraction != 1:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 import structlog
-from pydantic import ValidationError
 
 from contracts.artifacts.references import BytesGiven, BytesWanted
 from contracts.tools.messages import (
@@ -25,6 +24,7 @@ from contracts.tools.messages import (
     ToolCall,
     ToolSpec,
 )
+from contracts.wire.base import parsed
 from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
@@ -271,9 +271,7 @@ class _CallDriver:
         return None
 
     async def _give(self, data: bytes) -> None:
-        try:
-            wanted = BytesWanted.model_validate_json(data)
-        except ValidationError:
+        if (wanted := parsed(BytesWanted, data)) is None:
             return
         failure, found = None, b""
         try:

@@ -15,7 +15,6 @@ from itertools import count
 import orjson
 import structlog
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
 from contracts.artifacts.references import GIVEN_HEADER, BytesGiven
 from contracts.tools import messages as tools
@@ -29,6 +28,7 @@ from contracts.tools.messages import (
     ToolSpec,
 )
 from contracts.wire import names, subjects
+from contracts.wire.base import parsed
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -77,9 +77,11 @@ def event_of(message: Msg, request: int) -> Event:
             kept = cut(text, MAX_INLINE_BYTES)
             return events.Content(kept, is_cut=kept != text)
         case "heartbeat":
-            return _heartbeat(data)
-        case "declined":
-            return events.Declined(request, _is_busy(data))
+            heartbeat = parsed(tools.Heartbeat, data or b"{}") or tools.Heartbeat()
+            return events.Heartbeat(heartbeat.every_s, heartbeat.instance)
+        case "declined":  # For a reason of a newer tool: the number of such replies is limited.
+            declined = parsed(tools.Declined, data or b"{}")
+            return events.Declined(request, declined is not None and declined.reason == "busy")
         case kind:
             logger.debug("reply_of_unknown_kind", kind=kind[:40])
             return events.Heartbeat()  # A newer tool sent an unknown kind: it is alive at least.
@@ -91,26 +93,9 @@ def _part_count(header: str | None) -> int | None:
     return int(header) if header.strip().isdecimal() and len(header) <= _MAX_COUNT_DIGITS else _UNKNOWN_COUNT
 
 
-def _heartbeat(data: bytes) -> events.Heartbeat:
-    try:
-        heartbeat = tools.Heartbeat.model_validate_json(data or b"{}")
-    except ValidationError:
-        return events.Heartbeat()
-    return events.Heartbeat(heartbeat.every_s, heartbeat.instance)
-
-
-def _is_busy(data: bytes) -> bool:
-    try:
-        return tools.Declined.model_validate_json(data or b"{}").reason == "busy"
-    except ValidationError:  # A reason of a newer tool: the number of such replies is limited.
-        return False
-
-
 def read_failure(data: bytes) -> ToolFailure:
     """Parse a failure in any form: the model's, JSON, or plain text."""
-    try:
-        failure = ToolFailure.model_validate_json(data)
-    except ValidationError:
+    if (failure := parsed(ToolFailure, data)) is None:
         try:
             text = str(orjson.loads(data))
         except ValueError:
