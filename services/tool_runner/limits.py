@@ -32,7 +32,7 @@ class Runners:
         """The id of this instance."""
         self._others: dict[str, float] = {}
         """Other instances, and when each announced itself."""
-        self._subscription: Subscription | None = None
+        self._subscription: Subscription
         self._announcing: asyncio.Task[None] | None = None
 
     async def start(self) -> "Runners":
@@ -59,8 +59,7 @@ class Runners:
         """Announce that this instance takes no more calls."""
         await cancelled(self._announcing)
         await self._announce(leaving=True)
-        if self._subscription is not None:
-            await self._subscription.stop()
+        await self._subscription.stop()
 
     @property
     def count(self) -> int:

@@ -59,7 +59,7 @@ class Catalogue:
         self._raw: dict[str, bytes] = {}
         self._pinned: dict[str, ToolSpec] = {}
         self._changed = asyncio.Event()
-        self._subscription: Subscription | None = None
+        self._subscription: Subscription
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> "Catalogue":
@@ -81,8 +81,7 @@ class Catalogue:
         await cancelled(self._watcher)
         if self._on_reconnect in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._on_reconnect)
-        if self._subscription is not None:
-            await self._subscription.stop()
+        await self._subscription.stop()
 
     def live(self) -> dict[str, ToolSpec]:
         """Return the present tools by name."""

@@ -70,7 +70,7 @@ class DeclaredTools:
         self._found: dict[str, Announcement] = {}
         self._refused: dict[str, str] = {}
         self._ended: set[str] = set()
-        self._subscription: Subscription | None = None
+        self._subscription: Subscription
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -86,8 +86,7 @@ class DeclaredTools:
     async def stop(self) -> None:
         """Stop reading."""
         await cancelled(self._reader)
-        if self._subscription is not None:
-            await self._subscription.stop()
+        await self._subscription.stop()
 
     def announcements(self) -> list[Announcement]:
         """Return them."""
