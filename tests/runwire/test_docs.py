@@ -1,9 +1,7 @@
 """The code in the pages of docs that follow works as it is printed there."""
 
-import asyncio
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +13,7 @@ from contracts.runs.pages import Page
 from contracts.runs.pauses import ApprovalRule
 from contracts.sessions.records import KnownSessionEvent
 from contracts.tools.messages import ToolSpec
-from runwire import Client, events
+from runwire import events
 from runwire.local import data_folder
 from services.planner.agents import load_agents
 from services.shared.runs.pages.page_types import help_text
@@ -23,8 +21,6 @@ from services.shared.runs.pages.registry import load_pages
 from tests.support.documents import ROOT, blocks, run_commands, run_python
 from tests.support.nats_server import NatsServer
 from tests.support.reference_pages import PUBLIC
-from tests.support.stack import Stack
-from tests.support.waiting import wait_until
 
 
 async def test_the_pages_on_tools_run(nats_server: NatsServer) -> None:
@@ -41,34 +37,11 @@ async def test_the_pages_on_tools_run(nats_server: NatsServer) -> None:
     await names["client"].close()
 
 
-@pytest.fixture(scope="module")
-def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A whole system with the demo model, the calculator, a tool that needs approval, and background tasks."""
-    folder = tmp_path_factory.mktemp("docs")
-    server = NatsServer(folder / "nats")
-    server.start()
-    env = {
-        "RUNWIRE_MODEL": "builtin/rehearsal",
-        "RUNWIRE_OUTBOX": str(folder / "outbox"),
-        "RUNWIRE_AGENTS_FILE": str(ROOT / "examples/background/agents.toml"),
-    }
-    system = Stack(server.url, folder, env=env, planners=1, tool_runners=1)
-    for name in ("calculator", "report"):
-        system.add_tools(name, ROOT / "examples" / "demo" / f"{name}.py")
-    with system as stack:
-        asyncio.run(until_offered(stack.url, {"calculate", "send_report"}))
-        yield stack.url
-    server.stop()
-
-
-async def until_offered(url: str, names: set[str]) -> None:
-    """Return once runs may use these tools."""
-    async with Client(url) as client:
-
-        async def are_offered() -> bool:
-            return names <= {tool.name for tool in await client.tools()}
-
-        await wait_until(are_offered, what="the tools are in the catalogue")
+@pytest.fixture
+def gateway_url(up: Path) -> str:
+    """Of a whole system with the demo model, the calculator, a tool that needs approval, tables, background tasks."""
+    url: str = data_folder.remembered(up)["url"]
+    return url
 
 
 @pytest.mark.system
@@ -119,23 +92,21 @@ async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.system
-async def test_the_page_on_tables_runs(up: Path, tmp_path: Path) -> None:
+async def test_the_page_on_tables_runs(gateway_url: str, tmp_path: Path) -> None:
     """A file goes in and comes out as it was, on the command line and in a program."""
-    url = data_folder.remembered(up)["url"]
-    printed = await in_a_shell("tables.md", url, tmp_path)
+    printed = await in_a_shell("tables.md", gateway_url, tmp_path)
     for text in ("imported", "people", "number  Deals", '"Name":"Bo"', '"Ann"'):
         assert text in printed, printed
     assert "Bo" not in printed.splitlines()[-1]
     assert (tmp_path / "again.csv").read_text() == "Name,Status,Deals\nAnn,open,4\nBo,done,2\n"
-    await run_python("tables.md", {"URL": url, "__name__": __name__})
+    await run_python("tables.md", {"URL": gateway_url, "__name__": __name__})
 
 
-async def test_the_page_on_pages_runs(up: Path, tmp_path: Path) -> None:
+async def test_the_page_on_pages_runs(gateway_url: str, tmp_path: Path) -> None:
     """A conversation on the page of a table, then what its model was told."""
-    url = data_folder.remembered(up)["url"]
-    printed = await in_a_shell("pages.md", url, tmp_path)
+    printed = await in_a_shell("pages.md", gateway_url, tmp_path)
     assert "session chat-" in printed
-    await run_python("pages.md", {"URL": url, "__name__": __name__})
+    await run_python("pages.md", {"URL": gateway_url, "__name__": __name__})
 
 
 def test_the_pages_file_is_one(tmp_path: Path) -> None:

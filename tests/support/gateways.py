@@ -3,10 +3,7 @@
 import asyncio
 import contextlib
 import functools
-import os
 import signal
-import subprocess
-import sys
 import unittest.mock
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
@@ -133,14 +130,8 @@ class GatewayProcess:
     def __init__(self, nats_url: str, log: Path, **environment: str) -> None:
         self.port = free_port()
         self.log = log
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")},
-            "PYTHONPATH": str(ROOT),
-            "RUNWIRE_NATS_URL": nats_url,
-            "RUNWIRE_PORT": str(self.port),
-            **environment,
-        }
-        self.process: subprocess.Popen[bytes] | None = None
+        self._environment = {"RUNWIRE_NATS_URL": nats_url, "RUNWIRE_PORT": str(self.port), **environment}
+        self.process: Forked | None = None
 
     @property
     def url(self) -> str:
@@ -149,11 +140,9 @@ class GatewayProcess:
 
     def start(self) -> None:
         """Start it; it may not listen yet."""
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-P", "-m", "services.gateway"]
-            self.process = subprocess.Popen(
-                command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT
-            )
+        self.log.touch()
+        main = "services.gateway.__main__:main"
+        self.process = Forked(main, environment=self._environment, log=self.log, folder=ROOT)
 
     async def until_answering(self, path: str = "/readyz", status: int = 200) -> None:
         """Wait until it answers `path` with `status`."""
@@ -175,11 +164,12 @@ class GatewayProcess:
         if process is None:
             return 0
         process.send_signal(by)
-        try:
-            return process.wait(15)
-        except subprocess.TimeoutExpired:
+        code = process.wait(15)
+        if code is None:
             process.kill()
-            return process.wait()
+            code = process.wait()
+        assert code is not None
+        return code
 
 
 class Writer:

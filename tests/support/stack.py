@@ -4,6 +4,7 @@ Processes are named `<kind>-<number>`: `planner-1`, `tool_runner-2`, `tools-1`, 
 and ended by it.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -11,12 +12,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
 from contracts.wire.subject import SERVICES
+from services.messaging.provisioner.__main__ import provision_once
+from services.runtime.settings import BusSettings
 
 from .forked import Forked, die_with_parent
 from .needs import free_port
@@ -294,10 +298,11 @@ class Stack:
 
 
 def provision(nats_url: str, **env: str) -> None:
-    """Run the provisioner to its end."""
-    command = [sys.executable, "-P", "-m", "services.messaging.provisioner"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": nats_url, **env}
-    subprocess.run(command, env=env, check=True, timeout=READY_LIMIT)
+    """Do what the provisioner does."""
+    given = {name.removeprefix("RUNWIRE_").lower(): value for name, value in env.items()}
+    doing = provision_once(BusSettings.model_validate({"nats_url": nats_url, **given}), READY_LIMIT)
+    with ThreadPoolExecutor() as thread:  # A caller may have a loop of its own.
+        thread.submit(asyncio.run, doing).result()
 
 
 def answers_ready(port: int) -> bool:
