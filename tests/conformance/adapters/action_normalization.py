@@ -1,10 +1,9 @@
 """Runs the vectors of `action_normalization` through the one parser of model output, and back."""
 
-import json
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
-from services.planner.replies.actions import normalize_action
+from contracts.runs.actions import PlannerAction
+from services.planner.replies.actions import action_to_legacy, normalize_action
 from tests.conformance.compare import assert_same
 
 
@@ -16,7 +15,7 @@ def check(vector: dict[str, Any]) -> None:
         assert_same(action_to_legacy(action, given.get("thought")), expected["legacy"], "the legacy form")
         return
     result = normalize_action(
-        json.dumps(given["object"]) if given.get("text") is None else given["text"],
+        given["object"] if given.get("text") is None else given["text"],
         given.get("reasoning_content"),
         tools=frozenset(given.get("tools") or ()),
         action_format=given.get("action_format") or "auto",
@@ -35,18 +34,3 @@ def _alike(actual: list[dict[str, Any]], expected: list[Any]) -> tuple[list[Any]
     """A vector may name an alternate by its node alone."""
     named = all(isinstance(item, str) for item in expected)
     return [item["next_node"] for item in actual] if named else actual, expected
-
-
-def action_to_legacy(action: PlannerAction, thought: str | None) -> dict[str, Any]:
-    """Return an action in five fields: `thought, next_node, args, plan, join`.
-
-    A final answer is under `raw_answer`, and its node is null.
-    """
-    legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
-    opcode = action.opcode
-    if opcode == FINAL_RESPONSE:
-        args = {"raw_answer" if key == "answer" else key: value for key, value in action.args.items()}
-        return legacy | {"args": args}
-    if opcode == PLAN:
-        return legacy | {"plan": action.args.get("steps", []), "join": action.args.get("join")}
-    return legacy | {"next_node": action.next_node, "args": action.args}

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import normalize_action, opcode_of
-from tests.conformance.adapters.action_normalization import action_to_legacy
+from services.planner.replies.actions import action_to_legacy, normalize_action, opcode_of
 
 
 def read(reply: Any, **options: Any) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.actions import RESERVED, PlannerAction
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions import action_to_legacy, normalize_action
 from services.planner.replies.actions.scan import Scan
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.replies.strict_json import ANSWER_KEYS
-from tests.conformance.adapters.action_normalization import action_to_legacy
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(
     lambda name: name.lower() not in RESERVED | {"null", "none"}

@@ -239,3 +239,10 @@ def test_the_complaint_names_the_form_that_was_asked_for() -> None:
 def test_reasoning(reply: str, native: str | None, reasoning: str | None) -> None:
     """Native wins, then `thought`, then the text before the fence or the first object; never an error."""
     assert normalize_action(reply, native).reasoning == reasoning
+
+
+def test_a_reply_may_be_parsed_already() -> None:
+    """Then it is checked as strictly as text."""
+    assert normalize_action([json.loads(SEARCH)]).action == normalize_action(SEARCH).action is not None
+    for odd in (None, 5, {1}, b"{", [], [5, "x"], {"next_node": "a", "args": {"n": float("nan")}}):
+        assert normalize_action(odd).error == "unparseable"

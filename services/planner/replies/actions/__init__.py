@@ -8,6 +8,7 @@ of a broken object is read.
 `names` holds the rules that the answer stream shares, so the streamed and the executed action follow the same rules.
 """
 
+from services.planner.replies.actions.forms import action_to_legacy
 from services.planner.replies.actions.names import (
     FINAL_FIELDS,
     STREAMED_KEYS,
@@ -30,6 +31,7 @@ __all__ = [
     "STREAMED_KEYS",
     "ActionFormat",
     "Normalized",
+    "action_to_legacy",
     "answer_text",
     "is_null_word",
     "may_be_encoded",

@@ -1,4 +1,4 @@
-"""The two forms of an action that the prompt asks for, and a check of each.
+"""The two forms of an action that the prompt asks for: a check of each, and the conversion into five fields.
 
 `unified` has the fields `next_node` and `args`; `legacy` has five. The text around an object does not matter here.
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
 from services.planner.replies.actions.arguments import has_steps
 from services.planner.replies.actions.names import (
     CONTROL_KEYS,
@@ -183,3 +183,16 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
     if node is None and plan is None and has_steps(obj) and not says_something(obj):
         return "the steps must stand in `plan`"
     return ""
+
+
+def action_to_legacy(action: PlannerAction, thought: str | None) -> dict[str, Any]:
+    """Return an action in five fields: `thought, next_node, args, plan, join`.
+
+    A final answer is under `raw_answer`, and its node is null.
+    """
+    legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
+    if action.opcode == FINAL_RESPONSE:
+        return legacy | {"args": {"raw_answer" if key == "answer" else key: each for key, each in action.args.items()}}
+    if action.opcode == PLAN:
+        return legacy | {"plan": action.args.get("steps", []), "join": action.args.get("join")}
+    return legacy | {"next_node": action.next_node, "args": action.args}

@@ -67,23 +67,24 @@ class Normalized(NamedTuple):
 
 
 def normalize_action(
-    text: str,
+    text_or_mapping: Any,
     reasoning_content: str | None = None,
     *,
     tools: AbstractSet[str] = frozenset(),
     action_format: ActionFormat = "auto",
     tasks: bool = False,
 ) -> Normalized:
-    """Parse the text of a model's reply. Never raises.
+    """Parse a reply of a model: its text, or an object that was parsed already. Never raises.
 
     Args:
-        text: the text of the reply.
+        text_or_mapping: the text of the reply, or a mapping, or a list of mappings.
         reasoning_content: the model's reasoning as the provider gave it. It replaces a `thought` in the text.
         tools: the names that the model may call. A tool wins over an opcode that differs from its name by case only.
         action_format: `unified` accepts only the two-field form, `legacy` only actions of five fields.
         tasks: whether the run may start background tasks. Only the complaint depends on it.
     """
     native = mend(reasoning_content).strip() if reasoning_content else ""
+    text = text_or_mapping if isinstance(text_or_mapping, str) else _written(text_or_mapping)
     if (normalized := _read_well_formed(text, native, tools, action_format)) is not None:
         return normalized
     text = _decoded(text)
@@ -97,6 +98,14 @@ def normalize_action(
     return result._replace(
         reasoning=native or result.reasoning, complaint=complaint, cause=cause, is_unopened=reply.is_unopened
     )
+
+
+def _written(value: Any) -> str:
+    """Return what was parsed elsewhere as text, which is checked as strictly as any other; empty if it is no JSON."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _read_well_formed(
