@@ -156,6 +156,7 @@ class PullConsumer:
         self._api = subjects.next_messages(stream, consumer)
         self._running: dict[int, asyncio.Future[bool]] = {}
         self._held: dict[int, Delivery] = {}
+        self._holds = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy = self._requested = self._epoch = 0
         self._last_message_at = time.monotonic()
@@ -262,6 +263,7 @@ class PullConsumer:
         """Handle a delivery. `share`: the share of the slots that it uses; empty: none, as it joins a handling."""
         try:
             self._held[delivery.sequence] = delivery
+            self._holds.set()
             running = self._running.get(delivery.sequence)
             verdict = await (self._handle(delivery) if running is None else asyncio.shield(running))
             if verdict:
@@ -292,6 +294,9 @@ class PullConsumer:
 
     async def _send_heartbeats(self) -> None:
         for group in itertools.cycle(range(_HEARTBEAT_GROUPS)):
+            if not self._held:
+                self._holds.clear()
+            await self._holds.wait()
             await asyncio.sleep(self._bus.settings.ack_heartbeat_s / _HEARTBEAT_GROUPS)
             for delivery in [each for each in self._held.values() if each.sequence % _HEARTBEAT_GROUPS == group]:
                 await self._bus.send(delivery.reply, b"+WPI")

@@ -72,7 +72,7 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     if isinstance(message, inbox.ResumeRequested) and (run.terminal is None or not progress.answered):
         return pauses.on_decision(run, handling, message)
     if run.terminal is not None:
-        return Ack() if progress.closed else commands.Close()
+        return Ack() if progress.closed or isinstance(message, commands.OfTasks) else commands.Close()
     if isinstance(message, inbox.CancelRequested):
         return _cancel(run, progress, message)
     if isinstance(message, commands.Poisoned):
