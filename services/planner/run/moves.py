@@ -84,9 +84,10 @@ Where nothing is in flight, any message but timers and top-ups starts the next s
 request to the model; a redirect ends the model call in flight, and wakes the run. While the run is stopping, every
 message but `cancel`, `poisoned`, decisions and inputs is acknowledged. After the end every message that can end a run
 closes it again (index entry, timers), and is acknowledged, decisions and inputs with an answer before; `task_settled`
-and `tasks_paused` are only acknowledged. A handling whose model call was superseded is abandoned. A handling of a message that came again appends `redelivered` first; then every earlier one of
-that message is abandoned. A later handling that sends direct calls of an earlier one through CALLS appends `called`. An
-illegal message changes nothing and is acknowledged.
+and `tasks_paused` are only acknowledged. A handling whose model call was superseded is abandoned. A handling of a
+message that came again appends `redelivered` first; then every earlier one of that message is abandoned. A later
+handling that sends direct calls of an earlier one through CALLS appends `called`. An illegal message changes nothing
+and is acknowledged.
 """
 
 
