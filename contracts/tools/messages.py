@@ -16,8 +16,7 @@ replies are of the kind `heartbeat`. A request that cannot be read is answered w
 """
 
 import hashlib
-from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
 
@@ -87,17 +86,7 @@ class ToolSpec(Message):
 
     def digest(self) -> str:
         """24 hexadecimal digits that identify this specification."""
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> str:
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:24]
-
-    def __copy__(self) -> Self:
-        """Copy all but the digest: `model_copy` changes the copy."""
-        copied = super().__copy__()
-        copied.__dict__.pop("_digest", None)
-        return copied
 
 
 class LiveTool(ToolSpec):

@@ -13,6 +13,7 @@ from contracts.runs.requests import Memory, RequestedEffort, RunLimits, RunReque
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import describe
 from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
+from services.planner.conversation.catalogue import digest_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
 from services.planner.models.by_provider import ANY_MODEL, named_models
@@ -92,7 +93,7 @@ class Deployment:
             has_tool_context=bool(request.tool_context),
             limits=limits,
             strategy=name,
-            tools={name: spec.digest() for name, spec in tools.items()},
+            tools={name: digest_of(spec) for name, spec in tools.items()},
             approval_rules=agent.approvals,
             approvals=[name for name, spec in tools.items() if spec.requires_approval],
             memory=self._memory(request, agent),

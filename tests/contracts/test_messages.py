@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from contracts.runs import events
 from contracts.runs.pages import Page
-from contracts.tools.messages import ToolSpec
 from contracts.wire.records import Record
 
 
@@ -81,13 +80,3 @@ def test_every_known_event_is_in_the_union() -> None:
     for model in events.KNOWN:
         kind = model.model_fields["type"].default
         assert f'"{kind}"' in json.dumps(Record.model_json_schema())
-
-
-def test_a_changed_copy_of_a_tool_has_a_digest_of_its_own() -> None:
-    """Although that of a tool is made once."""
-    tool = ToolSpec(name="echo")
-    digest = tool.digest()
-    assert tool.model_copy(update={"description": "Echo."}).digest() != digest
-    assert tool.model_copy().digest() == tool.digest() == digest
-    assert tool == ToolSpec(name="echo")
-    assert "_digest" not in tool.model_dump()

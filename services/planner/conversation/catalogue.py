@@ -15,6 +15,7 @@ from contracts.runs.actions import RESERVED
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import compact
 from services.planner.run.calls.tasks import SHOWN_NAMES
+from services.runtime.newest import Newest
 
 ALIAS = "tool_"
 DESCRIPTION_LIMIT = 1_000
@@ -33,6 +34,16 @@ _JOINERS = "\u200c\u200d"
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples", "deprecated", "readOnly", "writeOnly"})
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
 """Keywords whose value maps names that the author chose to schemas."""
+_digests = Newest[int, tuple[ToolSpec, str]](1024)
+"""By the identity of a specification, which is kept with its digest, so that no other one gets its identity."""
+
+
+def digest_of(spec: ToolSpec) -> str:
+    """Return the digest of a specification. It is made once for each object: they are frozen."""
+    known = _digests.get(id(spec))
+    if known is None:
+        known = _digests[id(spec)] = spec, spec.digest()
+    return known[1]
 
 
 def shown_name(name: str) -> str:
@@ -66,7 +77,7 @@ def render_catalogue(tools: Sequence[ToolSpec], *, with_results: bool = False) -
 
     `with_results`: with the schemas of their results.
     """
-    return _render(tuple(_Shown(tool.digest(), tool) for tool in tools), with_results=with_results)
+    return _render(tuple(_Shown(digest_of(tool), tool) for tool in tools), with_results=with_results)
 
 
 @lru_cache(maxsize=256)
