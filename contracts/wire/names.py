@@ -119,34 +119,39 @@ CLOCK = Clock()
 unix_ms = CLOCK.now_ms
 
 
+def derived_id(*parts: object) -> str:
+    """Return the id that follows from these parts: the same parts always give the same id."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
 def run_id_for_key(tenant: str, key: str) -> str:
     """Derive the id of a run from an idempotency key: the same tenant and key always give the same run."""
-    return hashlib.sha256(f"{tenant}\n{key}".encode()).hexdigest()[:32]
+    return derived_id(tenant, key)
 
 
 def started_run_id(tenant: str, schedule: str, occasion: int | str) -> str:
     """Derive the id of a run of a schedule from its fire time in Unix ms, or from the id of a webhook's delivery."""
-    return hashlib.sha256(f"{tenant}\nschedule\n{schedule}\n{occasion}".encode()).hexdigest()[:32]
+    return derived_id(tenant, "schedule", schedule, occasion)
 
 
 def image_id(run: str, number: int, sha256: str) -> str:
     """Derive the artifact id of image `number` of a run, so that a repeated request stores it once."""
-    return hashlib.sha256(f"{run}\nimage\n{number}\n{sha256}".encode()).hexdigest()[:32]
+    return derived_id(run, "image", number, sha256)
 
 
 def task_id(run: str, call_id: str) -> str:
     """Derive the id of the background task that a call of a run spawns. It is the id of the task's own run."""
-    return hashlib.sha256(f"{run}\n{call_id}\ntask".encode()).hexdigest()[:32]
+    return derived_id(run, call_id, "task")
 
 
 def apply_run_id(proposal: str, choice: str, attempt: int) -> str:
     """Derive the id of the run that applies a choice of a proposal, so that a repeated apply finds the same run."""
-    return hashlib.sha256(f"{proposal}\napply\n{choice}\n{attempt}".encode()).hexdigest()[:32]
+    return derived_id(proposal, "apply", choice, attempt)
 
 
 def payload_id(run: str) -> str:
     """Derive the id of the payload of a turn. There is one at most."""
-    return hashlib.sha256(f"{run}\npayload".encode()).hexdigest()[:32]
+    return derived_id(run, "payload")
 
 
 def own_session_id(run: str) -> str:

@@ -5,7 +5,6 @@ them.
 Rule 2: a key that may not use a tool may not use its route.
 """
 
-import hashlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from contracts.artifacts.references import ArtifactRef
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.tools.messages import ReadRequested
 from contracts.wire.faults import Fault
-from contracts.wire.names import new_id
+from contracts.wire.names import derived_id, new_id
 from services.gateway.artifacts.downloads import SAFETY_HEADERS, disposition
 from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
 from services.gateway.artifacts.uploads import read_upload
@@ -187,7 +186,7 @@ async def _stored(parts: Parts, request: Request, caller: Caller, run: str) -> A
                 namespace=IMPORT,
                 filename=(file.filename or "")[:MAX_FILENAME_CHARACTERS] or None,
                 mime_type="application/octet-stream",
-                artifact_id=hashlib.sha256(f"{run}\n{IMPORT}".encode()).hexdigest()[:32],
+                artifact_id=derived_id(run, IMPORT),
                 ttl_s=IMPORT_TTL_S,
                 limit=limit,
             )

@@ -11,7 +11,6 @@ Rule 5: one summary is made at a time. A failed one changes nothing: the next an
 Rule 6: its run takes no turn and calls no tools. It is shown the turns as data.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
@@ -19,6 +18,7 @@ from typing import Any
 
 from contracts.runs.requests import ConversationMessage, KeyBudget, Memory, RunRequested
 from contracts.wire import keys
+from contracts.wire.names import derived_id
 from services.planner.agents import SUMMARY_AGENT
 from services.planner.conversation.compaction import middle_cut
 from services.planner.conversation.encoding import BYTES_PER_TOKEN, compact, text_tokens
@@ -214,7 +214,7 @@ def covered(session: Session, memory: Memory | None) -> list[Turn]:
 
 def summary_run(session_id: str, ended_run: str) -> str:
     """Derive the id of the run that makes a summary. `ended_run`: the run after whose answer it is requested."""
-    return hashlib.sha256(f"{keys.session_key(session_id)}\nsummary\n{ended_run}".encode()).hexdigest()[:32]
+    return derived_id(keys.session_key(session_id), "summary", ended_run)
 
 
 def summary_request(tenant: str, session: Session, command: RequestSummary) -> RunRequested | None:

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
-from urllib.parse import unquote
 
 from contracts.artifacts.references import ArtifactRef, JsonType
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, ArtifactPreview, CallRequested, RespondedArtifact, ToolSpec
+from runwire.plans.json_schema.graph import schema_at, steps_of
 from services.shared.redaction.json_values import canonical_json, plain, well_formed
 from services.shared.redaction.placeholders import is_placeholder, json_type, placeholder, stored_size, wire_size
 from services.shared.redaction.separation import Path, SeparatedResult, dotted
@@ -136,9 +136,7 @@ def _resolved(schema: Any, root: Any) -> Any:
         found = {**schema, **found}
         if not isinstance(reference := schema.get("$ref"), str) or not reference.startswith("#"):
             break
-        schema = root
-        for step in unquote(reference[1:]).split("/")[1:]:
-            schema = _member(schema, step.replace("~1", "/").replace("~0", "~"))
+        schema = schema_at(root, steps_of(reference))
     return found
 
 

@@ -6,7 +6,6 @@ Rule 3: what tasks found is data of the report's context, and so is the name tha
 part of the question.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SessionRunEnded
 from contracts.sessions.tasks import Reported, Reservation, SessionTaskCalled
 from contracts.wire import keys
+from contracts.wire.names import derived_id
 from services.shared.redaction.json_values import cut_together
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group, Report, Task
@@ -45,8 +45,8 @@ _INHERITED = frozenset(
 
 def report_id(session_id: str, group: Group, task_id: str | None = None) -> str:
     """Derive the id of the run that reports on a group. `task_id`: of a group each of whose tasks is reported."""
-    task = f"\n{task_id}" if task_id is not None and group.name and group.report == "any" else ""
-    return hashlib.sha256(f"{keys.session_key(session_id)}\nreport\n{group.group_id}{task}".encode()).hexdigest()[:32]
+    task = [task_id] if task_id is not None and group.name and group.report == "any" else []
+    return derived_id(keys.session_key(session_id), "report", group.group_id, *task)
 
 
 def report_as(call: SessionTaskCalled, child: RunRequested) -> dict[str, Any]:
