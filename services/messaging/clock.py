@@ -17,6 +17,7 @@ from contracts.wire.names import CLOCK, unix_ms
 from contracts.wire.operation import CLOCK_METADATA
 from services.messaging.errors import BusError
 from services.messaging.nats_connection import NatsConnection
+from services.runtime.tasks import is_set_within
 
 logger = structlog.get_logger(__name__)
 
@@ -52,9 +53,7 @@ class ServerClock:
             if (warning := self.warning()) and not self.about[CLOCK_METADATA]:
                 logger.warning("clock_differs", finding=warning)
             self.about[CLOCK_METADATA] = warning
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_EVERY_S):
-                    await again.wait()
+            await is_set_within(again, _EVERY_S)
             again.clear()
 
     def warning(self) -> str:

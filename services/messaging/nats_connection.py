@@ -37,7 +37,7 @@ from services.messaging.errors import (
 from services.messaging.nats_patches import headers
 from services.messaging.request_reply import Interim, RequestReply
 from services.runtime.settings import BusSettings
-from services.runtime.tasks import Tasks, code_locations
+from services.runtime.tasks import Tasks, code_locations, is_set_within
 
 logger = structlog.get_logger(__name__)
 
@@ -241,9 +241,7 @@ class NatsConnection:
         """
         is_bounded = is_bounded or self.is_connected
         pause_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** min(tried - 1, 10)) if is_bounded else None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._next_connection.wait()
+        await is_set_within(self._next_connection, pause_s)
 
     async def send(
         self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None, reply: str = ""

@@ -11,7 +11,6 @@ Rule 4: until something arrives from NATS again, a write without an answer is a 
 """
 
 import asyncio
-import contextlib
 from typing import NamedTuple
 
 import orjson
@@ -22,7 +21,7 @@ from contracts.wire.operation import NOT_STORED
 from services.messaging.errors import FULL, GUARD_IN_FLIGHT, NO_ROOM, BusError, Refused, Unavailable, Unsure
 from services.messaging.nats_connection import NatsConnection
 from services.runtime.settings import BusSettings
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, is_set_within
 
 logger = structlog.get_logger(__name__)
 
@@ -79,9 +78,7 @@ class Storage:
             if self._connection.is_connected:
                 await asyncio.gather(*map(self._probe, sorted(self._suspected)))
             if self._suspected:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_PROBE_PAUSE_S):
-                        await self._wake.wait()
+                await is_set_within(self._wake, _PROBE_PAUSE_S)
                 self._wake.set()
 
     async def _on_reconnect(self) -> None:

@@ -10,6 +10,7 @@ import random
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -91,6 +92,14 @@ async def every(
             logger.warning(log_key, error=str(error))
             wait_s = retry_s or pause_s
         await asyncio.sleep(wait_s * random.uniform(0.9, 1.1))  # noqa: S311, a spread, not a secret
+
+
+async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event, so many seconds at most, and return whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    return False
 
 
 async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:

@@ -9,7 +9,6 @@ Rule 3: totals of spending never become smaller: an instance that was stopped fo
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
 from contracts.runs.requests import KeySpent, RunRequested
@@ -23,6 +22,7 @@ from services.planner.effects.parts import Parts
 from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address
 from services.planner.run.state.run import Run
+from services.runtime.tasks import is_set_within
 from services.shared.budgets.spending import KeySpending
 from services.shared.budgets.totals import KeyDay, Spending
 
@@ -78,9 +78,8 @@ class Opening:
         return self._has_begun
 
     async def _open_in(self, request: RunRequested, seconds: float) -> None:
-        with self._parts.sessions.entry_follows(request), suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._is_due.wait()
+        with self._parts.sessions.entry_follows(request):
+            await is_set_within(self._is_due, seconds)
         self._has_begun = True
         load = partial(self._parts.logs.load, self._address, fresh=True)
         run = await load()

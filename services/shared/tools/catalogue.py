@@ -25,7 +25,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket, Entry
 from services.messaging.nats_connection import Subscription
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, is_set_within
 
 logger = structlog.get_logger(__name__)
 
@@ -114,9 +114,7 @@ class Catalogue:
 
     async def _watch(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_READ_BACK_S):
-                    await self._changed.wait()
+            await is_set_within(self._changed, _READ_BACK_S)
             self._changed.clear()
             try:
                 settled = time.monotonic() - self._bus.up_since > _SETTLING_S

@@ -24,7 +24,7 @@ from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, is_set_within
 from services.shared.tools.catalogue import read_entries
 
 from .acceptance import Acceptance, Candidates
@@ -115,9 +115,7 @@ class CatalogueWriter:
             except BusError as error:
                 self._problem = f"acceptance of tools: {error}"
             await asyncio.sleep(_MIN_PASS_INTERVAL_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._changed.wait()
+            await is_set_within(self._changed, 1.0)
 
     async def _write_all(self) -> str | None:
         """Write what has changed and refresh the rest; return why a tool could not be written. Raises BusError."""

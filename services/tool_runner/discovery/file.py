@@ -1,7 +1,6 @@
 """Tools that do not announce themselves: those of the tools file, and those that an operator has declared."""
 
 import asyncio
-import contextlib
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket, Entry
 from services.messaging.nats_connection import Subscription
-from services.runtime.tasks import cancelled
+from services.runtime.tasks import cancelled, is_set_within
 
 from .announcements import Announcement, checked, short_reason
 
@@ -106,9 +105,7 @@ class DeclaredTools:
 
     async def _read(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_REREAD_INTERVAL_S):
-                    await self._outdated.wait()
+            await is_set_within(self._outdated, _REREAD_INTERVAL_S)
             self._outdated.clear()
             try:
                 entries = await self._bucket.latest(keys.declared_tool.all)

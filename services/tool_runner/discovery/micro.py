@@ -31,7 +31,7 @@ from services.messaging import dead_letters, request_reply
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches.headers import FORGED
-from services.runtime.tasks import cancelled, start_in
+from services.runtime.tasks import cancelled, is_set_within, start_in
 
 from .announcements import Announcement, InvalidAnnouncement, read_announcement
 
@@ -219,14 +219,10 @@ class MicroDiscovery:
                 await rounds[-1].begin({tool for tool, _ in self._seen})
                 if len(rounds) > _MAX_OPEN_ROUNDS:
                     await rounds.popleft().end()
-                try:
-                    # A spread, not a secret.
-                    async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311
-                        await self._request_now.wait()
-                except TimeoutError:
-                    continue
-                self._request_now.clear()
-                break
+                # A spread, not a secret.
+                if await is_set_within(self._request_now, pause_s * random.uniform(0.8, 1.2)):  # noqa: S311
+                    self._request_now.clear()
+                    break
 
     def _on_reply(self, of: Round, message: Msg) -> None:
         tool, content = subjects.answering_tool(message.subject), hashlib.sha256(message.data).hexdigest()[:32]
