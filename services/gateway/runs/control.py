@@ -154,7 +154,7 @@ async def _stored(
     return await parts.streams.while_connected(request.receive, storing, STOPPING)
 
 
-async def _ask(parts: Parts, tenant: str, run: str, message: Message) -> ControlAnswered | None:
+async def ask(parts: Parts, tenant: str, run: str, message: Message) -> ControlAnswered | None:
     """Send a decision or an input, and return the planner's answer; None if there is none yet.
 
     Raises BodyTooLarge and TryAgain.
@@ -182,7 +182,7 @@ async def _answered(
         if answer is None:
             raise errors.RefusedByPlanner("run_ended", "The run has ended.")
         return answer
-    asked = _ask(parts, caller.tenant, found.run_id, message)
+    asked = ask(parts, caller.tenant, found.run_id, message)
     answer = await parts.streams.while_connected(request.receive, asked, STOPPING)
     if answer is None or answer.is_repeated:
         answer = await _recorded(parts, caller.tenant, found.run_id, message) or answer
