@@ -6,12 +6,12 @@ Rule 2: planner and tool_runner compute the digest with the same function (`serv
 with other arguments than the approved ones is not executed.
 """
 
+import hashlib
 from typing import Any, Literal
 
 from pydantic import Field
 
 from ..wire.base import Message
-from ..wire.names import derived_id
 
 PauseReason = Literal["approval", "input", "confirmation", "budget"]
 """`approval`: a call, or a text that a rule matches, waits for consent. `input`: a tool or the planner waits for an
@@ -120,7 +120,7 @@ def pause_id(run: str, place: str, number: int) -> str:
     `place`: the call id for a tool's pause, `<call id>-approval`, or `step-<n>` for the model's question. `number`
     counts the pauses there from 0. `text_pause_id`: that of a text.
     """
-    return derived_id(run, place, number)
+    return hashlib.sha256(f"{run}\n{place}\n{number}".encode()).hexdigest()[:32]
 
 
 def text_pause_id(run: str, place: str) -> str:
