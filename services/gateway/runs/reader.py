@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 from nats.aio.msg import Msg
 
-from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal
+from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal, Yielded
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested, RunStatus, State
@@ -74,7 +74,7 @@ class StoredRun:
     @property
     def waits_for_turn(self) -> bool:
         """Whether another run of its session has the turn."""
-        return self.first is not None and isinstance(self.first.events[0], Queued) and self.started is None
+        return self.first is not None and isinstance(self.first.events[0], Queued | Yielded) and self.started is None
 
     @property
     def session_id(self) -> str:
@@ -256,6 +256,9 @@ class RunReader:
         if first is None:
             return None  # The log was purged between the two reads.
         begin, end = parsed(Record, first.data), parsed(Record, last.data)
+        while begin is not None and isinstance(begin.events[0], Yielded) and first.sequence < last.sequence:
+            first = await get(subjects.RUNS, {"seq": first.sequence + 1, "next_by_subj": log}) or last
+            begin = parsed(Record, first.data)
         if begin is None or end is None:
             return await self._search(run, queued, log)
         started = await self._started(begin, first.sequence, log, get)

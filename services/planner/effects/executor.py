@@ -146,7 +146,7 @@ class Effects:
                 request, place = run.request or self._message, None
                 if isinstance(request, RunRequested):
                     place = await self._parts.sessions.enter(request, self._owner, is_queued=is_queued)
-                progress = replace(progress, place=place, now=unix_ms())
+                progress = replace(progress, place=place, opening=None, now=unix_ms())
             case commands.Resolve():
                 progress = await self._resolve(run, progress)
             case commands.CheckInput():

@@ -90,6 +90,9 @@ class Sessions:
         if session is None:
             return Busy()
         await self._carry_out(address, session, request)
+        entry = session.queued(request.run_id)
+        if entry is not None and entry.yielded_seq and not is_queued:
+            return Busy()  # It had the turn before its log said anything.
         return decide.place_of(session, request.run_id) or Waiting()
 
     async def _offered(

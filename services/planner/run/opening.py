@@ -1,11 +1,12 @@
 """A run until its turn in its session has come. Pure.
 
 A run joins its session by `Enter`. If it cannot begin at once, its own log says so first (`queued`): every message that
-the session sends to it finds that record.
+the session sends to it finds that record. So does that of a report whose turn went to a user's run before it
+began (`yielded`): who still begins it with that turn is refused.
 """
 
-from contracts.runs.events import Attached, Done, Queued, RunStarted
-from contracts.runs.inbox import RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
+from contracts.runs.events import Attached, Done, Queued, RunStarted, Yielded
+from contracts.runs.inbox import RunBegins, RunMerged, RunRefused, RunYields, SessionAttached, TimerFired
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SessionQueueExpired
@@ -23,7 +24,8 @@ ANSWERED_BY = "This question was added to a run that was at work, and is answere
 def request_of(run: Run, message: commands.Received) -> RunRequested | None:
     """Return the request of a run that this message may open; None for any other message."""
     if isinstance(message, RunBegins):
-        return run.queued.request if run.queued is not None else None
+        # Of a turn that was given away since, it opens nothing: the turn comes again.
+        return run.queued.request if run.queued is not None and message.session_seq > run.turn_news_seq else None
     return message if isinstance(message, RunRequested) else None
 
 
@@ -38,7 +40,7 @@ def before_opening(run: Run, handling: Handling, request: RunRequested) -> Comma
         return None
     progress = handling.progress
     place = place_of(handling.incoming.message, progress)
-    if isinstance(place, Begun):
+    if isinstance(place, Begun) and place.session_seq > run.turn_news_seq:
         return None
     if isinstance(place, Refused):
         return Append([terminal.failed(run, place.fault, request.trace_id)])
@@ -61,6 +63,9 @@ def before_opening(run: Run, handling: Handling, request: RunRequested) -> Comma
 
 def while_queued(run: Run, handling: Handling, message: commands.Received) -> Command:
     """Return the next command for a message that does not open the run."""
+    if isinstance(message, RunYields) and message.session_seq > run.turn_news_seq:
+        # A process that was stopped before it began the run, and does not know this, is refused.
+        return Append([Yielded(seq=message.session_seq)])
     if run.queued is None:
         return Ack()  # A late message of a run that has been purged.
     match message:

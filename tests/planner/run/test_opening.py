@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.inbox import CancelRequested, RunBegins, RunMerged, RunRefused, SessionAttached, TimerFired
+from contracts.runs.inbox import (
+    CancelRequested,
+    RunBegins,
+    RunMerged,
+    RunRefused,
+    RunYields,
+    SessionAttached,
+    TimerFired,
+)
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run.commands import (
@@ -103,6 +111,40 @@ def test_a_run_that_must_wait_says_so_before_it_joins() -> None:
     assert world.run.started.deadline_at == 50_000 + 600_000
 
 
+@pytest.mark.parametrize("says_so_first", [False, True])
+def test_a_turn_that_was_given_away_before_it_was_used(*, says_so_first: bool) -> None:
+    """Whoever was stopped with it, or is late with its message, starts nothing: the run begins with its next turn."""
+    world, stopped = World(), handling(REQUEST)
+    if says_so_first:
+        handle(world, handling(REQUEST), [Busy(), Waiting()])
+        stopped = handling(RunBegins(session_seq=5), "INBOX:1")
+    stopped.place = Begun(5)
+    stopped.opening = Opening(started().model_copy(update={"conversation_seq": 5}))
+    assert handle(world, handling(RunYields(session_seq=7), "INBOX:2"))[-1] == Ack()
+    assert handle(world, handling(RunYields(session_seq=7), "INBOX:3")) == [Ack()]
+    assert world.types() == [*(["queued"] if says_so_first else []), "yielded"]
+    moves = handle(world, stopped, [Busy(), Waiting()])
+    assert (kinds(moves)[-1], world.run.started) == ("Ack", None)
+    assert sorted(world.types()) == ["queued", "yielded"]
+    assert handle(world, handling(RunBegins(session_seq=5), "INBOX:4")) == [Ack()]
+    handle(world, handling(RunBegins(session_seq=9), "INBOX:5"))
+    assert world.types()[2:] == ["run_started", "asked", "step", "step", "done"]
+    assert world.run.started is not None
+    assert (world.run.started.conversation_seq, world.run.yields) == (9, False)
+
+
+def test_its_next_turn_may_come_before_its_log_says_that_it_waits() -> None:
+    """It learns of that as it joins, and begins with what was said until then."""
+    world, stopped = World(), handling(REQUEST)
+    stopped.place = Begun(5)
+    handle(world, handling(RunYields(session_seq=7), "INBOX:2"))
+    assert handle(world, handling(RunBegins(session_seq=9), "INBOX:3")) == [Ack()]
+    handle(world, stopped, [Busy(), Begun(9)])
+    assert world.types()[:3] == ["yielded", "queued", "run_started"]
+    assert world.run.started is not None
+    assert world.run.started.conversation_seq == 9
+
+
 @pytest.mark.parametrize(
     ("message", "end"),
     [(RunMerged(into="b" * 32), "done"), (RunRefused(fault=FAULT), "error"), (CancelRequested(), "cancelled")],
@@ -137,6 +179,7 @@ MESSAGES: dict[str, Received] = {
     "cancel": CancelRequested(),
     "timer": TimerFired(timer="queue", at=6000),
     "attach": SessionAttached(session_id="run-" + RUN),
+    "yields": RunYields(session_seq=6),
 }
 
 

@@ -1,5 +1,7 @@
 """Two runs of a session, and a planner that is killed between any two steps: another one finishes what it began."""
 
+from typing import Any
+
 import pytest
 
 from contracts.runs.requests import RunRequested
@@ -26,12 +28,13 @@ STEPS = {
     "the second run is notified to begin": ('"kind":"begin"', "inbox"),
 }
 
+TURNS = frozenset({"run_begun", "run_yielded", "run_ended"})
 
-async def ask(bus: Bus, run: str, session_id: str) -> None:
+
+async def ask(bus: Bus, run: str, session_id: str, **more: Any) -> None:
     """Ask for a run with this id."""
-    request = RunRequested(
-        run_id=run, tenant="default", requested_at=unix_ms(), trace_id=run, query=f"{run[0]}?", session_id=session_id
-    )
+    known = {"run_id": run, "tenant": "default", "requested_at": unix_ms(), "trace_id": run, "query": f"{run[0]}?"}
+    request = RunRequested.model_validate(known | {"session_id": session_id} | more)
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
 
 
@@ -57,6 +60,26 @@ async def test_each_run_has_one_turn(
     assert sorted(turn.run for turn in session.turns) == [A, B]
     events = [each for each in await events_of(client.bus, session_id) if each in {"run_begun", "run_ended"}]
     assert events == ["run_begun", "run_ended"] * 2
+
+
+async def test_a_report_that_lost_its_turn_before_it_had_a_log(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer
+) -> None:
+    """It waits for its next turn, and then knows what was said meanwhile."""
+    url, session_id = own_nats_server.url, new_id()
+    # Its request comes again while the user's run is at work.
+    provider.say(Say(text=answer("noon").text, delay_s=3.0), answer("a report"))
+    dying = DyingPlanner(url, provider.url, '"type":"run_started"', "before")
+    await ask(client.bus, A, session_id, cause="report")
+    await dying.dead()
+    await ask(client.bus, B, session_id)
+    async with planning(url, provider, ack_wait_s=ACK_WAIT_S):
+        for run, said in ((B, "noon"), (A, "a report")):
+            assert (await client.ended(run, 60)).end.raw_answer == said
+        await idle(client.bus, session_id)
+    turns = [each for each in await events_of(client.bus, session_id) if each in TURNS]
+    assert turns == ["run_begun", "run_yielded", "run_begun", "run_ended", "run_begun", "run_ended"]
+    assert sorted((await client.ended(A)).facts()[:2]) == ["queued", "yielded"]
 
 
 @pytest.mark.sample(2)

@@ -80,15 +80,8 @@ def ends_every_run(found: Conversations) -> Iterator[str]:
 def knows_what_was_said(found: Conversations) -> Iterator[str]:
     """A run knows the conversation up to the end of the run before it.
 
-    A report whose turn came again before it had started is told with its `resumed`. One that a stopped planner started
-    meanwhile may end before it learns that it had no turn.
+    A report whose turn came again before it had started is told with its `resumed`.
     """
-    started_at = {
-        run.run_id: record.at
-        for run in found.of_runs.runs
-        for record, event in events_of(run, "log")
-        if event["type"] == "run_started"
-    }
     known = {
         run.run_id: max(event.get("conversation_seq") or event.get("session_seq") or 0 for event in told)
         for run in found.of_runs.runs
@@ -96,16 +89,12 @@ def knows_what_was_said(found: Conversations) -> Iterator[str]:
         and (told := [event for _, event in events_of(run, "log") if event["type"] in {"run_started", "resumed"}])
     }
     for session, records in found.sessions.items():
-        ended_at, yielded = 0, set[str]()
+        ended_at = 0
         for record, event in _session_events(records):
             if event["type"] == "run_ended":
                 ended_at = record.sequence
-            elif event["type"] == "run_yielded":
-                yielded.add(event["run"])
-            elif event["type"] == "run_begun":
-                had_begun = event["run"] in yielded and started_at.get(event["run"], math.inf) < record.at
-                if not had_begun and known.get(event["run"], ended_at) < ended_at:
-                    yield f"{session}: {event['run']} knows the session to {known[event['run']]}, not to {ended_at}"
+            elif event["type"] == "run_begun" and known.get(event["run"], ended_at) < ended_at:
+                yield f"{session}: {event['run']} knows the session to {known[event['run']]}, not to {ended_at}"
 
 
 def resumes_each_pause_once(found: Conversations) -> Iterator[str]:

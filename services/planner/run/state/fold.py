@@ -178,6 +178,7 @@ def _fold_started(run: Run, started: events.RunStarted, at: int) -> None:
     run.started_at = at
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at
+    run.yields, run.waits_since = False, None  # It may have yielded before.
     run.warnings += started.warnings
     run.collected.take_tasks(started.request.of_tasks)
     run.history.add(history.Question(started.request, tuple(started.images)))
