@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from contracts.wire.base import Message
+
 _PR_SET_PDEATHSIG = 1
 _LENGTH_BYTES = 4
 """Of a request: its length comes first."""
@@ -189,11 +191,19 @@ def _show_title(*arguments: str) -> None:
     ctypes.memmove(first, title.ljust(last - first, b"\0"), last - first)
 
 
+def _build(message: type[Message]) -> None:
+    """Build a message, and all that are made from it: in each fork it would take 12 MB of its own, and 0.1 s."""
+    message.model_rebuild()
+    for each in message.__subclasses__():
+        _build(each)
+
+
 def _main() -> None:
     number, *modules = sys.argv[1:]
     _show_title(__spec__.name)
     for module in modules:
         importlib.import_module(module)
+    _build(Message)
     gc.collect()
     gc.freeze()  # What is loaded stays: looking at it again would copy its pages into each fork.
     with socket.socket(fileno=int(number)) as channel:
