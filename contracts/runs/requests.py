@@ -1,6 +1,6 @@
 """Requests for runs, and the status of a run."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -265,9 +265,10 @@ class KeptContext(Message):
     context: dict[str, Any]
 
 
-State = Literal["queued", "running", "waiting", "paused", "done", "error", "cancelled"]
-"""`waiting`: an open run of which something waits for a person; `paused`: one that waits for a top-up only."""
-WAITING: tuple[State, ...] = ("waiting", "paused")
+State = Literal["queued", "running", "done", "error", "cancelled"]
+Waits = Literal["waiting", "paused"]
+"""How a running one waits: something of it for a person; for a top-up only."""
+WAITS: tuple[Waits, ...] = get_args(Waits)
 
 
 class RunStatus(Message):
@@ -275,6 +276,7 @@ class RunStatus(Message):
 
     run_id: str
     status: State
+    waits: Waits | None = Field(default=None, description="of a running one: for a person, for a top-up")
     agent: str = "default"
     query: str = Field(default="", description="the first 200 characters")
     session_id: str | None = None

@@ -260,7 +260,7 @@ class Client(TaskMethods, ScheduleMethods, ToolMethods):
 
     def list_runs(
         self,
-        status: runs.State | None = None,
+        status: runs.State | runs.Waits | None = None,
         *,
         session_id: str | None = None,
         user_id: str | None = None,

@@ -42,7 +42,7 @@ async def states(planning: Planning, run: str) -> list[str]:
     """The state of a run in the index; none before it has an entry."""
     entries = await Bucket(planning.bus, keys.RUNS_BUCKET).latest(keys.run_entry.pattern(tenant="default"))
     found = [each.parsed(RunStatus) for each in entries]
-    return [each.status for each in found if each is not None and each.run_id == run]
+    return [each.waits or each.status for each in found if each is not None and each.run_id == run]
 
 
 async def listed(planning: Planning, run: str, state: str) -> None:
@@ -96,7 +96,8 @@ async def test_a_planner_killed_before_it_lists_what_it_has_recorded(
         async with planning(url, provider, agents_file=agents):
             run = await client.ask()
             await listed(client, run, "waiting")
-    dying = DyingPlanner(url, provider.url, f'"status":"{state}"', "before", "$KV", agents_file=agents)
+    entry = f'"waits":{json.dumps(state if state == "waiting" else None)}'
+    dying = DyingPlanner(url, provider.url, entry, "before", "$KV", agents_file=agents)
     if state == "running":
         [pause] = await client.paused(run)
         deciding = asyncio.create_task(client.decide(pause, run, "answer", input="This."))

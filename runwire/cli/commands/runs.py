@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from contracts.runs.events import RunStarted
-from contracts.runs.requests import RunInput, State
+from contracts.runs.requests import RunInput, State, Waits
 from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE
 from runwire.cli.frame import (
     NEWEST,
@@ -208,7 +208,7 @@ async def delete(client: Client, run_id: RunId) -> None:
 async def ls(
     client: Client,
     status: Annotated[
-        State | None,
+        Literal[State, Waits] | None,
         typer.Option(help="Only runs in this state. waiting: for a person; paused: for a top-up."),
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
@@ -227,7 +227,7 @@ async def ls(
         rows = []
         for run in runs:
             age, question = age_text(run.requested_at), one_line(run.query)
-            rows.append([run.run_id, run.status, age, one_line(run.code or ""), question])
+            rows.append([run.run_id, run.waits or run.status, age, one_line(run.code or ""), question])
         found = table(runs, columns, rows, nouns)
         if not watch:
             return found

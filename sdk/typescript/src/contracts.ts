@@ -810,7 +810,7 @@ export interface RunAccepted {
    * a later request with it continues the conversation
    */
   session_id: string;
-  status?: "queued" | "running" | "waiting" | "paused" | "done" | "error" | "cancelled";
+  status?: "queued" | "running" | "done" | "error" | "cancelled";
   url: string;
   events_url: string;
   /**
@@ -2431,7 +2431,11 @@ export interface LimitsInput {
  */
 export interface RunStatus {
   run_id: string;
-  status: "queued" | "running" | "waiting" | "paused" | "done" | "error" | "cancelled";
+  status: "queued" | "running" | "done" | "error" | "cancelled";
+  /**
+   * of a running one: for a person, for a top-up
+   */
+  waits?: ("waiting" | "paused") | null;
   agent?: string;
   /**
    * the first 200 characters

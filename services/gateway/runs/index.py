@@ -55,9 +55,9 @@ _CLOCKS_DIFFER_MS = 5000
 _KEY_DIGITS, _ID_DIGITS = 44, 32
 _KEY = re.compile(rf"[0-9a-f]{{{_KEY_DIGITS}}}", re.ASCII)
 _ABOVE_ALL, _BELOW_ALL = b"\xff" * 22, bytes(22)
-_FIELDS = ("status", "session_id", "user_id", "agent")
+_FIELDS = ("status", "waits", "session_id", "user_id", "agent")
 _TABLE = (
-    "CREATE TABLE entries (place, key, status, session_id, user_id, agent, PRIMARY KEY (place, key)) WITHOUT ROWID;"
+    f"CREATE TABLE entries (place, key, {', '.join(_FIELDS)}, PRIMARY KEY (place, key)) WITHOUT ROWID;"
     + "".join(f"CREATE INDEX by_{field} ON entries (place, {field}, key);" for field in _FIELDS)
     + "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF"
 )
@@ -195,7 +195,7 @@ class Index:
             except (ValueError, AttributeError, TypeError):
                 gone.append(row)
         with self._known:
-            self._known.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._known.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         self._remove(gone)
 
     def _remove(self, gone: list[tuple[int, bytes]]) -> None:

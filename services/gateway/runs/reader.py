@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal, Yielded
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
-from contracts.runs.requests import RunRequested, RunStatus, State
+from contracts.runs.requests import RunRequested, RunStatus
 from contracts.wire import subjects
 from contracts.wire.base import parsed
 from contracts.wire.names import InvalidName, checked_id, own_session_id
@@ -95,14 +95,12 @@ class StoredRun:
         event = last.events[-1] if last else None
         end = event if isinstance(event, Terminal) else None
         paused = event.budget if isinstance(event, Paused) and event.pause_id is None else None
-        state: State = "waiting" if self.pauses else "paused" if paused is not None else "running"
-        if first is None or self.waits_for_turn:
-            state = "queued"
         status = status_of(
             self.run_id,
             request,
             end,
-            state=state,
+            state="queued" if first is None or self.waits_for_turn else "running",
+            waits="waiting" if self.pauses else "paused" if paused is not None else None,
             started_at=self.started.at if self.started else None,
             ended_at=last.at if last and end else None,
         )

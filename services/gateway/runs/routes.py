@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload, Reason
-from contracts.runs.requests import WAITING, LimitsInput, RunAccepted, RunInput, RunStatus, State
+from contracts.runs.requests import WAITS, LimitsInput, RunAccepted, RunInput, RunStatus, State, Waits
 from contracts.wire.base import HttpInput
 from services.gateway.edge.addresses import address_of
 from services.gateway.edge.compression import json_response
@@ -31,7 +31,7 @@ from services.gateway.protocols.events.stream import EVENT_STREAM, stream_of_run
 
 from . import control
 from .accept import accept
-from .index import PAGE_CURSOR
+from .index import PAGE_CURSOR, Wanted
 
 router = new_router("runs")
 
@@ -110,7 +110,7 @@ async def list_runs(
     caller: RequestCaller,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
-    status: State | None = None,
+    status: State | Waits | None = None,
     session_id: Filter = None,
     user_id: Filter = None,
     agent: Filter = None,
@@ -121,9 +121,9 @@ async def list_runs(
 
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
-    wanted = {"session_id": session_id, "user_id": user_id, "agent": agent}
-    state = WAITING if waits else status
-    runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, status=state, **wanted)
+    wanted: dict[str, Wanted | None] = {"session_id": session_id, "user_id": user_id, "agent": agent}
+    wanted |= {"waits": WAITS if waits else status} if waits or status in WAITS else {"status": status}
+    runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, **wanted)
     if waits:
         found = await asyncio.gather(*(parts.runs.find(caller.tenant, run.run_id) for run in runs))
         runs = [run for each in found if each is not None and ((run := each.status()).pauses or run.paused)]

@@ -16,7 +16,7 @@ import structlog
 
 from contracts.runs import inbox
 from contracts.runs.events import Asked, ControlAnswered, Redelivered
-from contracts.runs.requests import WAITING, RunRequested
+from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
@@ -68,9 +68,9 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
             rules = _rules_of(parts, run, progress, is_first=incoming.is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
             if isinstance(command, commands.Append):
-                state = run.state
+                waited = run.waits
                 written = await parts.logs.append(address, run, progress.now, command.events)
-                effects.is_state_new |= state != run.state and not {state, run.state}.isdisjoint(WAITING)
+                effects.is_state_new |= waited != run.waits
                 progress, fresh, is_current, read_at = progress.wrote(written), False, True, time.monotonic()
                 effects.open_soon(run)
                 is_redelivered = any(isinstance(event, Redelivered) for event in written)

@@ -34,6 +34,7 @@ def _status(run: Run, request: RunRequested) -> RunStatus:
         request,
         run.terminal,
         state=run.state,
+        waits=run.waits,
         started_at=run.started_at or None,
         ended_at=run.ended_at or None,
     )

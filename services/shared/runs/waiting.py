@@ -27,7 +27,7 @@ from contracts.runs.events import (
 )
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Reason
-from contracts.runs.requests import RunRequested, RunStatus, State
+from contracts.runs.requests import RunRequested, RunStatus, State, Waits
 from contracts.wire.names import own_session_id
 
 MAX_QUERY_CHARACTERS = 200
@@ -40,16 +40,18 @@ def status_of(
     end: Terminal | None,
     *,
     state: State,
+    waits: Waits | None = None,
     started_at: int | None,
     ended_at: int | None,
 ) -> RunStatus:
     """Return the status without its payload; times are Unix ms.
 
-    `request`: None when the run was cancelled before its request arrived. `state`: of a run that has not ended.
+    `request`: None when the run was cancelled before its request arrived. `state` and `waits`: of an open run.
     """
     return RunStatus(
         run_id=run_id,
         status=end.type if end else state,
+        waits=None if end else waits,
         agent=request.agent if request else "default",
         query=request.query[:MAX_QUERY_CHARACTERS] if request else "",
         session_id=(request.session_id or own_session_id(run_id)) if request else None,

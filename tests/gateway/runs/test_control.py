@@ -52,7 +52,7 @@ async def test_a_paused_run_names_its_budget(served: Served, writer: Writer) -> 
     assert (await served.http.get(f"/v1/runs/{writer.run}")).json()["paused"] is None
     await writer.log(Paused(budget="max_steps of 2", until=2_000_000_000_000))
     found = (await served.http.get(f"/v1/runs/{writer.run}")).json()
-    assert (found["status"], found["paused"]) == ("paused", "max_steps of 2")
+    assert (found["status"], found["waits"], found["paused"]) == ("running", "paused", "max_steps of 2")
     await writer.done()
     assert (await served.http.get(f"/v1/runs/{writer.run}")).json()["paused"] is None
 

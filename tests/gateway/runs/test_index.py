@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Paused
-from contracts.runs.requests import RunStatus, State
+from contracts.runs.requests import RunStatus
 from contracts.wire import keys
 from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
@@ -172,8 +172,12 @@ async def test_what_waits_is_found_among_what_works(shared_nats: NatsServer, bus
         for number, writer in enumerate(waiting):
             await writer.open()
             await writer.log(Paused(budget="max_steps", until=2_000_000_000_000) if number else paused("1-1", 1))
-            state: State = "paused" if number else "waiting"
-            entry = RunStatus(run_id=writer.run, status=state, requested_at=1_700_000_000_000 + number)
+            entry = RunStatus(
+                run_id=writer.run,
+                status="running",
+                waits="paused" if number else "waiting",
+                requested_at=1_700_000_000_000 + number,
+            )
             await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("waits", entry.requested_at, writer.run), entry)
         costs = []
         for count in (0, 1000):
@@ -187,7 +191,7 @@ async def test_what_waits_is_found_among_what_works(shared_nats: NatsServer, bus
             costs.append(served.parts.bus.received - before)
             runs = answer.json()["runs"]
             assert [run["run_id"] for run in runs] == [writer.run for writer in waiting[::-1]]
-            assert [(run["status"], run["paused"], len(run["pauses"])) for run in runs] == [
+            assert [(run["waits"], run["paused"], len(run["pauses"])) for run in runs] == [
                 *[("paused", "max_steps", 0)] * 2,
                 ("waiting", None, 1),
             ]

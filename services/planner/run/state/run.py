@@ -25,7 +25,7 @@ from contracts.runs import events
 from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCall, Repaired, RunStarted, Step
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Usage
-from contracts.runs.requests import RunLimits, RunRequested, State
+from contracts.runs.requests import RunLimits, RunRequested, State, Waits
 from contracts.sessions.proposals import PayloadKept
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
@@ -230,9 +230,12 @@ class Run:
     @property
     def state(self) -> State:
         """Its state while it has not ended, as lists show it."""
-        if self.pauses or self.paused_by_tasks:
-            return "waiting"
-        return "paused" if self.paused is not None else "running" if self.started is not None else "queued"
+        return "running" if self.started is not None else "queued"
+
+    @property
+    def waits(self) -> Waits | None:
+        """How it waits while it has not ended, as lists show it."""
+        return "waiting" if self.pauses or self.paused_by_tasks else "paused" if self.paused is not None else None
 
     @property
     def session_id(self) -> str | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.runs.events import Chunk
-from contracts.runs.requests import RunStatus, State
+from contracts.runs.requests import RunStatus
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
@@ -55,13 +55,18 @@ async def test_without_a_planner_there_is_no_prompt(
 async def test_what_waits_is_listed_with_its_pauses(served: Served, bus: Bus) -> None:
     """As the logs of the runs have them; runs that work, and those that wait no more, are left out."""
     waiting, working = Writer(bus), Writer(bus)
-    states: dict[Writer, State] = {waiting: "waiting", working: "running"}
-    for writer, state in states.items():
+    for writer in (waiting, working):
         await writer.open()
-        entry = RunStatus(run_id=writer.run, status=state, query="why?", requested_at=1_900_000_000_000)
+        entry = RunStatus(
+            run_id=writer.run,
+            status="running",
+            waits="waiting" if writer is waiting else None,
+            query="why?",
+            requested_at=1_900_000_000_000,
+        )
         await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("default", 1_900_000_000_000, writer.run), entry)
     await waiting.log(paused("1-1", 1, tool="pay"))
-    assert (await served.http.get(f"/v1/runs/{waiting.run}")).json()["status"] == "waiting"
+    assert (await served.http.get(f"/v1/runs/{waiting.run}")).json()["waits"] == "waiting"
 
     async def listed() -> dict[str, list[str]]:
         runs = (await served.http.get("/v1/runs", params={"waits": "true", "limit": 100})).json()["runs"]
