@@ -37,7 +37,9 @@ STEP = {"node": "a", "args": {"q": 1}}
 NULLS = {"plan": None, "join": None}
 
 
-@pytest.mark.parametrize("args", [None, [], [{"q": 1}], "no object", "[1]", "{broken", 5, True])
+@pytest.mark.parametrize(
+    "args", [None, [], [{"q": 1}], "no object", '[{"q": 1}]', '{"q": {"q": 1}', '{"q": 1} {"q": 2}', 5]
+)
 def test_tool_arguments_that_hold_no_object_are_empty(args: object) -> None:
     """The check against the tool's schema then names what is missing; nothing is invented."""
     assert read({"next_node": "search", "args": args}) == call("search")
@@ -45,9 +47,13 @@ def test_tool_arguments_that_hold_no_object_are_empty(args: object) -> None:
 
 
 def test_tool_arguments_may_be_encoded_once_more() -> None:
-    """Also twice, and as a Python literal."""
-    for text in ('{"q": 1}', json.dumps('{"q": 1}'), "{'q': 1,}"):
+    """Also twice, as a Python literal, in a fence, and in prose; in a step, a join and a task too."""
+    fence, prose = '```json\n{"q": 1}\n```', 'So: {"q": 1}} as asked'
+    for text in ('{"q": 1}', json.dumps('{"q": 1}'), "{'q': 1,}", '\ufeff{"q": 1}', fence, prose):
         assert read({"next_node": "search", "args": text}) == call("search", q=1)
+        given = {"steps": [{"node": "a", "args": text}], "join": {"node": "j", "args": text}}
+        assert read({"next_node": "plan", "args": given}) == plan(STEP, join={"node": "j", "args": {"q": 1}})
+        assert read({"next_node": "task", "args": {"tool": "a", "tool_args": text}})["args"]["tool_args"] == {"q": 1}
 
 
 @pytest.mark.parametrize(

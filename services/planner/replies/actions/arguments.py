@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from services.planner.replies.actions.values import as_object, as_object_or_list
+from services.planner.replies.actions.values import as_object, as_object_or_list, object_in
 
 _NODE_KEYS = ("node", "tool", "next_node")
 _ARGS_KEYS = ("args", "arguments", "tool_args")
@@ -64,7 +64,7 @@ def _clean(steps: Any, warnings: list[str]) -> list[dict[str, Any]]:
         elif (node := _node(step)) is None:
             warnings.append(f"step {number} of the plan was dropped: it has no `node`")
         else:
-            clean.append({"node": node, "args": as_object(_args(step)) or {}})
+            clean.append({"node": node, "args": object_in(_args(step)) or {}})
     return clean
 
 
@@ -92,7 +92,7 @@ def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
     if node is None:
         return None
     args, inject = _args(join), join.get("inject")
-    parsed = as_object(args)
+    parsed = object_in(args)
     parsed_or_given = args if parsed is None else parsed
     return (
         {"node": node}
@@ -123,7 +123,7 @@ def task_args(args: dict[str, Any], alias_mode: str | None, warnings: list[str])
     if isinstance(report := fields.get("group_report"), str) and report.strip().lower() in _REPORTS:
         fields["group_report"] = report.strip().lower()
     if "tool_args" in fields:
-        fields["tool_args"] = as_object(fields["tool_args"]) or {}
+        fields["tool_args"] = object_in(fields["tool_args"]) or {}
     return fields if mode is None else {"mode": mode, **fields}
 
 

@@ -13,7 +13,7 @@ from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, TASK, Planner
 from services.planner.replies.actions.arguments import has_steps, plan_args, task_args
 from services.planner.replies.actions.forms import final_args, has_answer, says_something
 from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
-from services.planner.replies.actions.values import as_object
+from services.planner.replies.actions.values import as_object, object_in
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 _TELLING_KEYS = frozenset(
@@ -164,7 +164,7 @@ def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | N
         return _plan(obj, thought, args_first=True)
     warnings: list[str] = []
     given = obj.get("args")
-    args = as_object(given)
+    args = object_in(given)
     if args is None and given is not None:
         warnings.append(f"`args` was {_type(given)} and holds no object; it counts as {{}}")
     args = args or {}

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from services.planner.replies.actions.names import STREAMED_KEYS
+from services.planner.replies.actions.scan import Found, Scan
 from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_leniently
 
 MAX_ENCODINGS = 2
@@ -16,6 +18,16 @@ def as_object(value: Any) -> dict[str, Any] | None:
         if isinstance(value, str):
             value = _decoded(value)
     return value if isinstance(value, dict) else None
+
+
+def object_in(value: Any) -> dict[str, Any] | None:
+    """The same as `as_object`, for a text that may hold the object in a code fence or in prose; None for several."""
+    found = as_object(value)
+    if found is not None or not isinstance(value, str) or "{" not in value:
+        return found
+    items = list(islice(Scan(value).items(), 2))
+    only = items[0] if len(items) == 1 else None
+    return only.value if isinstance(only, Found) and value[only.start] == "{" else None
 
 
 def as_object_or_list(value: Any) -> dict[str, Any] | list[Any] | None:
