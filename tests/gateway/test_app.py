@@ -9,6 +9,7 @@ import httpx
 import nats
 import pytest
 
+from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from tests.support.gateways import GatewayProcess, Writer, connected
 from tests.support.nats_server import NatsServer
 from tests.support.stack import provision
@@ -98,3 +99,20 @@ async def test_open_streams_do_not_hold_up_its_end(own_nats_server: NatsServer, 
                 pass
         assert await stopping in STOPPED
     assert "timeout graceful shutdown exceeded" not in gateway.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("HOST", "0.0.0.0", "RUNWIRE_HOST is 0.0.0.0, "),
+        ("CORS_ORIGINS", "*", "RUNWIRE_CORS_ORIGINS names '*', which is a pattern: name each origin in full, such as "),
+    ],
+)
+def test_a_wrong_setting_ends_it_with_one_sentence(setting: str, value: str, said: str, tmp_path: Path) -> None:
+    """No traceback, and the exit code that says that a restart does not help."""
+    gateway = GatewayProcess("nats://127.0.0.1:1", tmp_path / "gateway.log", **{f"RUNWIRE_{setting}": value})
+    gateway.start()
+    assert gateway.process is not None
+    assert gateway.process.wait(30) == EXIT_WRONG_SETTINGS
+    assert gateway.log.read_text().startswith(said)
+    assert gateway.log.read_text().count("\n") == 1

@@ -11,7 +11,6 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
-from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
 from services.gateway.auth.guard import OPEN_PATHS, OPEN_ROUTES, SIGNED_ROUTES, Guard, KeyFile, build_guard, is_loopback
 from services.gateway.auth.key_lines import new_key
@@ -319,23 +318,6 @@ def test_an_open_address_needs_keys(host: str) -> None:
 def test_which_hosts_are_loopback(host: str, loopback: bool) -> None:  # noqa: FBT001
     """An address of this machine alone."""
     assert is_loopback(host) is loopback
-
-
-def test_the_process_refuses_with_one_sentence() -> None:
-    """No traceback, and the exit code that says that a restart does not help."""
-    environment = {"PYTHONPATH": str(ROOT), "RUNWIRE_HOST": "0.0.0.0", "PATH": ""}
-    result = subprocess.run(
-        [sys.executable, "-P", "-m", "services.gateway"],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert result.returncode == EXIT_WRONG_SETTINGS
-    assert result.stderr.startswith("RUNWIRE_HOST is 0.0.0.0")
-    assert result.stderr.count("\n") == 1
 
 
 def test_a_key_is_made_on_the_command_line() -> None:

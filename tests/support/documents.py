@@ -3,11 +3,16 @@
 import ast
 import asyncio
 import inspect
+import json
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from runwire.cli import main
+from tests.support.forked import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120
@@ -45,13 +50,47 @@ async def run_python(document: str, names: dict[str, Any]) -> None:
 
 
 async def run_commands(commands: str, folder: Path, **environment: str) -> str:
-    """Run commands in a folder, with `.venv/bin` on the path, and return what they print."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **environment}
-    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    shell = await asyncio.create_subprocess_exec(
-        "bash", "-euo", "pipefail", "-c", commands, env=env, cwd=folder, stdin=none, stdout=pipe, stderr=pipe
-    )
-    printed, complaints = await asyncio.wait_for(shell.communicate(), LIMIT_S)
+    """Run commands in a folder, with `.venv/bin` on the path, and return what they print.
+
+    `runwire` is forked from a process that has imported it: its imports take most of the time of such a page.
+    """
+    with tempfile.TemporaryDirectory() as own:
+        script = Path(own) / "runwire"
+        script.write_text(f"#!{sys.executable} -IS\nPLACE = {own + '/forks'!r}\n{_ASKS}")
+        script.chmod(0o700)
+        path = f"{own}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **environment}
+        pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        async with await asyncio.start_unix_server(_fork, f"{own}/forks", limit=1 << 20):
+            shell = await asyncio.create_subprocess_exec(
+                "bash", "-euo", "pipefail", "-c", commands, env=env, cwd=folder, stdin=none, stdout=pipe, stderr=pipe
+            )
+            printed, complaints = await asyncio.wait_for(shell.communicate(), LIMIT_S)
     assert shell.returncode == 0, (printed.decode(), complaints.decode())
     return printed.decode()
+
+
+_ASKS = """
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as asked:
+    asked.connect(PLACE)
+    asked.sendall(json.dumps([os.getpid(), os.getcwd(), dict(os.environ), sys.argv]).encode() + b"\\n")
+    sys.exit(int(asked.recv(9)))
+"""
+
+
+async def _fork(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    pid, folder, environment, argv = json.loads(await reader.readline())
+    command = Forked(f"{__name__}:run_as", pid, argv, environment=environment, folder=Path(folder))
+    code = await asyncio.to_thread(command.wait)
+    writer.write(b"%d" % (code if code is not None and code >= 0 else 1))
+    writer.close()
+
+
+def run_as(pid: int, argv: list[str]) -> None:
+    """Be a command of the `runwire` script, in place of the process that was started as one: with its files."""
+    for number, mode in enumerate((os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)):
+        os.dup2(os.open(f"/proc/{pid}/fd/{number}", mode), number)
+    sys.stdin, sys.stdout, sys.stderr = map(os.fdopen, range(3), "rww")
+    sys.argv = argv
+    main()

@@ -20,6 +20,8 @@ _FORKS.set_forkserver_preload(
         "tests.planner.dying_planner",
         *(f"services.{name}.__main__" for name in ("planner", "tool_runner", "gateway", "artifact_store")),
         "runwire.serving",
+        "runwire.cli.app",
+        *(f"runwire.cli.commands.{name}" for name in ("approvals", "plans", "runs", "schedules", "sessions", "tools")),
     ]
 )
 _PR_SET_PDEATHSIG = 1

@@ -87,7 +87,6 @@ await seen(async (page, context) => {
   await page.getByRole("button", { name: "Dismiss" }).click();
   await page.locator(".proposal").getByText("dismissed").waitFor();
   const wrong = await faults(context, [
-    [`${base}/playground`, ".example"],
     [gallery, ".chart-frame"],
     [replay, ".player"],
     [schedule, ".times li"],
