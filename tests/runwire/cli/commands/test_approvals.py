@@ -10,7 +10,7 @@ from contracts.wire.names import new_id
 from runwire.client import Client
 from runwire.local.data_folder import remembered
 from tests.runwire.conftest import document, runwire
-from tests.support.waiting import wait_until_blocking
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.usefixtures("slow_tools")]
 
@@ -22,6 +22,11 @@ def waiting(up: Path, question: str = "Send a report to ann@example.org: 'All is
         async with Client(remembered(up)["url"]) as client:
             status = await client.chat(question, **options)
             assert status.pauses, status
+
+            async def listed() -> bool:
+                return status.run_id in [each.run_id async for each in client.list_runs("waiting")]
+
+            await wait_until(listed, what="it is listed, a moment later")
             return status.run_id
 
     return asyncio.run(ask())
@@ -51,10 +56,7 @@ def test_what_waits_is_listed(up: Path) -> None:
     assert [each["run_id"] for each in document("runs", "--status", "waiting", "--session", session, data=up)] == [run]
     assert "waiting" in runwire("runs", "--session", session, data=up).stdout
     other = waiting(up)
-    # The list of runs has it a moment later.
-    wait_until_blocking(
-        lambda: other in [each["run_id"] for each in document("approvals", data=up)], timeout=30, what="it is listed"
-    )
+    assert other in [each["run_id"] for each in document("approvals", data=up)]
     several = runwire("approve", data=up)
     assert (several.returncode, f"{other}/" in several.stderr) == (2, True)
     assert runwire("cancel", other, data=up).returncode == 0
