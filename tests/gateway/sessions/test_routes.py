@@ -78,7 +78,7 @@ async def test_a_session_is_shown_with_all_its_parts(served: Served, session: Se
     found = (await served.http.get(path_of(session.session_id))).json()
     assert (found["session_id"], found["key"]) == (session.session_id, session.key)
     assert [run["run_id"] for run in found["recent_runs"]] == [open_.run, second, first]
-    assert [run["status"] for run in found["recent_runs"]] == ["waiting", "done", "done"]
+    assert [run["status"] for run in found["recent_runs"]] == ["running", "done", "done"]
     assert (found["current_run"], found["queue"], found["queued_runs"]) == (open_.run, [queued.run], 1)
     assert (found["summary"], found["context"], found["runs"]) == ("They asked why.", {"city": "Bern"}, 4)
     assert [(pause["pause_id"], pause["arguments"]) for pause in found["pauses"]] == [(f"{7:032x}", {"sum": 9})]
