@@ -32,7 +32,6 @@ PURE = (
     "services/planner/conversation/compaction.py",
     "services/planner/conversation/encoding.py",
     "services/planner/conversation/images.py",
-    "services/planner/conversation/json_actions.py",
     "services/planner/conversation/native.py",
     "services/planner/conversation/rendering.py",
     "services/planner/conversation/triage_critique.py",
@@ -126,7 +125,7 @@ def test_services_take_all_times_from_one_clock() -> None:
         for path, text in python_files("services")
         if re.search(r"time\.time(_ns)?\(|datetime\.(utc)?now\(", text)
     }
-    assert own == {"services/messaging/clock.py"}
+    assert own == {"services/messaging/connection.py"}
 
 
 def test_a_folder_shows_at_most_nine_rooms_and_twelve_modules() -> None:

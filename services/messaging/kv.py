@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from contracts.wire import subjects
 from contracts.wire.base import parsed
 from services.messaging import guarded_write
-from services.messaging.clock import unix_seconds
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, unix_seconds
 from services.messaging.errors import Outdated, Unavailable
 from services.messaging.guarded_write import Guard
 from services.messaging.nats_connection import Subscription

@@ -25,8 +25,7 @@ from prometheus_client import Gauge, Histogram
 
 from contracts.wire import subjects
 from contracts.wire.names import unix_ms
-from services.messaging.clock import unix_seconds
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, unix_seconds
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import start_in
 

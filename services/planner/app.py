@@ -34,8 +34,7 @@ from services.planner.run.commands import Rules
 from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import deletions, schedules
 from services.planner.upkeep.deletions import Deletions
-from services.planner.upkeep.held_messages import HeldMessages
-from services.planner.upkeep.orphans import Orphans
+from services.planner.upkeep.lost_messages import HeldMessages, Orphans
 from services.runtime.tasks import cancelled
 from services.shared.budgets.spending import KeySpending
 from services.shared.runs.pages.registry import load_pages

@@ -13,8 +13,8 @@ from contracts.sessions.schedules import FIRE_TIMER
 from contracts.wire import subjects
 from contracts.wire.names import InvalidName, new_id
 from services.messaging import dead_letters
+from services.messaging.fairness import TimeSlice, TimeSlices
 from services.messaging.pull_consumer import Delivery
-from services.messaging.tenants.time_slices import TimeSlice, TimeSlices
 from services.planner.effects.executor import handle
 from services.planner.effects.parts import Parts
 from services.planner.errors import short

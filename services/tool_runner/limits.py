@@ -14,8 +14,8 @@ from contracts.wire import subjects
 from contracts.wire.base import parsed
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
+from services.messaging.fairness import FairSemaphore
 from services.messaging.nats_connection import Subscription
-from services.messaging.tenants.fair_semaphore import FairSemaphore
 from services.runtime.tasks import cancelled
 
 _ANNOUNCE_EVERY_S = 1.0

@@ -15,7 +15,7 @@ from runwire.plans.json_schema.folding import MAX_STEPS
 from runwire.plans.templates import holds_embedded
 from services.planner.agents import parse_agents
 from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES
-from services.planner.strategies.planned.rendering import (
+from services.planner.strategies.planned.strategy import (
     MAX_ALL_RESULTS_CHARACTERS,
     MAX_RESULT_CHARACTERS,
     planning_function,

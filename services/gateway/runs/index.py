@@ -36,8 +36,7 @@ from contracts.wire.subject import Subject
 from contracts.wire.subjects import bucket_stream
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, TryAgain
-from services.messaging.clock import unix_seconds
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, unix_seconds
 from services.messaging.errors import Refused, Unsure
 from services.messaging.kv import Bucket, Entry
 

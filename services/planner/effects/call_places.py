@@ -17,7 +17,7 @@ import structlog
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from services.messaging.tenants.fair_semaphore import FairSemaphore
+from services.messaging.fairness import FairSemaphore
 
 logger = structlog.get_logger(__name__)
 

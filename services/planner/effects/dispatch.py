@@ -14,7 +14,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
-from services.messaging.tenants.time_slices import TimeSlice
+from services.messaging.fairness import TimeSlice
 from services.planner.effects.direct_calls import START_WITHIN_S
 from services.planner.effects.parts import Parts
 from services.planner.logs.ownership_watch import Address

@@ -20,7 +20,7 @@ from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
-from services.messaging.tenants.time_slices import TimeSlice
+from services.messaging.fairness import TimeSlice
 from services.planner.effects import bookkeeping, messages, model_call
 from services.planner.effects.chunk_publisher import ChunkPublisher
 from services.planner.effects.dispatch import Dispatcher

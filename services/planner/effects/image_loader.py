@@ -126,15 +126,12 @@ class ImageLoader:
             raise ModelFailed(
                 "storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0
             ) from None
-        self._keep(key, url)
-        return url
-
-    def _keep(self, key: _Key, url: DataUrl) -> None:
         self._drop(key)
         self._known[key] = url, asyncio.get_running_loop().call_later(self._cached_s, self._drop, key)
         self._size += len(url)
         while self._size > CACHE_CHARACTERS:
             self._drop(next(iter(self._known)))
+        return url
 
     def _drop(self, key: _Key) -> None:
         known = self._known.pop(key, None)

@@ -186,7 +186,9 @@ def _read(text: str, start: int) -> Written:
             elif text[here : here + 1] in {"{", "["} and not text.startswith("[TOOL_CALLS]", here):
                 value, here = reader.read(here)
                 for item in value if isinstance(value, list) else [value]:
-                    named = calls_of(item) or _by_name(item) if isinstance(item, dict) else []
+                    named = calls_of(item) if isinstance(item, dict) else []
+                    if not named and isinstance(item, dict) and len(item) == 1:  # Its member is named like the tool.
+                        named = [{"next_node": name, "args": args} for name, args in item.items() if type(args) is dict]
                     calls += [Call(each["next_node"], each["args"] or {}) for each in named]
                     marks = 0
                     if not named:
@@ -198,11 +200,6 @@ def _read(text: str, start: int) -> Written:
         except NotJson:
             return Written(start, (), is_whole=False)
     return Written(start, tuple(calls), bool(calls) and here == len(text), source)
-
-
-def _by_name(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the call of an object whose only member is named like the tool, as Apertus writes it."""
-    return [{"next_node": name, "args": args} for name, args in item.items() if len(item) == 1 and type(args) is dict]
 
 
 def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Call, int]:

@@ -3,11 +3,11 @@
 `request` builds a request to the model, and `read` reads its reply while it streams. `on_step_ended`, `on_decision`,
 `on_outcome` and `on_deadline` give the facts that follow; `fold` keeps the state of the strategy, and `view` says what
 a step adds to the conversation. The rules of a run know the last six only (`run.commands.StrategyRules`). A strategy
-does no I/O.
+does no I/O. All strategies share what is known of models that leave the opening mark of their thoughts out.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, NamedTuple
 
 from contracts.runs.events import ActionTransport, Observed, RunStarted
 from contracts.runs.requests import DEFAULT_STRATEGY
@@ -18,7 +18,7 @@ from services.planner.conversation.messages import Message
 from services.planner.conversation.rendering import dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
-from services.planner.replies.habits import Habit, ThinkingFirst
+from services.planner.replies.thoughts import Head
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
 from services.planner.run.state.history import Length
@@ -28,6 +28,49 @@ from services.planner.run.turn.decision import Decision
 from services.runtime.newest import Newest
 from services.shared.runs.causes import CAUSES
 
+MAX_MODELS = 1000
+FORGOTTEN_AFTER = 20
+"""Replies in a row without a closing mark, after which a model no longer counts as one that leaves the other out."""
+
+
+class ThinkingFirst:
+    """The models that leave the opening mark out: those declared, and those whose replies did so in this process."""
+
+    def __init__(self, declared: Collection[str] = ()) -> None:
+        self._declared = frozenset(declared)
+        self._since: dict[str, int] = {}
+        """Model -> its replies since the last one that left the mark out."""
+
+    def __contains__(self, model: str) -> bool:
+        return model in self._declared or model in self._since
+
+    def note(self, model: str, *, is_unopened: bool) -> None:
+        """Note whether a reply left the mark out."""
+        if is_unopened and (model in self._since or len(self._since) < MAX_MODELS):
+            self._since[model] = 0
+        elif model in self._since:
+            self._since[model] += 1
+            if self._since[model] >= FORGOTTEN_AFTER:
+                del self._since[model]
+
+
+class Habit(NamedTuple):
+    """What is known of one model."""
+
+    models: ThinkingFirst = ThinkingFirst()
+    model: str = ""
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether its reply may begin with a thought without an opening mark."""
+        return self.model in self.models
+
+    def note(self, *, is_unopened: bool) -> None:
+        """Note whether its reply did so."""
+        if self.model:
+            self.models.note(self.model, is_unopened=is_unopened)
+
+
 JOB = "job"
 """The strategy of runs with the cause `job`."""
 MAX_CACHED_PREFIXES = 256
@@ -35,34 +78,41 @@ Prefix = tuple[Message, list[dict[str, Any]]]
 """The system message of a request, and the functions that it offers."""
 
 
-class Reading(Protocol):
+class Reading:
     """Reads one reply while it streams.
 
     `block_begun`: the name of a hidden block that has begun in the newest part of its text.
     """
 
-    block_begun: str | None
+    block_begun: str | None = None
+
+    def __init__(self, head: Head, habit: Habit, *, native_reasoning: bool) -> None:
+        self._head = head
+        self._habit = habit
+        self._native_reasoning = native_reasoning
 
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""
-        ...
+        raise NotImplementedError
 
     def feed_call(self, piece: CallPiece) -> str:
-        """The same for a part of a native tool call."""
-        ...
+        """The same for a part of a native tool call, which is not shown where none was asked for."""
+        del piece
+        return ""
 
     def feed_reasoning(self, text: str) -> str:
-        """Read a part of the model's native reasoning, and return the part to stream."""
-        ...
+        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
+        self._head.release()
+        return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
-        ...
+        raise NotImplementedError
 
     @property
     def shown(self) -> str:
         """The answer text returned so far."""
-        ...
+        raise NotImplementedError
 
 
 class Strategy(StrategyRules):

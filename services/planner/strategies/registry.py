@@ -14,14 +14,13 @@ from contracts.runs.payload import CALL_RESULT
 from contracts.sessions.records import MAX_TURN_BYTES
 from contracts.wire.faults import Fault
 from services.planner.conversation.encoding import compact
-from services.planner.replies.habits import ThinkingFirst
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.state.run import Event, Run, StrategyState
 from services.planner.run.turn.asking import run_after
 from services.planner.settings import PlannerSettings
-from services.planner.strategies.base import JOB, Strategies, Strategy
+from services.planner.strategies.base import JOB, Strategies, Strategy, ThinkingFirst
 from services.planner.strategies.chat.state import ChatState
 from services.planner.strategies.chat.strategy import Chat
 from services.planner.strategies.planned.state import PlannedState

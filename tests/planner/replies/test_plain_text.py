@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from contracts.tools.messages import ToolSpec
 from services.planner.models.types import Reply
 from services.planner.replies.answer_stream import AnswerStream
-from services.planner.replies.habits import Habit, ThinkingFirst
 from services.planner.replies.plain_text import TextStream, begins_action, read_plain
 from services.planner.run.turn.decision import Calls, Final, Invalid
+from services.planner.strategies.base import Habit, ThinkingFirst
 from services.planner.strategies.planned.reading import AnswerReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.planner.strategies.react.strategy import NativeReading

@@ -4,8 +4,8 @@ import pytest
 
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
-from services.planner.replies.habits import FORGOTTEN_AFTER, Habit, ThinkingFirst
 from services.planner.replies.thoughts import Head, apart
+from services.planner.strategies.base import FORGOTTEN_AFTER, Habit, ThinkingFirst
 
 DRAFT = '{"next_node": "final_response", "args": {"answer": "A draft."}}'
 CALL = '{"next_node": "look", "args": {"q": "tea"}}'

@@ -7,8 +7,8 @@ from contracts.runs.requests import ConversationMessage, Memory
 from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.conversation.compaction import CUT_MARKER
 from services.planner.conversation.encoding import Message, text_tokens
-from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import past_messages
+from services.planner.conversation.rendering import JsonActions
 from services.planner.run.state.history import Conversation, PastTurn
 from services.planner.sessions.memory import bounded, of_messages
 from services.shared.sessions.fold import fold

@@ -11,7 +11,7 @@ from services.gateway.edge.compression import json_response
 from services.gateway.edge.routing import RequestCaller, needs, new_router
 from services.gateway.errors import NotFound, Problem, TryAgain
 from services.gateway.parts import GatewayParts
-from services.messaging.clock import unix_seconds
+from services.messaging.connection import unix_seconds
 from services.messaging.errors import Unavailable
 from services.messaging.reads import sequence_of
 

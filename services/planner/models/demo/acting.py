@@ -18,8 +18,7 @@ from contracts.wire.operation import DEMO_MODEL
 from services.planner.conversation.encoding import compact
 from services.planner.models import wire
 from services.planner.models.demo import choosing, planning
-from services.planner.models.demo.evidence import gather
-from services.planner.models.demo.situation import Situation, situation_of
+from services.planner.models.demo.situation import Situation, gather, situation_of
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, ModelRequest, Reply
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.planner.models.demo.evidence import Evidence, Found, Span, gather, stem, stems, words
-from services.planner.models.demo.situation import Situation, Tool
+from services.planner.models.demo.situation import Evidence, Found, Situation, Span, Tool, gather, stem, stems, words
 from services.shared.json_schema.checks import InvalidSchema, complaints
 
 EXPRESSION = stems("expression expr formula calculation equation math")

@@ -9,8 +9,7 @@ from typing import Any
 from runwire.plans import template_paths
 from services.planner.conversation.encoding import compact
 from services.planner.models.demo import choosing
-from services.planner.models.demo.evidence import gather
-from services.planner.models.demo.situation import Situation, Tool, Tried
+from services.planner.models.demo.situation import Situation, Tool, Tried, gather
 
 _ANSWER_KEYS = """raw_answer answer summary result text message content output response description explanation value"""
 _EXPRESSION_KEYS = ("expression", "expr", "formula", "calculation", "equation")

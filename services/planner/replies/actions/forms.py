@@ -62,11 +62,19 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
     answer = pick_answer(fields)
     if answer is None and args is None:
         answer = given or None
-    elif answer is None and not isinstance(args, dict):
-        answer = _whole(args)
+    elif isinstance(args, list):
+        answer = args if any(isinstance(item, str) for item in args) else None
+    elif not isinstance(args, dict | bool):
+        answer = args
     if answer is None:
         answer = pick_answer(action)
-    beside = _beside(action, fields)
+    # The known fields beside `args`, or all where the object has neither node nor `args`.
+    bare = "next_node" not in action and "args" not in action
+    beside = {
+        key: value
+        for key, value in action.items()
+        if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
+    }
     _warn_of_dropped(action, args, fields, beside, warnings)
     fields |= beside
     text = answer_text(answer)
@@ -99,23 +107,6 @@ def _encoded(text: str) -> dict[str, Any] | None:
     if fields is None or (pick_answer(fields) is None and not set(fields) <= {*FINAL_FIELDS, *ANSWER_KEYS}):
         return None
     return fields
-
-
-def _whole(args: Any) -> Any:
-    """Return `args` if it is the answer itself: a number, a text, or a list with a text in it; else None."""
-    if isinstance(args, list):
-        return args if any(isinstance(item, str) for item in args) else None
-    return None if isinstance(args, bool) else args
-
-
-def _beside(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields beside `args`: the known ones, or all where the object has neither node nor `args`."""
-    bare = "next_node" not in action and "args" not in action
-    return {
-        key: value
-        for key, value in action.items()
-        if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
-    }
 
 
 FIVE_FIELDS = ("thought", "next_node", "args", "plan", "join")

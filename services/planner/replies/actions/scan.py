@@ -214,8 +214,13 @@ class Scan:
         return end
 
     def _value(self, start: int, lead: str) -> _Step:
+        quickly = None
+        if not self._tried and self._text[start] == "{":  # The rest may be one well-formed object.
+            self._tried = True
+            quickly = well_formed_object(self._text, start)
+            self.characters_examined += 0 if quickly else len(self._text) - start
         try:
-            value, end = self._quickly(start) or self._reader.read(start)
+            value, end = quickly or self._reader.read(start)
         except NotJson as error:
             if self._is_prose(start, error):
                 end = max(error.position, start + 1)
@@ -228,15 +233,6 @@ class Scan:
         for item in _objects(value):
             yield Found(item, start, end, self._fenced, self._doubted, lead)
         return end
-
-    def _quickly(self, start: int) -> tuple[Any, int] | None:
-        """Try once whether the rest of the text is one well-formed object."""
-        if self._tried or self._text[start] != "{":
-            return None
-        self._tried = True
-        read = well_formed_object(self._text, start)
-        self.characters_examined += 0 if read else len(self._text) - start
-        return read
 
     def _is_prose(self, start: int, error: NotJson) -> bool:
         """Whether it broke before it had any content. A key without quotes is content."""

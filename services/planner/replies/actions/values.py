@@ -80,7 +80,11 @@ def answer_text(value: Any, *, known_only: bool = False) -> str | None:
 
 def _lines(items: list[Any], *, known_only: bool) -> str | None:
     """Return a list as lines. Its leading texts may be streamed already, so they stay at the beginning."""
-    lines = [_line(item) for item in items]
+    lines: list[str | None] = []
+    for item in items:
+        value = pick_answer(item) if isinstance(item, dict) else item
+        is_number = isinstance(value, int | float)
+        lines.append(value if isinstance(value, str) else json.dumps(value) if is_number else None)
     texts = [line for line in lines if line is not None]
     if texts and len(texts) == len(lines):
         return "\n".join(texts)
@@ -92,11 +96,3 @@ def _lines(items: list[Any], *, known_only: bool) -> str | None:
             for line, item in zip(lines, items, strict=True)
         )
     return json.dumps(items, ensure_ascii=False)
-
-
-def _line(item: Any) -> str | None:
-    if isinstance(item, dict):
-        item = pick_answer(item)
-    if isinstance(item, str):
-        return item
-    return json.dumps(item) if isinstance(item, int | float) else None

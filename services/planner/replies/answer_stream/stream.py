@@ -35,11 +35,11 @@ class Action:
 
     The text of an answer is held until the node is known, and dropped if the node is not final.
 
-    `new` collects the text to stream; the owner empties it.
+    `new` collects the text to stream; its owner empties it.
     """
 
-    def __init__(self, action_format: ActionFormat, tools: AbstractSet[str]) -> None:
-        self.new: list[str] = []
+    def __init__(self, action_format: ActionFormat, tools: AbstractSet[str], new: list[str]) -> None:
+        self._new = new
         self.on_settled: Callable[[], None] = lambda: None
         """Called once it is certain that nothing more of the object is streamed, and that no later object counts."""
         self.flows = False
@@ -200,17 +200,73 @@ class Action:
         if self._barred or self._node is _Node.OTHER:
             self._held.clear()
         elif self._node is not _Node.UNKNOWN and self._held:
-            self.new += self._held
+            self._new += self._held
             self._held.clear()
             self._said = self.flows = True
 
 
-class AnswerStream:
-    """Reads one reply of the model part by part, and returns the answer text to stream at once.
+class ObjectStream:
+    """Streams text of an object of a reply: finds the object, and follows its tokens.
+
+    Without `amid_prose`, an object in a line of prose, which may be a draft in a thought, is left to the final parse.
+    """
+
+    def __init__(self, *, amid_prose: bool = False) -> None:
+        self._amid_prose = amid_prose
+        self._finder = ObjectFinder()
+        self._held = ""
+        """The end of a part that may begin a mark of a thought."""
+        self._tokens: Tokens | None = None
+        self._new: list[str] = []
+        """Text to stream that is not returned yet."""
+        self._shown: list[str] = []
+        self._over = False
+
+    def feed(self, text: str) -> str:
+        """Read the next part of the reply, and return the text to stream now; often empty."""
+        text = self._held + text
+        cut = unfinished_from(text)
+        self._feed(text[:cut])
+        self._held = text[cut:] if self._tokens is None else self._feed(text[cut:], in_object=True)
+        new = "".join(self._new)
+        if new:
+            self._new.clear()
+            self._shown.append(new)
+        return new
+
+    @property
+    def shown(self) -> str:
+        """The text returned so far."""
+        return "".join(self._shown)
+
+    def _feed(self, text: str, *, in_object: bool = False) -> str:
+        """Read a text, or what of it belongs to the object. Return the rest."""
+        here = 0
+        while here < len(text) and not self._over and not (in_object and self._tokens is None):
+            if self._tokens is not None:
+                here = self._tokens.read(text, here)
+                self._on_read(self._tokens)
+                continue
+            here = self._finder.search(text, here)
+            self._over = self._finder.lost or (self._finder.found and self._finder.is_amid and not self._amid_prose)
+            if self._finder.found and not self._over:
+                self._tokens = self._begin()
+        return text[here:]
+
+    def _begin(self) -> Tokens:
+        """Begin to read an object."""
+        raise NotImplementedError
+
+    def _on_read(self, tokens: Tokens) -> None:
+        """Go on to the next object, or end, where one has been read far enough."""
+        raise NotImplementedError
+
+
+class AnswerStream(ObjectStream):
+    """Streams the answer text of an action.
 
     `tools`: the names that the model may call. They are needed because a tool may be named like an opcode in another
-    case. Without `amid_prose`, an object in a line of prose, which may be a draft in a thought, is left to the final
-    parse.
+    case.
     """
 
     def __init__(
@@ -220,17 +276,11 @@ class AnswerStream:
         tools: AbstractSet[str] = frozenset(),
         amid_prose: bool = True,
     ) -> None:
+        super().__init__(amid_prose=amid_prose)
         self._format = action_format
         self._tools = tools
-        self._amid_prose = amid_prose
-        self._finder = ObjectFinder()
-        self._held = ""
-        """The end of a part that may begin a mark of a thought."""
-        self._action = Action(action_format, tools)
-        self._tokens: Tokens | None = None
+        self._action = Action(action_format, tools, self._new)
         self._characters_examined = 0
-        self._shown: list[str] = []
-        self._over = False
 
     def feed(self, text: str) -> str:
         """Read the next part of the reply, and return the answer text to stream now; often empty."""
@@ -240,22 +290,7 @@ class AnswerStream:
                 # Nearly every part of an answer takes this path.
                 self._shown.append(more)
                 return more
-        text = self._held + text
-        cut = unfinished_from(text)
-        self._feed(text[:cut])
-        self._held = text[cut:] if self._tokens is None else self._feed(text[cut:], in_object=True)
-        new = "".join(self._action.new)
-        if new:
-            self._action.new.clear()
-            self._shown.append(new)
-        return new
-
-    def _feed(self, text: str, *, in_object: bool = False) -> str:
-        """Read a text, or what of it belongs to the object. Return the rest."""
-        here = 0
-        while here < len(text) and not self._over and not (in_object and self._tokens is None):
-            here = self._search(text, here) if self._tokens is None else self._read(self._tokens, text, here)
-        return text[here:]
+        return super().feed(text)
 
     @property
     def is_terminal(self) -> bool:
@@ -266,36 +301,23 @@ class AnswerStream:
         return self._action.is_final(ended=self._tokens is not None and self._tokens.ended)
 
     @property
-    def shown(self) -> str:
-        """The text returned so far."""
-        return "".join(self._shown)
-
-    @property
     def characters_examined(self) -> int:
         """The number of characters examined. Repeated examinations count again."""
-        return (
-            self._characters_examined
-            + self._finder.characters_examined
-            + (self._tokens.characters_examined if self._tokens else 0)
-        )
+        of_tokens = self._tokens.characters_examined if self._tokens else 0
+        return self._characters_examined + self._finder.characters_examined + of_tokens
 
-    def _search(self, text: str, here: int) -> int:
-        here = self._finder.search(text, here)
-        self._over = self._finder.lost or (self._finder.found and self._finder.is_amid and not self._amid_prose)
-        if self._finder.found and not self._over:
-            self._action = Action(self._format, self._tools)
-            self._tokens = Tokens(self._action.on_token)
-            self._action.on_settled = self._tokens.stop
-        return here
+    def _begin(self) -> Tokens:
+        self._action = Action(self._format, self._tools, self._new)
+        tokens = Tokens(self._action.on_token)
+        self._action.on_settled = tokens.stop
+        return tokens
 
-    def _read(self, tokens: Tokens, text: str, here: int) -> int:
-        here = tokens.read(text, here)
+    def _on_read(self, tokens: Tokens) -> None:
         if tokens.ended and not self._action.is_action and self._format != "unified":
             self._characters_examined += tokens.characters_examined
             self._tokens = None
         else:
             self._over = tokens.ended or tokens.broken or tokens.stopped
-        return here
 
 
 Void = Literal["unparseable", "another_action", "another_answer"]

@@ -17,7 +17,6 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.planner.models.types import Reply
-from services.planner.replies.actions import Normalized
 from services.planner.replies.marked.blocks import Response
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
@@ -38,6 +37,8 @@ class ChatReading(ReactReading):
     `scanner`: makes a scanner that has read the parts before; `args_of`: the arguments of a final answer from the
     response to the whole turn.
     """
+
+    _expects_json = False
 
     def __init__(
         self,
@@ -141,9 +142,6 @@ class ChatReading(ReactReading):
             reasoning=reply.reasoning,
             form=form_of("native", ()),
         )
-
-    def _complaint(self, normalized: Normalized) -> str:
-        return normalized.cause
 
     def _allowed(self) -> str:
         return "Call a tool, or answer with text." if self._listed else "There are no tools: answer with text."

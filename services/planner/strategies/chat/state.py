@@ -149,8 +149,10 @@ def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -
                 state.after(said, max(event.shown_to, state.length)), positions=(*state.positions, *positions)
             )
         case Observed():
+            reason = event.failure.reason if event.failure is not None else None
+            texts = (*_strings(event.observation), *_strings(event.content), *_strings(reason))
             made = (*state.made, *_made_by(event, state.types))
-            return replace(state, turn=(*state.turn, Shown(tuple(_texts_of(event)))), made=made)
+            return replace(state, turn=(*state.turn, Shown(texts)), made=made)
         case _:
             return state
 
@@ -169,14 +171,6 @@ def _shown_before(run: Run) -> Iterator[str]:
     if view is not None:
         cells = view.context.replace('\\"', '"').replace("\\n", "\n")  # They are JSON there.
         yield from (view.context, cells, view.help, view.persona, *_strings(view.page.filters), *_strings(view.columns))
-
-
-def _texts_of(observed: Observed) -> Iterator[str]:
-    yield from _strings(observed.observation)
-    if observed.content is not None:
-        yield observed.content
-    if observed.failure is not None:
-        yield observed.failure.reason
 
 
 def _made_by(observed: Observed, types: Iterable[PayloadType]) -> Iterator[dict[str, Any]]:

@@ -23,9 +23,9 @@ from services.planner.conversation import Dialect, texts
 from services.planner.conversation import texts as shared_texts
 from services.planner.conversation.catalogue import HINT_LIMIT, clean, shown_name
 from services.planner.conversation.encoding import compact
-from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import CACHE_MARK, Message, between, minute_of, rejection, says
 from services.planner.conversation.native import NativeTools
+from services.planner.conversation.rendering import JsonActions
 from services.planner.conversation.task_tools import with_agents
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest

@@ -1,6 +1,6 @@
-"""Reads the replies of the strategy `planned` while they stream: a plan, and the answer.
+"""Reads the replies of the strategy `planned` while they stream: a plan, and the answer. Pure.
 
-Finds the plan in a reply of the model: the arguments of a native call, or an object in a text. Pure.
+The plan is the arguments of a native call, or an object in a text.
 """
 
 import re
@@ -10,7 +10,16 @@ from functools import partial
 from typing import Any
 
 from contracts.runs.events import ActionTransport
-from contracts.runs.plans import PLAN_TYPES, TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
+from contracts.runs.plans import (
+    DIRECT_RESPONSE,
+    PLAN_TYPES,
+    TOOL_CALLS,
+    OverLimit,
+    PlainError,
+    Plan,
+    PlanCall,
+    PlanError,
+)
 from contracts.runs.step_events import ReplyForm, ReplyShape
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
@@ -18,17 +27,56 @@ from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import FINAL_FIELDS, meant, renamed
 from services.planner.replies.actions.reading import bounded
 from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
-from services.planner.replies.habits import Habit
+from services.planner.replies.answer_stream.stream import ObjectStream
+from services.planner.replies.answer_stream.tokens import Token, Tokens
 from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently, well_formed_object
 from services.planner.replies.thoughts import Head, apart
 from services.planner.run.turn.decision import Decision, Final, form_of
-from services.planner.strategies.planned.rendering import PLANNING
-from services.planner.strategies.planned.state import PLAN, Planned
-from services.planner.strategies.planned.stream import PlanStream
+from services.planner.strategies.base import Habit, Reading
+from services.planner.strategies.planned.state import PLAN, PLANNING, Planned
 from services.shared.json_schema.checks import certain_faults
 from services.shared.redaction.json_values import cut
+
+
+class PlanStream(ObjectStream):
+    """Reads one reply part by part, and returns the text to stream at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._field = ""
+        self._type: list[str] = []
+        self._is_direct: bool | None = None
+        """None: the type is not known yet."""
+        self._content: list[str] = []
+
+    def _begin(self) -> Tokens:
+        return Tokens(self._on_token)
+
+    def _on_read(self, tokens: Tokens) -> None:
+        if tokens.ended and self._is_direct is None:
+            self._tokens = None
+            self._content.clear()
+        else:
+            self._over = tokens.ended or tokens.broken or self._is_direct is False
+
+    def _on_token(self, token: Token, depth: int, text: str) -> None:
+        if depth != 1:
+            return
+        if token is Token.KEY:
+            self._field, self._type = text, []
+        elif self._field == "type" and self._is_direct is None:
+            if token is Token.TEXT:
+                self._type.append(text)
+            elif token is not Token.TEXT_BEGINS:
+                self._is_direct = token is Token.TEXT_ENDS and "".join(self._type) == DIRECT_RESPONSE
+        elif self._field == "content" and token is Token.TEXT:
+            self._content.append(text)
+        if self._is_direct is not None:
+            self._new += self._content if self._is_direct else []
+            self._content.clear()
+
 
 _FENCES = re.compile(r"```\w*\s*(\{[^`]*\})\s*```")
 _IN_FENCES = re.compile(r"```\w*\s*(\{.*\})\s*```", re.DOTALL)
@@ -129,10 +177,8 @@ _FENCED = f"the model wrote its plan into a text instead of calling {PLANNING}; 
 _CALLED = f"the model called tools instead of {PLANNING}; its calls are the plan"
 
 
-class PlanReading:
+class PlanReading(Reading):
     """A reply to the request for a plan. `specs`: the tools by the names that the model knows."""
-
-    block_begun: str | None = None
 
     def __init__(
         self,
@@ -144,13 +190,12 @@ class PlanReading:
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
         self._specs = specs
-        self._habit = habit
         self._is_native = transport == "tools"
         self._bounds = bounds
-        self._native_reasoning = native_reasoning
         self._stream = PlanStream()
         self._text = TextStream(self._stream, _BEGINS, is_expected=habit.is_expected, may_announce=True)
-        self._head = self._text.head if self._is_native else Head(is_expected=habit.is_expected, sure="{[`")
+        head = self._text.head if self._is_native else Head(is_expected=habit.is_expected, sure="{[`")
+        super().__init__(head, habit, native_reasoning=native_reasoning)
         self._first: int | None = None
         self._name = ""
 
@@ -172,11 +217,6 @@ class PlanReading:
             return ""
         self._name += piece.name
         return self._stream.feed(piece.arguments) if self._name == PLANNING else ""
-
-    def feed_reasoning(self, text: str) -> str:
-        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
-        self._head.release()
-        return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
         """Return the answer of a direct response, or the plan with its errors."""
@@ -262,14 +302,12 @@ class PlanReading:
         return Planned(plan=Plan(reasoning=reasoning, calls=calls), **{**common, "warnings": warnings})
 
 
-class AnswerReading:
+class AnswerReading(Reading):
     """The answer text, streamed as it comes, without thoughts before it.
 
     `args`: the other fields of an answer whose text is asked for alone. `node`: of the step that it ends. A model that
     still writes a plan answers by its content.
     """
-
-    block_begun: str | None = None
 
     def __init__(
         self,
@@ -280,9 +318,8 @@ class AnswerReading:
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
         self._args, self._node = args, node
-        self._native_reasoning = native_reasoning
-        self._habit = habit
         self._text = TextStream(PlanStream(), _BEGINS, is_expected=habit.is_expected)
+        super().__init__(self._text.head, habit, native_reasoning=native_reasoning)
 
     @property
     def shown(self) -> str:
@@ -292,16 +329,6 @@ class AnswerReading:
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the text to stream now."""
         return self._text.feed(text)
-
-    def feed_call(self, piece: CallPiece) -> str:
-        """Ignore native calls: no tool was offered."""
-        del piece
-        return ""
-
-    def feed_reasoning(self, text: str) -> str:
-        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
-        self._text.head.release()
-        return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
         """Return the answer; without a text, it is asked for once more."""

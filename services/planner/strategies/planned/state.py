@@ -17,6 +17,8 @@ from services.planner.run.turn.decision import OwnDecision
 
 PLAN, EXECUTE, RESPOND = "plan", "execute", "respond"
 """Nodes of the steps. Steps of the strategy `react` may have the node `plan` too: with calls, and without a plan."""
+PLANNING = "__planning__"
+"""The one function that a request for a plan offers."""
 MAX_NAMED_CALLS = 20
 MAX_OUTLINE_CHARACTERS = 1000
 """Of the reasoning of a plan that is too large to be shown."""

@@ -15,18 +15,18 @@ from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation import native
 from services.planner.conversation.task_tools import RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
-from services.planner.models.types import CallPiece, Reply
+from services.planner.models.types import Reply
 from services.planner.replies.actions import Normalized, meant, normalize_action, opcode_of, renamed
 from services.planner.replies.actions.arguments import task_args
 from services.planner.replies.actions.names import ALIAS_MODES, spelled
 from services.planner.replies.answer_stream import AnswerStream, settle
-from services.planner.replies.habits import Habit
 from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
 from services.planner.replies.plain_text import TextStream, answer_in, read_plain
 from services.planner.replies.thoughts import Head, apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
+from services.planner.strategies.base import Habit, Reading
 from services.planner.strategies.react.task_reading import in_one_group, read_task
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
@@ -44,10 +44,8 @@ _SURE = "{[`\ufeff"
 """What a reply in JSON begins with. Such a reply is no thought, whatever the model's habit is."""
 
 
-class ReactReading:
+class ReactReading(Reading):
     """Reads one reply while it streams."""
-
-    block_begun: str | None = None
 
     def __init__(
         self,
@@ -58,15 +56,13 @@ class ReactReading:
         tasks: bool = False,
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
+        super().__init__(Head(is_expected=habit.is_expected, sure=_SURE), habit, native_reasoning=native_reasoning)
         self._tasks = tasks
-        self._habit = habit
-        self._head = Head(is_expected=habit.is_expected, sure=_SURE)
         self._specs = specs if not tasks else {**TASK_SPECS, **specs}
         self._names = frozenset(self._specs)
         self._listed = self._names - {READ_ARTIFACT}
         """The names in the catalogue."""
         self._action_format: ActionFormat = action_format
-        self._native_reasoning = native_reasoning
         self._stream = AnswerStream(action_format=action_format, tools=self._names, amid_prose=False)
 
     @property
@@ -78,16 +74,6 @@ class ReactReading:
         """Read a part of the reply, and return the answer text to stream now."""
         text = text if self._head.begun else self._head.feed(text)
         return self._stream.feed(text) if text else ""
-
-    def feed_call(self, piece: CallPiece) -> str:
-        """Ignore native calls, which were not requested. `decide` reads them if the reply has nothing else."""
-        del piece
-        return ""
-
-    def feed_reasoning(self, text: str) -> str:
-        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
-        self._head.release()
-        return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
@@ -135,11 +121,9 @@ class ReactReading:
         settled = settle(self._stream, normalized.action)
         is_superseded = normalized.is_unopened and settled.action is not None
         if (settled.void is not None and not is_superseded) or settled.action is None:
-            return self._invalid(
-                reply,
-                normalized,
-                self._complaint(normalized) or "the answer that was shown is not the one of the action",
-            )
+            complaint = normalized.complaint if self._expects_json else normalized.cause
+            complaint = complaint or "the answer that was shown is not the one of the action"
+            return self._invalid(reply, normalized, complaint)
         common: dict[str, Any] = {
             "thought": normalized.reasoning,
             "reasoning": reply.reasoning,
@@ -178,10 +162,9 @@ class ReactReading:
         name = call_name(self._specs[action.next_node])
         return Calls(node=name, calls=((name, action.args),), **common)
 
+    _expects_json = True
+    """Whether the model is asked for JSON in the text, so that a complaint describes its form."""
     _misplaced = "The reply holds a call of a tool in a notation that is not understood here, or text behind a call."
-
-    def _complaint(self, normalized: Normalized) -> str:
-        return normalized.complaint
 
     def _allowed(self) -> str:
         """Name the allowed actions, in the terms of the action format."""
@@ -315,17 +298,11 @@ class TextReading(ReactReading):
         self,
         specs: Mapping[str, ToolSpec],
         args: Mapping[str, Any],
-        *,
-        action_format: ActionFormat = "auto",
-        native_reasoning: bool = True,
-        tasks: bool = False,
-        habit: Habit = Habit(),  # noqa: B008, it is immutable
+        **options: Any,
     ) -> None:
-        super().__init__(
-            specs, action_format=action_format, native_reasoning=native_reasoning, tasks=tasks, habit=habit
-        )
+        super().__init__(specs, **options)
         self._args = args
-        self._text = TextStream(self._stream, is_expected=habit.is_expected)
+        self._text = TextStream(self._stream, is_expected=self._habit.is_expected)
         self._head = self._text.head
 
     @property

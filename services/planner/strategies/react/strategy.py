@@ -17,7 +17,6 @@ from services.planner.agents import Agent
 from services.planner.conversation import native
 from services.planner.conversation.task_tools import with_agents
 from services.planner.models.types import CallPiece, ModelRequest, Reply
-from services.planner.replies.actions import Normalized
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Decision, Final, Invalid
@@ -35,6 +34,7 @@ class NativeReading(ReactReading):
     shown of it is replaced by what the run shows next.
     """
 
+    _expects_json = False
     _first: int | None = None
     _name = ""
     _begun = False
@@ -64,9 +64,6 @@ class NativeReading(ReactReading):
         head = "" if self._begun else native.head_of(self._name)
         self._begun = True
         return self._stream.feed(head + piece.arguments)
-
-    def _complaint(self, normalized: Normalized) -> str:
-        return normalized.cause  # This transport expects calls, not JSON in the text.
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from contracts.runs.events import Asked, RunEvent, Step
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
-from services.planner.models.types import CallPiece, ModelRequest, Reply
+from services.planner.models.types import ModelRequest, Reply
+from services.planner.replies.thoughts import Head
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.state.run import Event, Run, StrategyState
 from services.planner.run.turn import asking, decide
 from services.planner.run.turn.decision import Decision, Final, OwnDecision
-from services.planner.strategies.base import AskingStrategy
+from services.planner.strategies.base import AskingStrategy, Habit, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +22,19 @@ class DraftState(StrategyState):
     draft: str = ""
 
 
-@dataclass
-class Reading:
+class DraftReading(Reading):
     """Streams nothing: the first reply is the draft, the second one its title."""
 
-    draft: str
-    shown: str = ""
-    block_begun: str | None = None
+    shown = ""
 
-    def feed(self, piece: str | CallPiece) -> str:
+    def __init__(self, draft: str) -> None:
+        super().__init__(Head(), Habit(), native_reasoning=False)
+        self.draft = draft
+
+    def feed(self, text: str) -> str:
         """Show nothing."""
-        del piece
+        del text
         return ""
-
-    feed_call = feed_reasoning = feed
 
     def decide(self, reply: Reply) -> Decision:
         """Keep the draft, or answer with both."""
@@ -56,10 +56,10 @@ class Drafts(AskingStrategy):
         wanted = f"a title for: {draft}" if (draft := draft_of(run)) else f"a draft, as {agent.system_prompt}"
         return self._request(run, self._facts(run, tools), {"role": "system", "content": f"Write {wanted}"}, [])
 
-    def read(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
+    def read(self, run: Run, tools: Sequence[ToolSpec]) -> DraftReading:
         """Read it."""
         del tools
-        return Reading(draft_of(run))
+        return DraftReading(draft_of(run))
 
     def on_decision(
         self, run: Run, handling: Handling, asked: Asked, decision: OwnDecision, rules: Rules

@@ -9,7 +9,7 @@ from contracts.tools.messages import ArtifactPreview, RespondedArtifact, ToolSpe
 from contracts.wire.faults import Fault
 from services.planner.agents import Agent
 from services.planner.run.state.history import Executed
-from services.planner.strategies.planned import rendering as plans
+from services.planner.strategies.planned import strategy as plans
 
 TOOL = ToolSpec(name="research", description="Find.", output_schema={"type": "object", "properties": {"id": {}}})
 

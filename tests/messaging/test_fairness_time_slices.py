@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.messaging.tenants.time_slices import TimeSlice, TimeSlices
+from services.messaging.fairness import TimeSlice, TimeSlices
 from tests.support.waiting import wait_until
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.strategies.planned.reading import NoPlan, arguments_of, plan_in
-from services.planner.strategies.planned.stream import PlanStream
+from services.planner.strategies.planned.reading import NoPlan, PlanStream, arguments_of, plan_in
 from tests.planner.replies.test_actions_properties import TEXTS
 
 

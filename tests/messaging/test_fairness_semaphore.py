@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.messaging.tenants.fair_semaphore import FairSemaphore
+from services.messaging.fairness import FairSemaphore
 
 
 async def test_permits_are_given_in_the_order_of_arrival() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from contracts.wire.names import CLOCK, unix_ms
 from runwire.cli.commands import doctor
-from services.messaging.clock import ServerClock
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, ServerClock
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
@@ -66,7 +65,7 @@ def off(tmp_path_factory: pytest.TempPathFactory, model: ModelServer) -> Iterato
     for name, seconds in _OFF_S.items():
         service = name.partition("-")[0]
         runs = ["runwire.serving:main", str(tools)] if service == "tools" else [f"services.{service}.__main__:main"]
-        stack.parts[name].target = ("tests.messaging.test_clock:run_off", [str(seconds)], runs)
+        stack.parts[name].target = ("tests.messaging.test_connection:run_off", [str(seconds)], runs)
     with stack:
         yield stack
     nats.stop()

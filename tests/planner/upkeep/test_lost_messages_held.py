@@ -12,7 +12,7 @@ from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery, PullConsumer
 from services.messaging.streams.definitions import PLANNER_INBOX
-from services.planner.upkeep.held_messages import HeldMessages
+from services.planner.upkeep.lost_messages import HeldMessages
 from services.shared import metrics
 from tests.support.gateways import connected
 from tests.support.nats_server import NatsServer

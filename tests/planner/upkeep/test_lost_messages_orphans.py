@@ -12,7 +12,7 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import PLANNER_REQUESTS
 from services.messaging.streams.provision import provision
-from services.planner.upkeep.orphans import Orphans
+from services.planner.upkeep.lost_messages import Orphans
 from tests.support.buses import connected
 from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
