@@ -20,7 +20,7 @@ from services.messaging import guarded_write
 from services.messaging.connection import Bus, unix_seconds
 from services.messaging.errors import Outdated, Unavailable
 from services.messaging.guarded_write import Guard
-from services.messaging.nats_connection import Subscription
+from services.messaging.nats_connection import Body, Subscription, encoded
 from services.messaging.reads import sequence_of
 
 M = TypeVar("M", bound=BaseModel)
@@ -72,18 +72,17 @@ class Bucket:
         found = await self._bus.get_from_leader(self._stream, {"last_by_subj": self._subject(key)})
         return Entry(key, *found) if found is not None else Entry(key, 0, b"")
 
-    async def put(self, key: str, value: BaseModel | bytes, *, ttl_s: int | None = None) -> int:
+    async def put(self, key: str, value: Body, *, ttl_s: int | None = None) -> int:
         """Write an entry unconditionally, and return its revision."""
-        data, headers = _bytes(value), _ttl(ttl_s)
-        publish = self._bus.publish
-        return await self._bus.until_answered(lambda: publish(self._subject(key), data, headers), self._attempts)
+        subject, headers = self._subject(key), _ttl(ttl_s)
+        return await self._bus.until_answered(lambda: self._bus.publish(subject, value, headers), self._attempts)
 
-    async def create(self, key: str, value: BaseModel | bytes) -> int:
+    async def create(self, key: str, value: Body) -> int:
         """Write an entry if there is none, and return its revision. Raises Outdated."""
         return await self.update(key, value, revision=0)
 
     async def update(
-        self, key: str, value: BaseModel | bytes, *, revision: int, of: str | None = None, ttl_s: int | None = None
+        self, key: str, value: Body, *, revision: int, of: str | None = None, ttl_s: int | None = None
     ) -> int:
         """Write an entry if `revision` is its own, or that of the key `of`; return the new one. Raises Outdated."""
         guard = Guard(self._subject(of or key), revision)
@@ -91,7 +90,7 @@ class Bucket:
         return await guarded_write.write(
             self._bus,
             self._subject(key),
-            _bytes(value),
+            encoded(value),
             guard,
             since=since,
             headers=_ttl(ttl_s),
@@ -116,11 +115,10 @@ class Bucket:
         Raises Outdated. Its delete marker expires after an hour.
         """
         headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", **_ttl(_DELETE_MARKER_TTL_S)}
+        subject = self._subject(key)
         if revision is None:
-            publish = self._bus.publish
-            await self._bus.until_answered(lambda: publish(self._subject(key), b"", headers), self._attempts)
+            await self._bus.until_answered(lambda: self._bus.publish(subject, b"", headers), self._attempts)
         else:
-            subject = self._subject(key)
             guard = Guard(subject, revision)
             await guarded_write.write(self._bus, subject, b"", guard, headers=headers, attempts=self._attempts)
 
@@ -193,10 +191,6 @@ def _entry(message: Msg) -> Entry:
     ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp", "")
     expires_at = unix_seconds(stored) + int(ttl) if stored and ttl.isdecimal() else float("inf")
     return Entry(subjects.bucket_key(headers["Nats-Subject"]), sequence_of(message), message.data, expires_at, stored)
-
-
-def _bytes(value: BaseModel | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.model_dump_json().encode()
 
 
 def _ttl(seconds: int | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
+from pydantic import BaseModel
 
 from contracts.wire import subjects
 from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
@@ -46,6 +47,15 @@ T = TypeVar("T")
 _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 0.5
 _FIRST_RETRY_S, _MAX_RETRY_S = 0.1, 1.0
+
+
+Body = bytes | BaseModel
+"""What a message holds; a model is sent as its JSON."""
+
+
+def encoded(body: Body) -> bytes:
+    """Return the bytes of a message."""
+    return body if isinstance(body, bytes) else body.model_dump_json().encode()
 
 
 class NatsConnection:
@@ -181,7 +191,7 @@ class NatsConnection:
     async def request(
         self,
         subject: str,
-        data: bytes = b"",
+        data: Body = b"",
         wait_s: float = 2.0,
         headers: dict[str, str] | None = None,
         interim: Interim | None = None,
@@ -194,9 +204,9 @@ class NatsConnection:
         if requests is None:
             requests = self._requests = await RequestReply(self.nc).start()
             self.on_disconnect.append(requests.connection_lost)
-        return await requests.request(subject, data, wait_s, headers, interim)
+        return await requests.request(subject, encoded(data), wait_s, headers, interim)
 
-    async def has_nobody(self, subject: str, data: bytes = b"", wait_s: float = 0.25) -> bool:
+    async def has_nobody(self, subject: str, data: Body = b"", wait_s: float = 0.25) -> bool:
         """Whether nobody has subscribed to a subject: its process is dead or gone.
 
         A slow or stopped one stays connected; without a reply from it this takes `wait_s`.
@@ -244,14 +254,14 @@ class NatsConnection:
         await is_set_within(self._next_connection, pause_s)
 
     async def send(
-        self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None, reply: str = ""
+        self, subject: str, data: Body = b"", headers: dict[str, str] | None = None, reply: str = ""
     ) -> bool:
         """Publish without acknowledgement; False when the message was certainly not sent.
 
         For messages that may be lost: acknowledgements (redeliveries are harmless), heartbeats, hints.
         """
         try:
-            await self.nc.publish(subject, data, reply, headers)
+            await self.nc.publish(subject, encoded(data), reply, headers)
         except NATS_ERRORS as error:
             logger.debug("message_not_sent", subject=subject, error=repr(error))
             return False

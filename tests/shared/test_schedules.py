@@ -9,11 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-<<<<<<<< HEAD:tests/shared/test_schedules.py
 from services.shared.schedules import (
-========
-from services.shared.moments import (
->>>>>>>> 27c7460b (planner, messaging, shared: small modules beside what they belong to; one base for readings of replies, one stream of an object):tests/shared/test_moments.py
     checked_cron,
     local_time,
     moment_from_text,

@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.sessions.schedules import Schedule
-<<<<<<<< HEAD:tests/shared/test_schedules_fire_times.py
 from services.shared.schedules import Firing, firing
-========
-from services.shared.moments import Firing, firing
->>>>>>>> 27c7460b (planner, messaging, shared: small modules beside what they belong to; one base for readings of replies, one stream of an object):tests/shared/test_moments_fire_times.py
 from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)

@@ -122,9 +122,7 @@ class DirectCalls:
         """
         question = ReceivedQuestion(idempotency_key=idempotency_key, age_s=age_s)
         try:
-            reply = await self._bus.request(
-                subjects.direct_status(instance), question.model_dump_json().encode(), _STATUS_WITHIN_S
-            )
+            reply = await self._bus.request(subjects.direct_status(instance), question, _STATUS_WITHIN_S)
             return ReceivedAnswer.model_validate_json(reply.data).received
         except (BusError, ValidationError):
             return True
@@ -154,8 +152,8 @@ class _Request:
         Raises NoResponders; Unavailable when the connection was lost, after which `has_begun` may be wrong.
         """
         longest_s, until = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S, time.monotonic() + _ANSWER_WITHIN_S
-        subject, data = subjects.direct_call(self._instance), call.model_dump_json().encode()
-        waiting = asyncio.create_task(self._bus.request(subject, data, longest_s, interim=self._is_begun))
+        subject = subjects.direct_call(self._instance)
+        waiting = asyncio.create_task(self._bus.request(subject, call, longest_s, interim=self._is_begun))
         try:
             while not waiting.done() and (left_s := until - time.monotonic()) > 0:
                 await asyncio.wait({waiting}, timeout=min(left_s, _PROBE_EVERY_S))
@@ -172,7 +170,7 @@ class _Request:
     async def _is_gone(self, call: CallRequested) -> bool:
         """Whether the connection of the instance has ended."""
         key = names.round_key(call.run_id, call.call_id, call.round)
-        question = ReceivedQuestion(idempotency_key=key, age_s=0).model_dump_json().encode()
+        question = ReceivedQuestion(idempotency_key=key, age_s=0)
         return await self._bus.has_nobody(subjects.direct_status(self._instance), question, _PROBE_EVERY_S)
 
     def _is_begun(self, message: Msg) -> bool:

@@ -75,7 +75,7 @@ class Dispatcher:
         for call in run.open.values():
             if call.call_id in run.owner and call.tool not in OF_PLANNER:
                 question = CallQuestion(idempotency_key=f"{self._address.run}.{call.call_id}", round=call.round)
-                await self._parts.bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
+                await self._parts.bus.send(subjects.tool_cancel(call.tool), question)
 
     async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
         if planned.tool in TASK_TOOLS:
@@ -158,7 +158,7 @@ class Dispatcher:
         record = Record(events=[CallStarted(call_id=planned.call_id, tool=planned.tool, round=planned.round)])
         await self._parts.bus.publish_surely(
             subjects.stream(*self._address),
-            record.model_dump_json().encode(),
+            record,
             f"{self._round_key(planned)}.started",
             {EVENTS_HEADER: record.types()},
         )
@@ -167,7 +167,7 @@ class Dispatcher:
         message = await self._message(run, planned, again=again, start_within_s=_STORE_WITHIN_S)
         if message is not None:
             subject = subjects.call(self._address.tenant, self._address.run, planned.tool)
-            await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), self._round_key(planned))
+            await self._parts.bus.publish_surely(subject, message, self._round_key(planned))
 
     async def _has_ended(self) -> bool:
         async with self._parts.logs.lock(self._address):

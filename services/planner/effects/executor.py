@@ -166,9 +166,9 @@ class Effects:
                 await self._parts.bus.publish_surely(subjects.stream(*self._address), data, message_id, headers)
                 progress = replace(progress, answered=True)
             case commands.Wake(at):
-                name, body = f"resumed-{self._owner.partition(':')[2]}", inbox.RunResumed(at=at).model_dump_json()
+                subject = subjects.inbox(*self._address, f"resumed-{self._owner.partition(':')[2]}")
                 message_id = f"{self._address.run}-resumed-{self._owner}"
-                await self._parts.bus.publish_surely(subjects.inbox(*self._address, name), body.encode(), message_id)
+                await self._parts.bus.publish_surely(subject, inbox.RunResumed(at=at), message_id)
                 progress = replace(progress, woken=True)
             case commands.KeepContext():
                 await self._parts.logs.keep_context(self._address, self._given_context())
@@ -323,7 +323,7 @@ class Effects:
             if key := key or received.session:
                 tenant, run_id = self._address
                 subject = subjects.session_inbox(tenant, key, f"{run_id}-{name}")
-                await self._parts.bus.publish_surely(subject, message.model_dump_json().encode(), f"{run_id}.{name}")
+                await self._parts.bus.publish_surely(subject, message, f"{run_id}.{name}")
         elif key:
             await self._parts.sessions.on_message(SessionAddress(self._address.tenant, key), message, self._owner)
 

@@ -26,10 +26,10 @@ async def request_run(bus: Bus, request: RunRequested) -> None:
 
     Raises Refused when the queue of new runs is full.
     """
-    body, run = request.model_dump_json().encode(), request.run_id
+    run = request.run_id
     headers = {SESSION_HEADER: keys.session_key(request.session_id)} if request.session_id is not None else None
     try:
-        await bus.publish_surely(subjects.request(request.tenant, run), body, run, headers)
+        await bus.publish_surely(subjects.request(request.tenant, run), request, run, headers)
     except Refused as refusal:
         if not refusal.is_second_of_subject:
             raise
@@ -70,8 +70,7 @@ async def schedule(
         "Nats-Schedule-TTL": "5m",  # The fired message is in INBOX by then, so this one may expire.
         "Nats-Rollup": "sub",
     }
-    data = body.model_dump_json().encode()
-    await bus.publish_surely(subjects.timer(tenant, of, name), data, message_id or f"{of}-{name}-{at_ms}", headers)
+    await bus.publish_surely(subjects.timer(tenant, of, name), body, message_id or f"{of}-{name}-{at_ms}", headers)
 
 
 async def cancel_timers(bus: Bus, tenant: str, of: str) -> None:

@@ -197,7 +197,7 @@ class Sessions:
 
     async def on_timer(self, address: SessionAddress, due: inbox.GroupDue, owner: str) -> None:
         """Pass a timer of the session on to it. `owner`: the timer's message."""
-        body = SessionGroupDue(group_id=due.group_id, what=due.what).model_dump_json().encode()
+        body = SessionGroupDue(group_id=due.group_id, what=due.what)
         name = f"{due.what}-{due.group_id}"
         await self._bus.publish_surely(subjects.session_inbox(*address, name), body, f"{address.key}.{name}.{owner}")
 
@@ -290,13 +290,13 @@ class Sessions:
                 if not self._opening[address]:
                     await self._entries.write(address, session)
             case decide.Begin(run, seq, again=True):
-                body, name = inbox.RunBegins(session_seq=seq).model_dump_json().encode(), f"begin-{seq}"
+                body, name = inbox.RunBegins(session_seq=seq), f"begin-{seq}"
                 await self._bus.publish_surely(subjects.inbox(tenant, run, name), body, f"{run}.{name}")
             case decide.Begin(run, seq):
                 # Only a run that waits for its turn, by its own log, is told.
                 last = await last_record(self._bus, tenant, run)
                 if last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}:
-                    body = inbox.RunBegins(session_seq=seq).model_dump_json().encode()
+                    body = inbox.RunBegins(session_seq=seq)
                     await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
             case proposals.RequestApply():
                 await messages.request_run(self._bus, command.request)
@@ -310,8 +310,7 @@ class Sessions:
                 await self._delete(address, session)
             case decide.Tell(run, message, about):
                 subject = subjects.control(tenant, run, f"session-{message.kind}-{about}")
-                body, message_id = message.model_dump_json().encode(), f"{about}.session-{message.kind}"
-                await self._bus.publish_surely(subject, body, message_id)
+                await self._bus.publish_surely(subject, message, f"{about}.session-{message.kind}")
             case _:
                 assert_never(command)
 
@@ -328,12 +327,11 @@ class Sessions:
             case task_commands.AnswerCall(run, finished, tasks):
                 finished = await self._results.of_call(tenant, session, run, finished, tasks)
                 subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))
-                body, message_id = finished.model_dump_json().encode(), names.round_key(run, finished.call_id)
-                await self._bus.publish_surely(subject, body, message_id)
+                await self._bus.publish_surely(subject, finished, names.round_key(run, finished.call_id))
             case task_commands.CancelTask(task_id, reason):
                 cancel = inbox.CancelRequested(reason=reason, session_id=session.session_id)
                 subject = subjects.control(tenant, task_id, f"session-cancel-{task_id}")
-                await self._bus.publish_surely(subject, cancel.model_dump_json().encode(), f"{task_id}.session-cancel")
+                await self._bus.publish_surely(subject, cancel, f"{task_id}.session-cancel")
             case task_commands.RequestReport(report):
                 context = await self._runs.context(Address(tenant, report.report_id))
                 of_report = report_request(tenant, session, report, context)
@@ -346,8 +344,7 @@ class Sessions:
             case task_commands.SetGroupTimer(what, group_id, at):
                 await messages.set_group_timer(self._bus, *address, what, group_id, at)
             case task_commands.TellRun(run, name, message):
-                body, message_id = message.model_dump_json().encode(), f"{run}.{name}"
-                await self._bus.publish_surely(subjects.control(tenant, run, name), body, message_id)
+                await self._bus.publish_surely(subjects.control(tenant, run, name), message, f"{run}.{name}")
             case _:
                 assert_never(command)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import jiter
 
+from services.shared.redaction.json_values import well_formed
+
 MAX_DEPTH = 99
 """Nested containers. A real action needs less than a tenth of it."""
 MAX_DIGITS = 1000
@@ -50,8 +52,6 @@ _CODES = {
     "x": re.compile(r"[0-9a-fA-F]{2}"),
     "U": re.compile(r"000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}"),
 }
-_PAIRS = re.compile("(?:[\ud800-\udbff][\udc00-\udfff])+")
-_HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALF = re.compile("[\ud800-\udbff]")
 MAX_INTEGER = 10**MAX_DIGITS
 _HARMLESS = frozenset({str, bool, type(None)})
@@ -106,12 +106,6 @@ def load_whole(text: str, reader: "Reader") -> Any:
     return value
 
 
-def mend(text: str) -> str:
-    """Join the halves of surrogate pairs, and replace lone halves by U+FFFD, so that the text can be encoded."""
-    joined = _PAIRS.sub(lambda pairs: pairs[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
-    return _HALF.sub("\N{REPLACEMENT CHARACTER}", joined)
-
-
 def behind(pattern: re.Pattern[str], text: str, here: int) -> int:
     """Return the end of what a pattern matches at a position: the position itself where it matches nothing."""
     match = pattern.match(text, here)
@@ -136,12 +130,12 @@ class Halves:
         text, self._half = self._half + part, ""
         if _FIRST_HALF.fullmatch(text[-1:]):
             text, self._half = text[:-1], text[-1]
-        return mend(text)
+        return well_formed(text)
 
     def end(self) -> str:
         """Return what stands for a half that stayed alone."""
         half, self._half = self._half, ""
-        return mend(half)
+        return well_formed(half)
 
 
 class Reader:
@@ -213,7 +207,7 @@ class Reader:
                 raise self._wrong("a string is not closed", end)
             if text.startswith(closing, end):
                 whole = "".join(parts)
-                return (whole if whole.isascii() else mend(whole)), end + len(closing)
+                return well_formed(whole), end + len(closing)
             if text[end] == quote:
                 parts.append(quote)
                 here = end + 1

@@ -128,9 +128,7 @@ async def _delete_sessions(bus: Bus, bucket: Bucket, before: int) -> None:
                 tenant, _ = keys.session_entry.parsed(entry.key)
                 body = SessionDeletionRequested(by="retention", unchanged_since=found.updated_at)
                 subject = subjects.session_inbox(tenant, found.key, "delete")
-                await bus.publish_surely(
-                    subject, body.model_dump_json().encode(), f"{found.key}.delete-{found.updated_at}"
-                )
+                await bus.publish_surely(subject, body, f"{found.key}.delete-{found.updated_at}")
 
 
 async def _ended(bucket: Bucket, before: int) -> AsyncIterator[list[_Ended]]:
@@ -224,7 +222,7 @@ class Deletions:
             return None  # Another planner completed the deletion.
         last = await last_record(self._bus, due.tenant, due.run, 2)
         if last is None or TERMINAL.isdisjoint(types_in(last.headers)):
-            cancel = CancelRequested(reason="deleted").model_dump_json().encode()
+            cancel = CancelRequested(reason="deleted")
             headers = {"Nats-Msg-Id": f"{due.run}-cancel-to-delete"}  # It makes repetitions harmless.
             await self._bus.publish(subjects.control(due.tenant, due.run, "cancel"), cancel, headers)
             return CHECK_S
@@ -248,9 +246,7 @@ class Deletions:
         log, fact = subjects.log(tenant, run), Record(events=[Deleted()])
         last = await self._bus.last(subjects.RUNS, log, 2)
         if last is None or (last.headers or {}).get(EVENTS_HEADER) != fact.types():
-            await self._bus.publish(
-                log, fact.model_dump_json().encode(), {EVENTS_HEADER: fact.types(), "Nats-Msg-Id": f"{run}-deleted"}
-            )
+            await self._bus.publish(log, fact, {EVENTS_HEADER: fact.types(), "Nats-Msg-Id": f"{run}-deleted"})
         await self._purge(subjects.RUNS, log, keep=1)
         for stream, pattern in subjects.everything_of(tenant, run):
             await self._purge(stream, pattern)

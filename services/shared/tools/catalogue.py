@@ -35,7 +35,7 @@ READ_WAIT_S = 12.0
 
 async def read(bus: Bus, asked: ReadRequested, wait_s: float = READ_WAIT_S) -> CallFinished:
     """Return what came of a call. Raises Unavailable if no tool runner answers."""
-    message = await bus.request(subjects.tool_read(), asked.model_dump_json().encode(), wait_s)
+    message = await bus.request(subjects.tool_read(), asked, wait_s)
     return CallFinished.model_validate_json(message.data)
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.replies.strict_json import MAX_DEPTH, MAX_DIGITS, NotJson, loads, loads_leniently, mend
+from services.planner.replies.strict_json import MAX_DEPTH, MAX_DIGITS, NotJson, loads, loads_leniently
+from services.shared.redaction.json_values import well_formed
 
 TEXTS = st.text().filter(lambda text: re.search(r"[\b\f][A-Za-z]", text) is None)
 VALUES = st.recursive(
@@ -109,7 +110,10 @@ def test_surrogates_are_joined_or_replaced() -> None:
         loads(r'"\ud83d\ude00 \ud83d x \ude00"')
         == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} x \N{REPLACEMENT CHARACTER}"
     )
-    assert mend("\ud83d\ude00 \udc00 \ud800") == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}"
+    assert (
+        well_formed("\ud83d\ude00 \udc00 \ud800")
+        == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}"
+    )
     assert loads('{"\ud800": 1}') == {"\N{REPLACEMENT CHARACTER}": 1}
 
 

@@ -14,8 +14,9 @@ from services.planner.replies.actions.forms import five_field_deviation, two_fie
 from services.planner.replies.actions.names import ActionFormat
 from services.planner.replies.actions.reading import Reading, Shape, read_object, shape_of
 from services.planner.replies.actions.scan import Broken, Found, Scan, ThoughtEnds
-from services.planner.replies.strict_json import NotJson, Reader, mend, well_formed_object
+from services.planner.replies.strict_json import NotJson, Reader, well_formed_object
 from services.planner.replies.thoughts import said_in
+from services.shared.redaction.json_values import well_formed
 
 MAX_ALTERNATES = 16
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
@@ -83,7 +84,7 @@ def normalize_action(
         action_format: `unified` accepts only the two-field form, `legacy` only actions of five fields.
         tasks: whether the run may start background tasks. Only the complaint depends on it.
     """
-    native = mend(reasoning_content).strip() if reasoning_content else ""
+    native = well_formed(reasoning_content).strip() if reasoning_content else ""
     text = text_or_mapping if isinstance(text_or_mapping, str) else _written(text_or_mapping)
     if (normalized := _read_well_formed(text, native, tools, action_format)) is not None:
         return normalized
@@ -315,7 +316,7 @@ def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
         end = min(item.start for items in reply.shapes.values() for item in items)
     else:
         return None
-    return said_in(mend(reply.text[:end]).lstrip("\ufeff"))
+    return said_in(well_formed(reply.text[:end]).lstrip("\ufeff"))
 
 
 def _place(broken: Broken) -> str:
@@ -323,5 +324,5 @@ def _place(broken: Broken) -> str:
     error, text = broken.error, broken.text
     line = text.count("\n", 0, error.position) + 1
     column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
-    near = mend(text[max(0, error.position - EXCERPT_CHARACTERS) : error.position]).replace("\n", " ")
+    near = well_formed(text[max(0, error.position - EXCERPT_CHARACTERS) : error.position]).replace("\n", " ")
     return f"the reply is no valid JSON: {error.cause}, at line {line}, column {column}, after `{near}`"
