@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
-class _Queue:
+class _Permits:
     limit: int
     taken: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
@@ -30,7 +30,7 @@ class FairSemaphore(Generic[K]):
     """Permits by key. Whoever takes one says how many there are now. A key of which nobody has one takes no memory."""
 
     def __init__(self) -> None:
-        self._queues: dict[K, _Queue] = {}
+        self._queues: dict[K, _Permits] = {}
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -41,7 +41,7 @@ class FairSemaphore(Generic[K]):
         if queue is None:
             if limit <= 0:
                 return False
-            queue = self._queues[key] = _Queue(limit)
+            queue = self._queues[key] = _Permits(limit)
         queue.limit = limit
         if queue.waiting or queue.taken >= limit:
             return False

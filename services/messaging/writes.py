@@ -19,7 +19,7 @@ import structlog
 from contracts.wire import subjects
 from contracts.wire.operation import NOT_STORED
 from services.messaging.errors import FULL, GUARD_IN_FLIGHT, NO_ROOM, BusError, Refused, Unavailable, Unsure
-from services.messaging.nats_connection import Body, NatsConnection
+from services.messaging.nats_connection import Body, NatsConnection, encoded
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import cancelled, is_set_within
 
@@ -137,10 +137,10 @@ class Writes(NatsConnection):
         self, subject: str, data: Body, headers: dict[str, str] | None = None, wait_s: float = 2.0
     ) -> int:
         """Write one message to the stream of `subject`, and return its sequence. Raises as `publish_acknowledged`."""
-        return (await self.publish_acknowledged(subject, data, headers, wait_s)).sequence
+        return (await self.publish_acknowledged(subject, encoded(data), headers, wait_s)).sequence
 
     async def publish_acknowledged(
-        self, subject: str, data: Body, headers: dict[str, str] | None = None, wait_s: float = 2.0
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0
     ) -> Acknowledged:
         """Write one message to the stream of `subject`.
 
