@@ -50,7 +50,7 @@ from services.planner.sessions.tasks import commands as task_commands
 from services.planner.sessions.tasks.reports import report_id, report_request
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.runs.run_follower import last_record
+from services.shared.runs.last_record import last_record
 from services.shared.sessions.fold import MAX_OLDER_RUNS
 from services.shared.sessions.proposals import notes
 from services.shared.sessions.state import Session

@@ -25,7 +25,7 @@ from services.planner.sessions.tasks.answers import MAX_ANSWERED_BYTES
 from services.planner.sessions.tasks.reports import REPORTED_TASKS, REPORTED_WHOLE
 from services.shared.redaction.placeholders import placeholder, placeholder_of, wire_size
 from services.shared.redaction.stored_values import as_reference
-from services.shared.runs.run_follower import last_record
+from services.shared.runs.last_record import last_record
 from services.shared.sessions.state import Session
 
 WHOLE = "background_results", "$"

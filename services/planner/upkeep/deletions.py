@@ -36,7 +36,7 @@ from services.planner.effects.messages import forget_runs
 from services.runtime.tasks import every
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.runs.run_follower import last_record
+from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 

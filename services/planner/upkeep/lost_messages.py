@@ -44,7 +44,7 @@ from services.messaging.reads import sequence_of
 from services.runtime.newest import Newest
 from services.runtime.tasks import cancelled
 from services.shared import metrics
-from services.shared.runs.run_follower import last_record
+from services.shared.runs.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 
@@ -149,8 +149,6 @@ class HeldMessages:
     def _is_old(self, message: Msg) -> bool:
         return unix_ms() / 1000 - unix_seconds((message.headers or {})["Nats-Time-Stamp"]) > self._proof_s
 
-
-logger = structlog.get_logger(__name__)
 
 _QUEUES = [(row.kept_in, row.queue, row.all) for row in subjects.PLANNER_QUEUES]
 

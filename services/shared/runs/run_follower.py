@@ -29,20 +29,6 @@ from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
 from services.messaging.reads import checked, sequence_of
 
-
-async def last_record(bus: Bus, tenant: str, run: str, attempts: int | None = None) -> Msg | None:
-    """Return the newest record, or None for an empty log. A forged one is skipped: it may stand behind the end.
-
-    Retries until answered, or raises Unavailable after `attempts`.
-    """
-    subject = subjects.log(tenant, run)
-    last = await bus.last(subjects.RUNS, subject, attempts)
-    if last is None or last.data:
-        return last
-    stored = await (await bus.reader(subjects.RUNS)).messages(subject, attempts=attempts)
-    return next((message for message in reversed(stored) if message.data), last)
-
-
 Kind = Literal["log", "stream"]
 _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
 """First and longest pause between checks. A check costs two reads, so many listeners of quiet runs would keep a core

@@ -29,7 +29,7 @@ from services.messaging.errors import Unavailable
 from services.messaging.nats_connection import Subscription
 from services.messaging.pull_consumer import Delivery
 from services.runtime.tasks import start_in
-from services.shared.runs.run_follower import last_record
+from services.shared.runs.last_record import last_record
 from services.tool_runner.errors import AlreadyCompleted, RunEnded
 
 OnEnd = Callable[[], object]

@@ -3,7 +3,8 @@
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.shared.runs.run_follower import RunFollower, last_record
+from services.shared.runs.last_record import last_record
+from services.shared.runs.run_follower import RunFollower
 from tests.support.forgeries import forge_end
 
 
