@@ -73,7 +73,7 @@ playground: ## Build the playground from web/ and its types from the schemas, af
 	cd web && npm ci --ignore-scripts --no-audit --no-fund && npm run check && npm run build
 
 models: $(VENV)/ready ## Write the table of models' prices and context sizes again, after an upgrade of LiteLLM.
-	$(BIN)/python -m services.planner.models.model_table
+	$(BIN)/python -m tests.support.model_table
 
 providers: $(VENV)/ready ## Ask the real providers whose keys are set, for docs/rules/tried.md; ARGS names more models.
 	$(BIN)/python -m benchmarks.providers $(ARGS)

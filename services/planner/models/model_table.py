@@ -1,11 +1,9 @@
 """Prices, context sizes and abilities of known models, from a trimmed copy of LiteLLM's table.
 
-The table (`model_table.json`) is made from the pinned LiteLLM, so that the library need not be imported for it. A test
-compares the two; `make models` writes the table again after an upgrade of LiteLLM. Its licence is that of LiteLLM, in
-`model_table.LICENSE`.
+The table (`model_table.json`) is made from the pinned LiteLLM (`tests/support/model_table.py`), so that the library
+need not be imported for it. Its licence is that of LiteLLM, in `model_table.LICENSE`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,10 +15,6 @@ import orjson
 from contracts.runs.payload import Usage
 
 FILE = Path(__file__).with_name("model_table.json")
-LICENCE_FILE = FILE.with_suffix(".LICENSE")
-SOURCE = "trimmed from LiteLLM's model_prices_and_context_window.json; MIT licence, see model_table.LICENSE"
-LICENCE_SOURCE = "licenses/LICENSE"
-_SOURCE_FILE = "model_prices_and_context_window_backup.json"
 _PREFIXES_LEFT_OUT = frozenset({"openai", "anthropic", "azure", "vertex_ai", "bedrock", "cohere", "cohere_chat"})
 """Providers whose models the table also, or only, names without the provider."""
 
@@ -73,47 +67,3 @@ def cost_usd(model: str, usage: Usage) -> float | None:
     return (
         fresh * known.input_price + cached * (known.cached_price or 0.0) + usage.completion_tokens * known.output_price
     )
-
-
-def trimmed(table: dict[str, dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return the rows that this module keeps of LiteLLM's table."""
-    return {
-        name: [
-            entry.get("litellm_provider", ""),
-            entry.get("input_cost_per_token"),
-            entry.get("output_cost_per_token"),
-            entry.get("cache_read_input_token_cost"),
-            entry.get("max_input_tokens") if isinstance(entry.get("max_input_tokens"), int) else None,
-            int(bool(entry.get("supports_vision"))),
-            int(bool(entry.get("supports_reasoning"))),
-        ]
-        for name, entry in sorted(table.items())
-        if entry.get("mode") in {"chat", "responses"}
-    }
-
-
-def rendered(folder: Path, version: str) -> str:
-    """Return the file's content, made of the LiteLLM in `folder`: a row per line, so that a diff shows what changed."""
-    rows = trimmed(json.loads((folder / _SOURCE_FILE).read_bytes()))
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-    head = json.dumps({"source": SOURCE, "litellm": version})[:-1]
-    return f'{head}, "models": {{\n{lines}\n}}}}\n'
-
-
-def licence(text: str) -> str:
-    """Return the content of the licence file. `text`: LiteLLM's licence, which a copy of its table has to keep."""
-    return f"model_table.json is a trimmed copy of a file of LiteLLM, whose licence is:\n\n{text}"
-
-
-def main() -> None:
-    """Write the table and its licence again, from the LiteLLM that is installed."""
-    # Imported for this job alone: the planner must not wait for it.
-    from importlib.metadata import distribution  # noqa: PLC0415
-
-    litellm = distribution("litellm")
-    FILE.write_text(rendered(Path(str(litellm.locate_file("litellm"))), litellm.version))
-    LICENCE_FILE.write_text(licence(litellm.read_text(LICENCE_SOURCE) or ""))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,15 +6,8 @@ from pathlib import Path
 import pytest
 
 from contracts.runs.payload import Usage
-from services.planner.models.model_table import (
-    FILE,
-    LICENCE_FILE,
-    LICENCE_SOURCE,
-    cost_usd,
-    known_model,
-    licence,
-    rendered,
-)
+from services.planner.models.model_table import FILE, cost_usd, known_model
+from tests.support.model_table import LICENCE_FILE, LICENCE_SOURCE, licence, rendered
 
 
 def test_the_table_is_that_of_the_pinned_litellm() -> None:
