@@ -73,11 +73,17 @@ class ObjectFinder:
             before = here
             here = self._move(text, here)
             self.characters_examined += max(1, here - before)
-            passed = text[before:here]
-            if self._odd and not self.found:  # A node behind an odd brace: the brace may have been an action.
-                self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
-            self._lead = lead_on(self._lead, passed)
+            self._note(text[before:here])
         return here
+
+    def _note(self, passed: str) -> None:
+        """Remember the end of the passed text.
+
+        A node after an odd brace means that the brace may have been an action.
+        """
+        if self._odd and not self.found:
+            self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
+        self._lead = lead_on(self._lead, passed)
 
     def _begin(self, move: _Move) -> None:
         """Continue after a bracket or a mark. After too many of them, stop."""

@@ -1,1 +1,0 @@
-"""Goes with the next commit: its parts stand beside what they belong to."""
