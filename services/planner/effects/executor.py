@@ -80,12 +80,12 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
         # After a while, or a lost connection, the message may have been delivered again: what the later handling has
         # recorded must be known.
         known_from = max(time.monotonic() - parts.bus.settings.ack_wait_s / 2, parts.bus.up_since)
-        is_old = isinstance(command, commands.Ack) and read_at < known_from
+        is_old = isinstance(command, commands.Ack) and (read_at < known_from or await effects.entered_again(run))
         if is_old or (not is_current and not isinstance(command, commands.DECIDES_NOTHING)):
             fresh = True
             continue
         if isinstance(command, commands.Ack | commands.Abandon):
-            await effects.finish(run)
+            await effects.finish()
             if run.is_at_rest:
                 parts.logs.forget(address)
             return isinstance(command, commands.Ack)
@@ -201,13 +201,18 @@ class Effects:
         """Store what the run has spent for its API key, if the key has a budget."""
         self._spent.store_soon(run)
 
-    async def finish(self, run: Run) -> None:
+    async def entered_again(self, run: Run) -> bool:
+        """Write the entry of an open run whose state is new, and return whether that was due: it may take long."""
+        if not self.is_state_new or run.request is None or run.terminal is not None:
+            return False
+        self.is_state_new = False
+        await index.rewrite_run(self._parts.bus, run.request, partial(self._parts.logs.load, self._address, fresh=True))
+        return True
+
+    async def finish(self) -> None:
         """End the writes in the background. Only then may the message be acknowledged."""
         if self._opening is not None:
             await self._opening.end()
-        if self.is_state_new and run.request is not None and run.terminal is None:
-            load = partial(self._parts.logs.load, self._address, fresh=True)
-            await index.rewrite_run(self._parts.bus, run.request, load)
         await self._spent.end()
 
     async def _call_model(
@@ -284,9 +289,8 @@ class Effects:
             )
         finally:
             expiring.cancel()
-        if decision is not None:
-            for form in _counted(decision):
-                metrics.REPLY_FORMS.labels(metrics.named("model", asked.model or run.model), form).inc()
+        for form in _counted(decision) if decision is not None else ():
+            metrics.REPLY_FORMS.labels(metrics.named("model", asked.model or run.model), form).inc()
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision
