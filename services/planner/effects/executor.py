@@ -77,15 +77,15 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
                 if not is_redelivered or await _is_pending(parts.bus, incoming):
                     continue
                 command = commands.Abandon()  # An earlier handling has acknowledged the message.
+        has_written = isinstance(command, commands.Ack | commands.Abandon) and await effects.finish(run)
         # After a while, or a lost connection, the message may have been delivered again: what the later handling has
         # recorded must be known.
         known_from = max(time.monotonic() - parts.bus.settings.ack_wait_s / 2, parts.bus.up_since)
-        is_old = isinstance(command, commands.Ack) and (read_at < known_from or await effects.entered_again(run))
+        is_old = isinstance(command, commands.Ack) and (has_written or read_at < known_from)
         if is_old or (not is_current and not isinstance(command, commands.DECIDES_NOTHING)):
             fresh = True
             continue
         if isinstance(command, commands.Ack | commands.Abandon):
-            await effects.finish()
             if run.is_at_rest:
                 parts.logs.forget(address)
             return isinstance(command, commands.Ack)
@@ -201,19 +201,19 @@ class Effects:
         """Store what the run has spent for its API key, if the key has a budget."""
         self._spent.store_soon(run)
 
-    async def entered_again(self, run: Run) -> bool:
-        """Write the entry of an open run whose state is new, and return whether that was due: it may take long."""
+    async def finish(self, run: Run) -> bool:
+        """End all writes, which may take long: only what is decided afterwards may acknowledge the message.
+
+        Return whether the entry of an open run whose state is new had to be written.
+        """
+        if self._opening is not None and not await self._opening.end():
+            self._opening = None  # It begins again if the handling goes on.
+        await self._spent.end()
         if not self.is_state_new or run.request is None or run.terminal is not None:
             return False
         self.is_state_new = False
         await index.rewrite_run(self._parts.bus, run.request, partial(self._parts.logs.load, self._address, fresh=True))
         return True
-
-    async def finish(self) -> None:
-        """End the writes in the background. Only then may the message be acknowledged."""
-        if self._opening is not None:
-            await self._opening.end()
-        await self._spent.end()
 
     async def _call_model(
         self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
