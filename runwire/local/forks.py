@@ -23,8 +23,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts.wire.base import Message
-
 _PR_SET_PDEATHSIG = 1
 _LENGTH_BYTES = 4
 """Of a request: its length comes first."""
@@ -191,7 +189,7 @@ def _show_title(*arguments: str) -> None:
     ctypes.memmove(first, title.ljust(last - first, b"\0"), last - first)
 
 
-def _build(message: type[Message]) -> None:
+def _build(message: type[Any]) -> None:
     """Build a message, and all that are made from it: in each fork it would take 12 MB of its own, and 0.1 s."""
     message.model_rebuild()
     for each in message.__subclasses__():
@@ -203,7 +201,7 @@ def _main() -> None:
     _show_title(__spec__.name)
     for module in modules:
         importlib.import_module(module)
-    _build(Message)
+    _build(importlib.import_module("contracts.wire.base").Message)  # The launcher does without pydantic.
     gc.collect()
     gc.freeze()  # What is loaded stays: looking at it again would copy its pages into each fork.
     with socket.socket(fileno=int(number)) as channel:

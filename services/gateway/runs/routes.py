@@ -110,7 +110,7 @@ async def list_runs(
     caller: RequestCaller,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
-    status: State | Waits | None = None,
+    status: Literal[State, Waits] | None = None,
     session_id: Filter = None,
     user_id: Filter = None,
     agent: Filter = None,
