@@ -138,7 +138,8 @@ async def test_a_deleted_session_is_gone(client: Client, model: ModelServer) -> 
         if event.type == "tool_progress":
             break
 
-    events = client.session_events(session)
+    events = aiter(client.session_events(session))
+    await anext(events)  # It is followed before it is gone.
     await client.delete_session(session)
     assert [event.type async for event in events][-1] == "deleted"
     with pytest.raises(NotFound):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import secrets
 import signal
@@ -156,6 +157,7 @@ class NatsServer:
     def freeze(self) -> None:
         """Stop the server in its tracks: connections stay open, and nobody answers."""
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # Until then it may still answer.
 
     def thaw(self) -> None:
         """Let a frozen server go on, with everything that waits in its sockets."""

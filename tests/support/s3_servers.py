@@ -121,6 +121,7 @@ class S3Server:
     def freeze(self) -> None:
         """Let it hang: connections are taken, nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # Until then it may still answer.
 
     def thaw(self) -> None:
         """Let it go on."""
