@@ -58,6 +58,7 @@ THROUGH = {
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
     "services/planner/models/litellm/model.py": "tests/planner/models/test_both_paths.py",
     "services/planner/models/litellm/errors.py": "tests/planner/models/test_both_paths.py",
+    "services/planner/page_views.py": "tests/planner/test_runs_pages.py",
     "services/planner/run/ending/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",

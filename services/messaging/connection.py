@@ -9,6 +9,7 @@ Rule 2: a machine whose clock differs by more than two seconds is named, since i
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -87,7 +88,7 @@ class Bus(Reads, Writes):
         self.clock = ServerClock(self)
 
 
-class Answerer:
+class Answerer(ABC):
     """Takes requests on a subject, and answers each in a task of its own.
 
     A reply goes to the inbox of one of `askers` and nowhere else. What does not ask from there is dropped.
@@ -115,6 +116,6 @@ class Answerer:
         if message.reply.startswith(self._inboxes) and "Nats-Subject" not in (message.headers or {}):
             start_in(self._answering, self.answer(message))
 
+    @abstractmethod
     async def answer(self, message: Msg) -> None:
         """Answer a request."""
-        raise NotImplementedError

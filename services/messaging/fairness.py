@@ -27,7 +27,10 @@ class _Permits:
 
 
 class FairSemaphore(Generic[K]):
-    """Permits by key. Whoever takes one says how many there are now. A key of which nobody has one takes no memory."""
+    """A semaphore for each key, fair in the order of arrival. A key without a taken permit uses no memory.
+
+    Each `take_now` sets the limit of its key.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[K, _Permits] = {}

@@ -254,6 +254,7 @@ class RunReader:
         if first is None:
             return None  # The log was purged between the two reads.
         begin, end = parsed(Record, first.data), parsed(Record, last.data)
+        # A report whose turn went to another run before it began has that in its log first.
         while begin is not None and isinstance(begin.events[0], Yielded) and first.sequence < last.sequence:
             first = await get(subjects.RUNS, {"seq": first.sequence + 1, "next_by_subj": log}) or last
             begin = parsed(Record, first.data)

@@ -122,7 +122,7 @@ async def list_runs(
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
     wanted: dict[str, Wanted | None] = {"session_id": session_id, "user_id": user_id, "agent": agent}
-    wanted |= {"waits": WAITS if waits else status} if waits or status in WAITS else {"status": status}
+    wanted["waits" if waits or status in WAITS else "status"] = WAITS if waits else status
     runs, next_cursor = await parts.index.page(RunStatus, caller, limit, cursor, **wanted)
     if waits:
         found = await asyncio.gather(*(parts.runs.find(caller.tenant, run.run_id) for run in runs))

@@ -1,21 +1,18 @@
-"""Prepares model calls: the run's agent, its pinned tool specifications, its strategy, its page, the model."""
+"""Prepares model calls: the run's agent, its pinned tool specifications, its strategy, the model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
 
 import structlog
 
 from contracts.runs.events import RunStarted
-from contracts.runs.pages import Page, PageView
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
-from contracts.tools.messages import ReadRequested, ToolSpec
+from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.messaging.connection import Bus
-from services.messaging.errors import Unavailable
 from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
@@ -23,6 +20,7 @@ from services.planner.models.errors import ModelFailed
 from services.planner.models.model_table import cost_usd
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.models.wire import estimate
+from services.planner.page_views import view_of
 from services.planner.resolution import Deployment
 from services.planner.run.commands import Opening
 from services.planner.run.people.input_rules import ADMITTED, Checked, check
@@ -30,73 +28,8 @@ from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Critique, Triage
 from services.planner.strategies.base import Reading, Strategy
 from services.shared.runs.causes import CAUSES
-from services.shared.runs.pages.page_types import Read, Shown, help_text
 from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
-from services.shared.tools.catalogue import Catalogue, read
-
-PAGE_WAIT_S = 6.0
-"""How long each read of a page may take. All of them are made at once."""
-MAX_CONTEXT_CHARACTERS = 64 << 10
-
-
-async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tuple[PageView, list[str]]:
-    """Return what the model of a run reads about its page, and warnings. Raises UnknownPlace."""
-    parts, kind = pages.parts(page), pages.pages[page.name]
-    lost: list[str] = []
-    try:
-        reads = kind.reads_of(page)
-        results = await asyncio.gather(*(_read(bus, started, each) for each in reads))
-        lost = [f"{each.tool}: {found.reason}" for each, found in zip(reads, results, strict=True) if _is_lost(found)]
-        shown = kind.shown(page, [None if _is_lost(each) else each for each in results])
-        # Raises for what no record can hold.
-        PageView(page=page, context=shown.text, **_of_table(shown)).model_dump_json()
-    except Exception as error:  # noqa: BLE001, a plug-in may raise anything
-        logger.warning("page_not_shown", page=page.name, error=repr(error)[:500])
-        shown, lost = Shown(""), [*lost, "the page cannot be shown; the log of the planner says why"]
-    lines = [shown.text[:MAX_CONTEXT_CHARACTERS], *(f"Not available now: {each}" for each in lost)]
-    view = PageView(
-        page=page,
-        role=started.request.role,
-        persona="\n\n".join(filter(None, (part.persona for part in parts))),
-        context="\n".join(filter(None, lines)),
-        payloads=pages.payloads(page),
-        client_actions=pages.actions(page),
-        tools=[name for name in started.tools if pages.offers(page, name)],
-        help=help_text(pages.topics, page.name, started.request.role),
-        **_of_table(shown),
-    )
-    return view, [f"page_incomplete: {each}" for each in lost]
-
-
-def _of_table(shown: Shown) -> dict[str, Any]:
-    return {"base_version": shown.base_version, "columns": shown.columns}
-
-
-def _is_lost(found: Any) -> TypeGuard[Fault]:
-    return isinstance(found, Fault)
-
-
-async def _read(bus: Bus, started: RunStarted, call: Read) -> Any:
-    """Return what a tool says, or the fault."""
-    request = started.request
-    if request.key_tools is not None and call.tool not in request.key_tools:
-        return Fault(code="unknown_tool", reason="the API key does not allow this tool")
-    asked = ReadRequested(
-        tenant=started.tenant,
-        tool=call.tool,
-        args=call.args,
-        user_id=request.user_id,
-        request_id=request.request_id,
-        trace_id=request.trace_id,
-    )
-    try:
-        found = await read(bus, asked, PAGE_WAIT_S)
-    except Unavailable:
-        return Fault(code="tool_unavailable", reason="no answer in time", retryable=True)
-    if found.status == "failed":
-        return found.failure or Fault(code="internal", reason="the tool failed and did not say why")
-    return found.observation
-
+from services.shared.tools.catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
 

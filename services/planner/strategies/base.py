@@ -6,6 +6,7 @@ a step adds to the conversation. The rules of a run know the last six only (`run
 does no I/O. All strategies share what is known of models that leave the opening mark of their thoughts out.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ Prefix = tuple[Message, list[dict[str, Any]]]
 """The system message of a request, and the functions that it offers."""
 
 
-class Reading:
+class Reading(ABC):
     """Reads one reply while it streams.
 
     `block_begun`: the name of a hidden block that has begun in the newest part of its text.
@@ -91,9 +92,9 @@ class Reading:
         self._habit = habit
         self._native_reasoning = native_reasoning
 
+    @abstractmethod
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""
-        raise NotImplementedError
 
     def feed_call(self, piece: CallPiece) -> str:
         """The same for a part of a native tool call, which is not shown where none was asked for."""
@@ -105,14 +106,14 @@ class Reading:
         self._head.release()
         return text if self._native_reasoning else ""
 
+    @abstractmethod
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def shown(self) -> str:
         """The answer text returned so far."""
-        raise NotImplementedError
 
 
 class Strategy(StrategyRules):

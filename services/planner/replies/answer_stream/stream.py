@@ -3,6 +3,7 @@
 The package's docstring gives the rules. `settle` compares the final parse of a reply with what was streamed.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -205,7 +206,7 @@ class Action:
             self._said = self.flows = True
 
 
-class ObjectStream:
+class ObjectStream(ABC):
     """Streams text of an object of a reply: finds the object, and follows its tokens.
 
     Without `amid_prose`, an object in a line of prose, which may be a draft in a thought, is left to the final parse.
@@ -253,13 +254,13 @@ class ObjectStream:
                 self._tokens = self._begin()
         return text[here:]
 
+    @abstractmethod
     def _begin(self) -> Tokens:
         """Begin to read an object."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_read(self, tokens: Tokens) -> None:
-        """Go on to the next object, or end, where one has been read far enough."""
-        raise NotImplementedError
+        """Continue with the next object, or end, where one has been read far enough."""
 
 
 class AnswerStream(ObjectStream):
