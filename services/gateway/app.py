@@ -28,7 +28,6 @@ from services.gateway.edge.origins import Origins
 from services.gateway.edge.routing import needs, new_router
 from services.gateway.errors import InvalidInput, NotFound, Problem, TryAgain
 from services.gateway.parts import Parts, build_parts
-from services.gateway.protocols.events import inside
 from services.gateway.protocols.events import routes as events
 from services.gateway.protocols.mcp import routes as mcp
 from services.gateway.runs import calls, control
@@ -175,7 +174,7 @@ def straight(app: AsgiApp) -> AsgiApp:
 
 
 NOUNS = (
-    *(runs.router, control.router, inside.router, sessions.router, sessions.task_router, schedules.router),
+    *(runs.router, control.router, runs.inside_router, sessions.router, sessions.task_router, schedules.router),
     *(runs.chat_router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
     *(description.router, router, playground.router, playground.logins),
 )

@@ -87,7 +87,7 @@ async def running(
         """What the tools file declares, what an operator has declared, and what instances announce now."""
         return [*declared, *(one for discovery in discoveries for one in discovery.announcements())]
 
-    await consumers.open_surely(READ_ARTIFACT_SPEC)
+    await bus.until_answered(lambda: consumers.open(READ_ARTIFACT_SPEC))
     writer = await CatalogueWriter(
         bus,
         discoveries,

@@ -101,10 +101,6 @@ class CallConsumers:
         self._limits[spec.name] = limit
         await self._start_pulling(spec.name)
 
-    async def open_surely(self, spec: ToolSpec) -> None:
-        """Do the same, and retry while NATS is unavailable."""
-        await self._bus.until_answered(lambda: self.open(spec))
-
     async def _start_pulling(self, tool: str) -> None:
         async with self._lock:
             if tool not in self._pulling:

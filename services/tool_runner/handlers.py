@@ -11,8 +11,6 @@ Rule 2: at most `MAX_READS` wait at once; one more fails at once and may be repe
 Rule 3: the arguments are checked and the result is separated as those of every call are (`execution`).
 """
 
-from typing import NamedTuple
-
 import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
@@ -74,12 +72,11 @@ class CallHandler:
             except AlreadyCompleted:
                 logger.info("call_dropped", reason="it is completed")
             else:
-                await self._store(_Round(call.tenant, call.run_id, call.tool, call.call_id, call.round), ending)
+                await self._store(call.tenant, call.run_id, call.call_id, call.round, ending)
         return True
 
-    async def _store(self, round_: "_Round", ending: RoundEnd) -> None:
+    async def _store(self, tenant: str, run: str, call_id: str, number: int, ending: RoundEnd) -> None:
         """Write how a round has ended into the run's inbox. Outcome and pause share the message id: there is one."""
-        tenant, run, _, call_id, number = round_
         name = names.pause_of(call_id, number) if ending.is_pause else names.outcome_of(call_id, number)
         message_id = names.round_key(run, call_id, number)
         await self._bus.publish_surely(subjects.inbox(tenant, run, name), ending.body, message_id)
@@ -87,22 +84,16 @@ class CallHandler:
     async def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
         """Store the message in DEAD. If its subject and id name a call, write a failure so that the run continues."""
         await dead_letters.dead_letter(self._bus, delivery, reason)
-        named = _named(delivery)
-        if named is not None:
-            logger.info("call_failed", run_id=named.run, call_id=named.call_id, tool=named.tool, code="poisoned")
+        try:
+            address = subjects.parse(delivery.subject)
+            run, call_id, number = names.parsed_round_key(delivery.headers.get(_MESSAGE_ID, ""))
+        except InvalidName:
+            return True
+        if run == address.run:
+            logger.info("call_failed", run_id=run, call_id=call_id, tool=address.name, code="poisoned")
             fault = Poisoned(f"the call could not be handled: {reason[:_MAX_REASON_CHARACTERS]}").fault()
-            await self._store(named, RoundEnd(failed(named.call_id, named.tool, fault)))
+            await self._store(address.tenant, run, call_id, number, RoundEnd(failed(call_id, address.name, fault)))
         return True
-
-
-class _Round(NamedTuple):
-    """One round of a call, as its messages are named."""
-
-    tenant: str
-    run: str
-    tool: str
-    call_id: str
-    number: int
 
 
 def _read(delivery: Delivery) -> CallRequested:
@@ -118,16 +109,6 @@ def _read(delivery: Delivery) -> CallRequested:
     if (address.tenant, address.run, address.name) != (call.tenant, call.run_id, call.tool):
         raise NotACall("its body names another run or tool than its subject")
     return call
-
-
-def _named(delivery: Delivery) -> _Round | None:
-    """Return the round that a message is about, from its subject and message id, without parsing the body."""
-    try:
-        address = subjects.parse(delivery.subject)
-        run, call_id, number = names.parsed_round_key(delivery.headers.get(_MESSAGE_ID, ""))
-    except InvalidName:
-        return None
-    return _Round(address.tenant, run, address.name, call_id, number) if run == address.run else None
 
 
 class ToolReads(Answerer):

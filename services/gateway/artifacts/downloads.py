@@ -82,10 +82,14 @@ def is_compressed(headers: Mapping[str, str], ref: ArtifactRef, part: ByteRange 
 
 def headers_of(ref: ArtifactRef, part: ByteRange | None = None, *, compressed: bool = False) -> dict[str, str]:
     """Return the headers of a response with these bytes."""
+    name = ref.filename
+    if name is None:
+        extension = mimetypes.guess_extension(ref.mime_type.partition(";")[0]) or ""
+        name = f"{ref.namespace or 'artifact'}-{ref.artifact_id[-8:]}{extension}"
     found = {
         **SAFETY_HEADERS,
         "Content-Type": ref.mime_type if _MEDIA_TYPE.fullmatch(ref.mime_type) else "application/octet-stream",
-        "Content-Disposition": _disposition(ref),
+        "Content-Disposition": disposition("inline" if ref.mime_type in _RASTER else "attachment", name),
         "ETag": etag_of(ref, compressed=compressed),
     }
     if compressed:
@@ -110,14 +114,6 @@ async def _closed(download: Download) -> AsyncIterator[bytes]:
     async with aclosing(download.chunks()) as chunks:
         async for chunk in chunks:
             yield chunk
-
-
-def _disposition(ref: ArtifactRef) -> str:
-    name = ref.filename
-    if name is None:
-        extension = mimetypes.guess_extension(ref.mime_type.partition(";")[0]) or ""
-        name = f"{ref.namespace or 'artifact'}-{ref.artifact_id[-8:]}{extension}"
-    return disposition("inline" if ref.mime_type in _RASTER else "attachment", name)
 
 
 def disposition(kind: str, name: str) -> str:

@@ -10,7 +10,8 @@ Rule 3: what cannot be read is refused: a misspelt right or limit must not give 
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from contracts.wire import names
@@ -127,12 +128,8 @@ def _user(value: str) -> str:
     return value
 
 
-def _tools(value: str) -> tuple[str, ...]:
-    return _checked_names(_listed(value), "tools, separated by commas; empty: none")
-
-
 def _agents(value: str) -> tuple[str, ...]:
-    if not (found := _checked_names(_listed(value), "agents, separated by commas")):
+    if not (found := _checked_names("agents, separated by commas", value)):
         raise ValueError("names no agent; a key that starts no runs has no right `run`")
     return found
 
@@ -141,9 +138,9 @@ def _listed(value: str) -> list[str]:
     return value.split(",") if value else []
 
 
-def _checked_names(found: Iterable[str], what: str) -> tuple[str, ...]:
+def _checked_names(what: str, value: str) -> tuple[str, ...]:
     try:  # Names of tools and agents have the same form.
-        return tuple(names.checked_tool(name) for name in found)
+        return tuple(names.checked_tool(name) for name in _listed(value))
     except names.InvalidName:
         raise ValueError(f"expected names of {what}") from None
 
@@ -154,7 +151,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "user": ("user_id", _user),
     "role": ("role", _matching(_ROLE, "1 to 32 of a-z, 0-9 and _, the first a letter")),
     "max_runs": ("max_runs", _matching(_NUMBER, "a whole number from 1 on", int)),
-    "tools": ("tools", _tools),
+    "tools": ("tools", partial(_checked_names, "tools, separated by commas; empty: none")),
     "agents": ("agents", _agents),
     "max_tokens_per_day": ("max_tokens_per_day", _matching(_TOKENS, "a whole number from 1 on", int)),
     "max_cost_usd_per_day": ("max_cost_usd_per_day", _matching(_MONEY, _DOLLARS, float)),

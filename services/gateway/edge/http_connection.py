@@ -51,6 +51,7 @@ _MAX_WAITING_BYTES = 64 << 10
 """Of what a client sends before its last request is answered. It may have the whole answer already: one of known length
 ends for the client before it ends here."""
 _VERSIONS = frozenset({"1.0", "1.1"})
+_BOTH_LENGTHS = "A request has Content-Length or Transfer-Encoding, not both."
 
 
 class _Refused(Exception):
@@ -171,7 +172,8 @@ class HttpConnection(HttpToolsProtocol):
             if isinstance(reason, _NotRead):
                 self._stop_reading()
             else:
-                self._end(BadRequest(str(reason) if isinstance(reason, _Refused) else _refusal_of(error)))
+                both = _BOTH_LENGTHS if "Transfer-Encoding" in str(error) else None
+                self._end(BadRequest(str(reason) if isinstance(reason, _Refused) else both))
         self._watch_head()
 
     def _parse(self, data: bytes) -> None:
@@ -333,12 +335,6 @@ def _check_head(version: str, headers: list[tuple[bytes, bytes]]) -> None:
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and (codings != [b"chunked"] or version == "1.0"):
         raise _Refused("The only Transfer-Encoding is chunked, of HTTP/1.1.")
-
-
-def _refusal_of(error: httptools.HttpParserError) -> str | None:
-    if "Transfer-Encoding" in str(error):
-        return "A request has Content-Length or Transfer-Encoding, not both."
-    return None
 
 
 def connection_class(settings: GatewaySettings, origins: Origins) -> Any:

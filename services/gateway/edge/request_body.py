@@ -47,9 +47,13 @@ class BodyLimit:
     """A body above this size waits for a slot; None: none does."""
 
 
-async def read_json(request: Request, model: type[Model], max_bytes: int) -> Model:
-    """Return a body of at most `max_bytes` as a `model`. Raises BodyTooLarge, BodyTooSlow and InvalidInput."""
-    return parse(model, await read_body(request, BodyLimit(max_bytes)))
+async def read_json(request: Request, model: type[Model], max_bytes: int, *, optional: bool = False) -> Model:
+    """Return a body of at most `max_bytes` as a `model`. `optional`: no body is an empty object.
+
+    Raises BodyTooLarge, BodyTooSlow and InvalidInput.
+    """
+    body = await read_body(request, BodyLimit(max_bytes))
+    return parse(model, b"{}" if optional and not body else body)
 
 
 async def read_body(

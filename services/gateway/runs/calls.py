@@ -15,7 +15,7 @@ from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, body_of, needs, new_router
 from services.gateway.parts import GatewayParts, Parts
 
-from .accept import Accepted, accept_call
+from .accept import accept_call
 
 WAIT_S = 30.0
 """How long a request waits for the end of its call."""
@@ -54,15 +54,11 @@ async def called(
     with parts.streams.counted(caller.tenant):
         accepted = await accept_call(parts, request, caller, name, given, run)
         detail = "The gateway is stopping; the run goes on."
-        ended = _ended(parts, caller, accepted)
-        return await parts.streams.while_connected(request.receive, ended, detail, caller, run_id=accepted.run)
-
-
-async def _ended(parts: Parts, caller: Caller, accepted: Accepted) -> RunStatus:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(WAIT_S):
-            await parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
-    return (await parts.runs.current(caller, accepted.run)).status()
+        ended = parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await parts.streams.while_connected(request.receive, ended, detail, caller, run_id=accepted.run)
+        return (await parts.runs.current(caller, accepted.run)).status()
 
 
 async def answer_of(

@@ -15,7 +15,7 @@ from contracts.wire.base import HttpInput
 from contracts.wire.names import new_id, own_session_id
 from services.gateway.auth.caller import Caller, Right
 from services.gateway.edge.compression import json_response
-from services.gateway.edge.request_body import BodyLimit, parse, read_body, read_json
+from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     Filter,
     RequestCaller,
@@ -225,8 +225,7 @@ async def _changed(
     parts: Parts, request: Request, caller: Caller, session: Session, wanted: SessionTaskControl
 ) -> tuple[Session, int]:
     """Request a change. Return the session after it, and the status of the answer."""
-    if body := await read_body(request, BodyLimit(parts.settings.max_body_bytes)):
-        parse(TaskChangeInput, body)
+    await read_json(request, TaskChangeInput, parts.settings.max_body_bytes, optional=True)
     if wanted.id not in session.background.answered:
         changing = control.change_tasks(parts, caller, session, wanted.model_copy(update={"by": caller.key_id}))
         await parts.streams.while_connected(request.receive, changing, STOPPING)

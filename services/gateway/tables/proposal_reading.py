@@ -4,7 +4,7 @@ Rule: the event `payload` of its turn is what was proposed, and the log of the s
 cannot be read of the table now is left out, and the proposal is shown still.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -36,12 +36,12 @@ MAX_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A proposal as it is stored. `proposal`: what the session knows of it; None: nothing yet, or nothing any more."""
+    """A proposal as it is stored. `proposal`: what the session knows of it."""
 
     run: StoredRun
     event: PayloadProposed
     data: dict[str, Any]
-    proposal: Proposal | None
+    proposal: Proposal
 
     @property
     def operations(self) -> list[dict[str, Any]]:
@@ -56,10 +56,9 @@ class Found:
         columns = [each for view in views for each in view.columns or () if each.get("id")]
         return {str(each["id"]): str(each.get("name", each["id"])) for each in columns}
 
+    @property
     def state(self) -> facts.ProposalState:
-        """Return its state. The session may not have heard of the end of the turn yet."""
-        if self.proposal is None:
-            return "pending"
+        """Its state; without one it is no longer the proposal of its turn."""
         return self.proposal.state or "superseded"
 
     def arguments(self, numbers: list[int], *, with_samples: bool) -> dict[str, Any]:
@@ -88,7 +87,8 @@ async def find(parts: Parts, caller: Caller, proposal_id: str) -> Found:
         of_id = [each for each in of_run if isinstance(each, PayloadProposed) and each.payload_id == proposal_id]
         if not of_id or of_id[0].kind not in facts.APPLICABLE:
             continue
-        return await with_session(parts, caller, Found(run, of_id[0], await _data(parts, caller, of_id[0]), None))
+        data = await _data(parts, caller, of_id[0])
+        return Found(run, of_id[0], data, await _proposal(parts, caller, run, of_id[0]))
     raise NotFound
 
 
@@ -104,23 +104,30 @@ async def _data(parts: Parts, caller: Caller, event: PayloadProposed) -> dict[st
 
 
 async def with_session(parts: Parts, caller: Caller, found: Found) -> Found:
-    """Return a proposal with what its session knows of it now."""
-    session = await parts.sessions.find(caller.tenant, found.run.session_id, is_current=True)
-    proposal = session.proposals.get(found.event.payload_id) if session is not None else None
-    is_told = session is not None and found.run.has_ended and not session.is_open(found.run.run_id)
-    if proposal is None and is_told:
+    """Return a proposal with what its session knows of it now. Raises ProposalGone."""
+    return replace(found, proposal=await _proposal(parts, caller, found.run, found.event))
+
+
+async def _proposal(parts: Parts, caller: Caller, run: StoredRun, event: PayloadProposed) -> Proposal:
+    session = await parts.sessions.find(caller.tenant, run.session_id, is_current=True)
+    if session is not None and (known := session.proposals.get(event.payload_id)) is not None:
+        return known
+    if session is not None and run.has_ended and not session.is_open(run.run_id):
         raise ProposalGone
-    return Found(found.run, found.event, found.data, proposal)
+    # The session has not heard of the end of the turn yet.
+    return Proposal(
+        payload_id=event.payload_id, run=run.run_id, kind=event.kind, summary=event.summary, state="pending"
+    )
 
 
 async def shown(parts: Parts, request: Request, caller: Caller, found: Found, status: int = 200) -> Response:
     """Return the answer that shows a proposal as it is."""
-    event, proposal, state = found.event, found.proposal, found.state()
-    applying = proposal.applying if proposal is not None and state != "pending" else None
+    event, proposal, state = found.event, found.proposal, found.state
+    applying = proposal.applying if state != "pending" else None
     verdicts: list[dict[str, Any]] = []
     if state == "pending":
         verdicts = await _expected(parts, request, caller, found)
-    elif state == "applied" and proposal is not None and proposal.job is not None:
+    elif state == "applied" and proposal.job is not None:
         verdicts = await _outcomes(parts, caller, proposal.job)
     view = facts.ProposalView(
         proposal_id=event.payload_id,
@@ -133,11 +140,11 @@ async def shown(parts: Parts, request: Request, caller: Caller, found: Found, st
         table_id=event.table_id,
         base_version=event.base_version,
         operations=applying.operations if applying is not None else [],
-        job=proposal.job if proposal is not None else None,
+        job=proposal.job,
         verdicts=verdicts,
-        report=proposal.report if proposal is not None else None,
-        code=proposal.code if proposal is not None else None,
-        superseded_by=proposal.superseded_by if proposal is not None else None,
+        report=proposal.report,
+        code=proposal.code,
+        superseded_by=proposal.superseded_by,
         view=await _view(parts, request, caller, found, verdicts),
     )
     return await json_response(view, request.headers, status=status)
@@ -175,18 +182,18 @@ async def _view(
     parts: Parts, request: Request, caller: Caller, found: Found, verdicts: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return how the proposal is drawn: over the table as it is, or what came of it."""
-    state, proposal, operations = found.state(), found.proposal, found.operations
+    state, proposal, operations, names = found.state, found.proposal, found.operations, found.names()
     if state not in {"pending", "applying"}:
-        report = proposal.report if proposal is not None and state == "applied" else None
+        report = proposal.report if state == "applied" else None
         outcome = None if report is None else {"operations": verdicts, "applied": report.applied}
-        return render_outcome(len(operations), outcome) | {"names": found.names()}
+        return render_outcome(len(operations), outcome) | {"names": names}
     of_table = {"table_id": found.event.table_id}
     table = await _read_or_none(parts, request, caller, "describe_table", of_table) if found.event.table_id else None
     columns = table["columns"] if table is not None else []
-    names = {"names": found.names() | {each["column_id"]: each["name"] for each in columns}}
+    names |= {each["column_id"]: each["name"] for each in columns}
     if facts.APPLICABLE[found.event.kind] == "schema":
         ids = [] if found.data.get("mode") == "create" else [each["column_id"] for each in columns]
-        return render_schema(ids, {**found.data, "operations": operations}) | names
+        return render_schema(ids, {**found.data, "operations": operations}) | {"names": names}
     changed = sorted({each["row_id"] for each in operations if isinstance(each.get("row_id"), int)})[:MAX_ROWS]
     query = {**of_table, "filters": [{"column": "row_id", "op": "in", "value": changed}], "limit": MAX_ROWS}
     page = await _read_or_none(parts, request, caller, "query_rows", query) if changed else None
@@ -195,15 +202,15 @@ async def _view(
         {"id": row["row_id"], "data": {ids_of.get(name, name): cell for name, cell in row["cells"].items()}}
         for row in (page["rows"] if page is not None else ())
     ]
-    applying = proposal.applying if proposal is not None and state == "applying" else None
-    drawn = render_data(
+    every = range(len(operations))
+    chosen = proposal.applying.operations if proposal.applying is not None and state == "applying" else every
+    return render_data(
         rows,
         operations,
-        checked=None if applying is None else [number in applying.operations for number in range(len(operations))],
+        checked=[number in chosen for number in every],
         reasons={each["index"]: each["reason"] for each in verdicts if each["status"] == "failed"},
         is_applying=state == "applying",
-    )
-    return drawn | names
+    ) | {"names": names}
 
 
 async def _read_or_none(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from contracts.wire import keys, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import apply_run_id
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.request_body import BodyLimit, parse, read_body
+from services.gateway.edge.request_body import BodyLimit, read_body, read_json
 from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router, request_ids
 from services.gateway.errors import InvalidInput, RefusedByPlanner, ToolFailed
 from services.gateway.parts import GatewayParts, Parts
@@ -54,8 +54,7 @@ async def apply_proposal(proposal_id: str, parts: GatewayParts, request: Request
     A repeated request with the same choice changes nothing twice, and returns the same. 409: another choice is being
     applied, or the proposal is no longer pending.
     """
-    body = await read_body(request, BodyLimit(parts.settings.max_body_bytes))
-    given = parse(facts.ProposalInput, body) if body else facts.ProposalInput()
+    given = await read_json(request, facts.ProposalInput, parts.settings.max_body_bytes, optional=True)
     found = await find(parts, caller, proposal_id)
     return await _decided(parts, request, caller, found, given)
 
@@ -119,8 +118,8 @@ async def _decide(
                     found = await with_session(parts, caller, found)
                     if _is_over(found, choice, attempt):
                         return found, True
-                    if attempt is None and found.state() == "pending":
-                        attempt = found.proposal.attempts if found.proposal is not None else 0
+                    if attempt is None and found.state == "pending":
+                        attempt = found.proposal.attempts
                         await _send(parts, request, caller, found, choice)
                     await changed
     except TimeoutError:
@@ -129,13 +128,13 @@ async def _decide(
 
 def _is_over(found: Found, choice: facts.ProposalApplying | None, attempt: int | None) -> bool:
     """Whether a decision has been carried out. Raises RefusedByPlanner if another one was, and ToolFailed."""
-    proposal, state = found.proposal, found.state()
+    proposal, state = found.proposal, found.state
     if state == "pending":
-        if proposal is not None and attempt is not None and proposal.attempts > attempt:
+        if attempt is not None and proposal.attempts > attempt:
             reason = f"the proposal was not applied ({proposal.code}), and is pending again"
             raise ToolFailed(Fault(code="tool_error", reason=reason, tool_code=proposal.code))
         return False
-    newest = proposal.applying if proposal is not None and state in {"applying", "applied"} else None
+    newest = proposal.applying if state in {"applying", "applied"} else None
     if choice is None and state == "dismissed":
         return True
     if choice is not None and newest is not None and _same(newest) == _same(choice):
@@ -158,8 +157,7 @@ async def _send(
     if choice is None:
         await control.decide_proposal(parts, caller, message)
         return
-    attempts = found.proposal.attempts if found.proposal is not None else 0
-    job = apply_run_id(found.event.payload_id, repr(_same(choice)), attempts)
+    job = apply_run_id(found.event.payload_id, repr(_same(choice)), found.proposal.attempts)
     arguments = found.arguments(choice.operations, with_samples=choice.with_samples)
     asked = CallInput(args=arguments, agent=turn.agent if turn is not None else "default")
     requested = call_request(caller, job, facts.APPLY_TOOL, asked, request_ids(request))

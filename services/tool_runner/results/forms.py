@@ -195,20 +195,27 @@ _MAX_SKILL_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class NamedArtifact:
-    """The artifact at a path of a result. `key`: what its tool calls it; None: it has no key that may be shown."""
+    """The artifact at a path of a result. `path`: None: the result names none, and all that is known is its skill.
 
-    path: str
-    key: str | None
-    fingerprint: str
-    artifact_type: str | None
+    `key`: what its tool calls it; None: it has no key that may be shown.
+    """
+
     skill_id: str | None
     skill_name: str | None
-    preview: ArtifactPreview | None
+    path: str | None = None
+    key: str | None = None
+    fingerprint: str = ""
+    artifact_type: str | None = None
+    preview: ArtifactPreview | None = None
     warnings: tuple[str, ...] = ()
 
-    def cleaned(self, value: Any) -> "NamedArtifact":
-        """Return it for another value: that of an image without what else its bytes say."""
-        return replace(self, preview=self.preview and preview_of(value, value))
+    def cleaned(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> "NamedArtifact":
+        """Return it for the artifacts of the result after their images were cleaned, or dropped."""
+        if self.path is None or self.path not in after:
+            return NamedArtifact(self.skill_id, self.skill_name)
+        value = after[self.path]
+        is_same = value is before[self.path]
+        return self if is_same else replace(self, preview=self.preview and preview_of(value, value))
 
     def responded(self, ref: ArtifactRef | None) -> RespondedArtifact | None:
         """Return what the outcome keeps of it. `ref`: where it is stored."""
@@ -227,17 +234,18 @@ class NamedArtifact:
 
 def take_out(
     call: CallRequested, spec: ToolSpec, value: Any, parts: SeparatedResult
-) -> tuple[SeparatedResult, NamedArtifact | None]:
+) -> tuple[SeparatedResult, NamedArtifact]:
     """Hide the artifact that the form of a result names, and return it too; a result without one is left alone.
 
     `parts`: the result as its schema separates it.
     """
     form, shown = form_of(value), parts.observation
+    none = NamedArtifact(*skill_of(shown))
     if form.artifact is None or form.key is None or not isinstance(shown, Mapping):  # Not a mapping: all is hidden.
-        return parts, None
+        return parts, none
     artifact, path = value[form.artifact], dotted((form.artifact,))
     if artifact is None or is_placeholder(artifact):
-        return parts, None
+        return parts, none
     inside, is_hidden = shown[form.artifact], is_placeholder(shown[form.artifact])
     others = {name: each for name, each in parts.artifacts.items() if not name.startswith((f"{path}.", f"{path}["))}
     separated = replace(
@@ -249,14 +257,12 @@ def take_out(
     is_usable = isinstance(key, str) and 0 < len(key) <= MAX_OWN_ID_CHARACTERS
     limit = f"a text of 1 to {MAX_OWN_ID_CHARACTERS} characters"
     unusable = f"artifact_without_id: `{form.key}` of {call.tool} is not {limit}, so its artifact has no id of its own"
-    skill_id, skill_name = skill_of(shown)
-    return separated, NamedArtifact(
+    return separated, replace(
+        none,
         path=path,
         key=key if is_usable and not is_placeholder(key) else None,
         fingerprint=fingerprint(call.tool, call.args),
         artifact_type=artifact_type_of(shown, spec.output_schema),
-        skill_id=skill_id,
-        skill_name=skill_name,
         preview=None if is_hidden else preview_of(inside, artifact),
         warnings=() if is_usable else (unusable,),
     )

@@ -22,7 +22,7 @@ from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.artifacts.store_access import Description
 from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.errors import InvalidResult, ResultTooLarge
-from services.tool_runner.results.forms import NamedArtifact, skill_of, take_out
+from services.tool_runner.results.forms import NamedArtifact, take_out
 from services.tool_runner.transports.driver import ResultBody
 
 from .reading import in_thread_if_large, read_result
@@ -96,45 +96,39 @@ class OutcomeBuilder:
     ) -> bytes:
         annotations = self._annotations.of(call.spec, spec)
 
-        def separated() -> tuple[Any, SeparatedResult, NamedArtifact | None]:
+        def separated() -> tuple[Any, SeparatedResult, NamedArtifact]:
             value = read_result(call, spec, result)
             return value, *take_out(call, spec, value, separate(value, annotations, streamed=progress.streamed))
 
         value, parts, named = await in_thread_if_large(result.size, separated)
         # Streams that no field of the result holds: each is an artifact by itself.
         finished = progress.finished
-        streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
-        streams = {path: each for path, each in streams.items() if path not in parts.artifacts}
+        unclaimed = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
+        streams = {path: each for path, each in unclaimed.items() if path not in parts.artifacts}
         assembled = await store.assemble(streams, until)
         artifacts = {**parts.artifacts, **assembled}
-        dropped = progress.warnings(
-            parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled]
-        )
-        names = parts.claimed | {path: shown.stream_id for path, shown in streams.items()}
+        gone = [each.stream_id for path, each in streams.items() if path not in assembled]
+        names = parts.claimed | {path: each.stream_id for path, each in streams.items()}
         streamed = {path: progress.types[name] for path, name in names.items() if name in progress.types}
         clean = await store.clean(artifacts, streamed, until)
-        if named is not None and named.path not in clean.artifacts:
-            named = None  # Its image was dropped.
-        elif named is not None and clean.artifacts[named.path] is not artifacts[named.path]:
-            named = named.cleaned(clean.artifacts[named.path])
+        named = named.cleaned(artifacts, clean.artifacts)
         if clean.changed:
             # The stored result says no more of an image than the artifact does.
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
-        skill = (named.skill_id, named.skill_name) if named is not None else skill_of(parts.observation)
 
         def describe(path: str) -> Description:
-            if named is None or path != named.path:
-                return Description(streamed.get(path), None, *skill)
-            return Description(named.artifact_type or streamed.get(path), named.key, *skill)
+            kind, key = (named.artifact_type, named.key) if path == named.path else (None, None)
+            return Description(kind or streamed.get(path), key, named.skill_id, named.skill_name)
 
         kept = await store.store(clean.artifacts, describe, parts.observation, value, until)
-        warnings = [*clean.warnings, *dropped, *(() if named is None else (*named.warnings, *kept.warnings))]
+        dropped = progress.warnings(parts.unclaimed, gone)
+        warnings = [*clean.warnings, *dropped, *named.warnings, *kept.warnings]
         content = result.content
         if content is not None and content.is_cut:
             most = f"at most {MAX_INLINE_BYTES} bytes of it are kept"
             warnings.append(f"content_cut: the content of {call.tool} is cut, since {most}")
-        responded = named.responded(kept.named_ref) if named is not None else None
+        responded = named.responded(kept.named_ref)
         text = content.text if content is not None else None
         types = {path: known for path in kept.artifacts if (known := describe(path).artifact_type)}
         return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), text, responded, types)

@@ -157,8 +157,8 @@ async def test_a_tenant_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPa
     headers = {"Idempotency-Key": new_id()}
     await created(served, headers, at=f"{LATER}Z")
     count = len((await served.http.get("/v1/schedules")).json()["schedules"])
-    monkeypatch.setattr("services.gateway.schedules.schedules.MAX_SCHEDULES", count)
-    monkeypatch.setattr("services.gateway.schedules.schedules.MAX_SCHEDULES_PER_KEY", count)
+    monkeypatch.setattr("services.gateway.schedules.routes.MAX_SCHEDULES", count)
+    monkeypatch.setattr("services.gateway.schedules.routes.MAX_SCHEDULES_PER_KEY", count)
     answer = await served.http.post("/v1/schedules", json={"run": RUN, "at": f"{LATER}Z"})
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_schedules")
     await created(served, headers, at=f"{LATER}Z")
@@ -166,8 +166,8 @@ async def test_a_tenant_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPa
 
 async def test_deleted_schedules_do_not_count(shared_nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key takes the room of others neither by making schedules nor by deleting them."""
-    monkeypatch.setattr("services.gateway.schedules.schedules.MAX_SCHEDULES", 3)
-    monkeypatch.setattr("services.gateway.schedules.schedules.MAX_SCHEDULES_PER_KEY", 2)
+    monkeypatch.setattr("services.gateway.schedules.routes.MAX_SCHEDULES", 3)
+    monkeypatch.setattr("services.gateway.schedules.routes.MAX_SCHEDULES_PER_KEY", 2)
     (one, ones_line), (two, twos_line) = new_key("counted"), new_key("counted")
     body = {"run": RUN, "webhook": True}
     async with serving(shared_nats.url, api_keys=f"{ones_line},{twos_line}") as keyed:

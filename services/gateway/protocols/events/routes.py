@@ -12,7 +12,7 @@ from contracts.wire.base import HttpInput
 from contracts.wire.names import InvalidName, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.addresses import address_of
-from services.gateway.edge.request_body import BodyLimit, parse, read_body
+from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RUN_HEADER,
     Form,
@@ -163,8 +163,7 @@ async def create_session_ticket(
 
 
 async def _ticket(parts: Parts, request: Request, caller: Caller, path: str, name: str) -> Response:
-    body = await read_body(request, BodyLimit(parts.settings.max_body_bytes))
-    given = parse(TicketInput, body) if body else TicketInput()
+    given = await read_json(request, TicketInput, parts.settings.max_body_bytes, optional=True)
     ends_at = unix_ms() + given.seconds * 1000
     ticket = await parts.tickets.new(caller, path.format(name), ends_at)
     url = f"{address_of(request, path.format(quote(name, safe='')))}?ticket={ticket}"

@@ -36,7 +36,7 @@ from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.builtin import model_name
 
 from . import answers, resources
-from .scene import Context, Scene, check_cursor, is_new, scene_of
+from .resources import Context, Scene, check_cursor, is_new, scene_of
 
 Args = TypeVar("Args", bound=BaseModel)
 WAIT_FOR_RUN = "wait_for_run"

@@ -7,7 +7,7 @@ from contracts.runs.requests import RunStatus
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
-from services.gateway.protocols.events import inside
+from services.gateway.runs import routes
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.support.gateways import Served, Writer, paused
@@ -47,7 +47,7 @@ async def test_without_a_planner_there_is_no_prompt(
     served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """503, to be asked again."""
-    monkeypatch.setattr(inside, "PROMPT_WAIT_S", 0.2)
+    monkeypatch.setattr(routes, "PROMPT_WAIT_S", 0.2)
     await writer.open()
     assert (await served.http.get(f"/v1/runs/{writer.run}/prompt")).status_code == 503
 
